@@ -1,7 +1,7 @@
-"""Reads Python source code without its docstrings and comments, which have no effect on results.
+"""Reads Python source code without its docstrings, comments and blank lines, which have no effect on results.
 
 The digests of worlds and tools are hashes of this code. So a recorded episode can still be replayed after a
-docstring or comment was changed.
+docstring, a comment or a blank line was added, changed or removed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import inspect
 import io
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,32 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_of_file(path: Path) -> str:
-    """Returns the source text of a Python file with `...` in place of docstrings, and without comments.
-    Raises SyntaxError for a file that is not Python."""
-    text = path.read_text("utf-8")
+    """Returns the source text of a Python file without docstrings, comments, blank lines and spaces at the
+    ends of lines. String literals keep all of these. A docstring that is the only statement of a function
+    becomes `...`, which the syntax needs. Raises SyntaxError for a file that is not Python."""
+    with tokenize.open(path) as file:  # in the encoding that the file declares
+        text = file.read() + "\n"
     lines = text.encode().split(b"\n")
+    in_string = _rows_in_strings(text)
     for first, start, last, end, filler in sorted(
-        [*_docstrings(text), *_comments(text)], reverse=True
+        [*_docstrings(text, lines), *_comments(text)], reverse=True
     ):
-        lines[first : last + 1] = [lines[first][:start] + filler + lines[last][end:]]
-    return b"\n".join(line.rstrip() for line in lines).decode()
+        line = lines[first][:start] + filler + lines[last][end:]
+        lines[first : last + 1] = [line, *[b""] * (last - first)]
+        in_string.difference_update(range(first, last))
+        if last in in_string:  # the end of the line, which is part of the first line now
+            in_string.remove(last)
+            in_string.add(first)
+    code: list[bytes] = []
+    continued = False
+    for row, line in enumerate(lines):
+        if row not in in_string:
+            line = line.rstrip()
+            if not line and not continued:  # a blank line after a backslash ends the statement
+                continue
+        code.append(line)
+        continued = row not in in_string and line.endswith(b"\\")
+    return b"\n".join(code).decode()
 
 
 def code_of_function(function: Any) -> str:
@@ -46,24 +63,25 @@ def code_of_function(function: Any) -> str:
     return code_of_file(Path(file)) if file and Path(file).is_file() else ""
 
 
-def _docstrings(text: str) -> Iterator[_Cut]:
+def _docstrings(text: str, lines: Sequence[bytes]) -> Iterator[_Cut]:
     """Yields a cut for each docstring in a Python source text, also for those below an assignment. The cut
-    replaces the docstring by `...`."""
+    removes the docstring, or replaces it by `...` if it is the only statement of a function or class, or
+    shares a line with another statement. `lines` are the lines of `text`."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, _DOCUMENTED):
             continue
         before: ast.stmt | None = None
+        is_needed = len(node.body) == 1 and not isinstance(node, ast.Module)
         for statement in node.body:
             if _is_text(statement) and (
                 before is None or isinstance(before, ast.Assign | ast.AnnAssign)
             ):
-                yield (
-                    statement.lineno - 1,
-                    statement.col_offset,
-                    (statement.end_lineno or statement.lineno) - 1,
-                    statement.end_col_offset or 0,
-                    b"...",
-                )
+                first, start = statement.lineno - 1, statement.col_offset
+                last = (statement.end_lineno or statement.lineno) - 1
+                end = statement.end_col_offset or 0
+                rest = lines[last][end:].strip()
+                is_alone = not lines[first][:start].strip() and rest[:1] in (b"", b"#")
+                yield first, start, last, end, b"" if is_alone and not is_needed else b"..."
             before = statement
 
 
@@ -71,6 +89,21 @@ def _is_text(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
         return False
     return isinstance(statement.value.value, str)
+
+
+def _rows_in_strings(text: str) -> set[int]:
+    """Returns the numbers, from 0, of the lines in a Python source text that end within a string literal."""
+    rows: set[int] = set()
+    starts: list[int] = []  # the first lines of the f-strings that are open, from Python 3.12
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        kind, first, last = tokenize.tok_name[token.type], token.start[0] - 1, token.end[0] - 1
+        if kind == "FSTRING_START":
+            starts.append(first)
+        elif kind == "FSTRING_END":
+            rows.update(range(starts.pop(), last))
+        elif kind == "STRING":
+            rows.update(range(first, last))
+    return rows
 
 
 def _comments(text: str) -> Iterator[_Cut]:

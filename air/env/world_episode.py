@@ -2,13 +2,15 @@
 
 The reward has these terms:
 
-    world        the sum of the world's rewards for the agent's actions
-    unanswered   if no step ended the episode: what lowers the loss in `world` to the task's `unanswered`
+    world        the sum of the rewards of the agent's actions
+    unanswered   if no action ended the episode: what lowers the loss in `world` to the task's `unanswered`
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
-With `credit = "segment"`, every action with a nonzero reward of the world ends a segment. If the agent's
-commands end the box, the episode ends like one that no step ended.
+With `credit = "segment"`, every action with a nonzero reward ends a segment. An action that ends the agent's
+box ends the episode. Its reward is the amount that `unanswered` would have if no action had ended the
+episode. So this amount is part of the term `world` and of the segment of this action, and clients of
+`air serve` get it with the action's result.
 """
 
 from __future__ import annotations
@@ -74,8 +76,9 @@ class WatchedWorld:
         return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
-        """Performs an action. Raises InfrastructureError if the reward is not a finite number or the box
-        ended through no fault of the agent, and RewardTermError if a user-defined answer checker fails."""
+        """Performs an action. If it ends the agent's box, its result has `done` and the reward `end_reward`.
+        Raises InfrastructureError if the reward is not a finite number or the box ended through no fault of
+        the agent, and RewardTermError if a user-defined answer checker fails."""
         began = time.monotonic()
         try:
             step = await self._step(action)

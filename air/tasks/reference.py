@@ -6,6 +6,12 @@ explanations: the tests are broken, or they write a reward only for work that is
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
 machine work. If the task has no solution, artefacts that got a reward earlier take its place. There are
 several, because one may have got its reward by chance.
+
+Agents make these artefacts, so an agent could hand in work that gets a reward once and never again: if only
+such work were stored, later bad work of agents would count as a failure of the infrastructure. Therefore new
+artefacts replace the oldest, an artefact that gets its reward again is not replaced, and large artefacts of
+one task do not remove those of another. Grading an artefact again never changes the reward of an agent that
+made it.
 """
 
 from __future__ import annotations
@@ -14,7 +20,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 from air.errors import (
     ArtefactError,
@@ -42,6 +49,40 @@ or the machine failed."""
 _log = logging.getLogger(__name__)
 
 
+@dataclass
+class _Rewarded:
+    """Agents' artefacts of one step of a task that got a reward."""
+
+    artefacts: dict[str, Artefact] = field(default_factory=dict)
+    """The artefacts by their digest: the confirmed one first, then the others, oldest first."""
+    confirmed: str = ""
+    """The digest of the artefact that last got its reward again; empty if none has."""
+
+    @property
+    def size(self) -> int:
+        return sum(map(_size, self.artefacts.values()))
+
+    def add(self, artefact: Artefact) -> None:
+        """Stores an artefact, in place of the oldest if there are `KEPT_ARTEFACTS` already."""
+        self.artefacts.setdefault(artefact.digest, artefact)
+        while len(self.artefacts) > KEPT_ARTEFACTS:
+            self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Drops the oldest artefact. The confirmed one is dropped only if there is no other."""
+        others = (digest for digest in self.artefacts if digest != self.confirmed)
+        del self.artefacts[next(others, self.confirmed)]
+
+    def confirm(self, artefact: Artefact, failed: Sequence[Artefact]) -> None:
+        """Notes that an artefact got its reward again, and drops those that got none meanwhile (`failed`)."""
+        self.confirmed = artefact.digest
+        gone = {self.confirmed, *(one.digest for one in failed)}
+        others = [one for digest, one in self.artefacts.items() if digest not in gone]
+        self.artefacts = {self.confirmed: artefact}
+        for other in others:
+            self.add(other)
+
+
 class SolutionCheck:
     """Finds out whether a task's tests can still give a reward: runs the reference solution in a box of
     `pool` and grades the result. Solutions of the same step of a task never run at the same time."""
@@ -53,28 +94,25 @@ class SolutionCheck:
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
         """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
         and the reason why it got no reward (empty if it got one)."""
-        self._rewarded: dict[tuple[str, int], dict[str, Artefact]] = {}
-        """Agents' artefacts that got a reward: for each task hash and step, the artefacts by their digest,
-        oldest first. `problem` grades them again if the task has no reference solution."""
+        self._rewarded: dict[tuple[str, int], _Rewarded] = {}
+        """Agents' artefacts that got a reward, by task hash and step. `problem` grades them again if the task
+        has no reference solution."""
 
     def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
-        """Stores an agent's artefact that got a reward, for a later call of `problem`. Does nothing if
-        `KEPT_ARTEFACTS` artefacts of this step of the task are already stored. If the stored artefacts of all
-        tasks exceed `KEPT_BYTES`, the oldest are dropped."""
+        """Stores an agent's artefact that got a reward, for a later call of `problem`. It replaces the oldest
+        if `KEPT_ARTEFACTS` artefacts of this step of the task are already stored. If the stored artefacts of
+        all tasks exceed `KEPT_BYTES`, the oldest of the step whose artefacts are largest is dropped."""
         if _size(artefact) > KEPT_BYTES:
             return
-        kept = self._rewarded.setdefault((task.hash, step), {})
-        if artefact.digest in kept or len(kept) == KEPT_ARTEFACTS:
-            return
-        kept[artefact.digest] = artefact
-        while (
-            sum(_size(one) for of_step in self._rewarded.values() for one in of_step.values())
-            > KEPT_BYTES
-        ):
-            oldest = next(iter(self._rewarded))
-            del self._rewarded[oldest][next(iter(self._rewarded[oldest]))]
-            if not self._rewarded[oldest]:
-                del self._rewarded[oldest]
+        self._rewarded.setdefault((task.hash, step), _Rewarded()).add(artefact)
+        self._drop_excess()
+
+    def _drop_excess(self) -> None:
+        while sum(of_step.size for of_step in self._rewarded.values()) > KEPT_BYTES:
+            largest = max(self._rewarded, key=lambda key: self._rewarded[key].size)
+            self._rewarded[largest].drop_oldest()
+            if not self._rewarded[largest].artefacts:
+                del self._rewarded[largest]
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
@@ -101,7 +139,7 @@ class SolutionCheck:
                 except MissingError:
                     if key not in self._rewarded:
                         raise
-                    networked = await _any_again(task, list(self._rewarded[key].values()), grade)
+                    networked = await self._any_again(task, step, grade)
                 if not networked:
                     self._kept[key] = time.monotonic() + KEPT_SECONDS
             except _FAILURES as error:
@@ -129,19 +167,30 @@ class SolutionCheck:
         # Now, because its box belongs to the same pool.
         return await _graded_again(task, artefact, grade)
 
-
-async def _any_again(
-    task: TaskSpec, artefacts: list[Artefact], grade: Callable[[Artefact], Awaitable[Outcome]]
-) -> bool:
-    """Grades artefacts again, one after the other, until one of them gets a reward. Returns whether a box of
-    the task has network access. If none gets a reward, raises the error of the last artefact, of a type in
-    `_FAILURES`."""
-    for artefact in artefacts[:-1]:
-        try:
-            return await _graded_again(task, artefact, grade)
-        except _FAILURES as error:
-            _log.warning("%s: an artefact that got a reward before gets none: %s", task.id, error)
-    return await _graded_again(task, artefacts[-1], grade)
+    async def _any_again(
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+    ) -> bool:
+        """Grades the stored artefacts of a step again, one after the other, until one of them gets a reward.
+        Then drops those that got none. Returns whether a box of the task has network access. If none gets a
+        reward, raises the error of the last artefact, of a type in `_FAILURES`."""
+        stored = self._rewarded[task.hash, step]
+        *others, last = stored.artefacts.values()
+        failed: list[Artefact] = []
+        for artefact in others:
+            try:
+                networked = await _graded_again(task, artefact, grade)
+            except _FAILURES as error:
+                text = "an artefact that got a reward before gets none"
+                _log.warning("%s: %s: %s", task.id, text, error)
+                failed.append(artefact)
+            else:
+                break
+        else:
+            artefact = last
+            networked = await _graded_again(task, artefact, grade)
+        stored.confirm(artefact, failed)
+        self._drop_excess()
+        return networked
 
 
 async def _graded_again(

@@ -1,4 +1,4 @@
-"""Docstrings and comments are no part of the code that digests are made of; every other text is."""
+"""Digests are made of code without docstrings, comments and blank lines; every other text counts."""
 
 from __future__ import annotations
 
@@ -90,6 +90,79 @@ def test_other_docstrings_and_comments_are_the_same_code(tmp_path: Path) -> None
 def test_other_code_is_other_code(tmp_path: Path, old: str, new: str) -> None:
     assert old in BEFORE
     assert code(tmp_path, BEFORE) != code(tmp_path, BEFORE.replace(old, new))
+
+
+DOCUMENTED = '''# A comment
+# of two lines
+
+"""A module."""
+
+# A comment.
+
+X = 1  # one
+"""The number."""
+
+# A comment.
+
+
+class Thing:
+    """A thing."""
+
+    # A comment.
+
+    def area(self, a):
+        """Returns the area."""
+
+        # A comment
+        return f(  # of the line
+            a,
+            # and of the argument
+
+            self,
+        )
+# The end.'''
+BARE = """X = 1
+class Thing:
+    def area(self, a):
+        return f(
+            a,
+            self,
+        )
+"""
+
+
+def test_comments_docstrings_and_blank_lines_may_be_added(tmp_path: Path) -> None:
+    assert code(tmp_path, DOCUMENTED) == code(tmp_path, BARE) == BARE.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('x = """a  \n\n  # b\n"""  \n', 'x = """a  \n\n  # b\n"""'),
+        ('x = f"""a  \n\n{y}\n\n  # b"""  \n', 'x = f"""a  \n\n{y}\n\n  # b"""'),
+        ('x = "a\\\n\\\n  # b"\n\n', 'x = "a\\\n\\\n  # b"'),
+        ("x = a \\\n\n-b\n", "x = a \\\n\n-b"),  # two statements
+        ("x = a \\\n-b\n", "x = a \\\n-b"),
+        ('def f(): "A function."; return 1\n', "def f(): ...; return 1"),
+        ('def f():\n    """A function.\n\n    """\n', "def f():\n    ..."),
+        ('"""A module."""; x = 1\n', "...; x = 1"),
+        ('"""A module."""\n', ""),
+        ('"""A\nmodule."""; x = """a  \n\n"""\n', '...; x = """a  \n\n"""'),
+        ('"a"; x: int = 1; """b\n"""  # c\n', "...; x: int = 1; ..."),
+        ('"a"\n"b"\n', '"b"'),
+        ("", ""),
+    ],
+)
+def test_strings_and_statements_keep_their_lines(tmp_path: Path, text: str, expected: str) -> None:
+    assert code(tmp_path, text) == expected
+
+
+def test_files_are_read_in_the_encoding_that_they_declare(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_bytes("# coding: latin-1\nx = 'ä'\n".encode("latin-1"))
+    assert code_of_file(file) == "x = 'ä'"
+    file.write_bytes("x = 'ä'\n".encode("utf-8-sig"))
+    assert code_of_file(file) == "x = 'ä'"
 
 
 def test_files_of_the_package_keep_their_program() -> None:

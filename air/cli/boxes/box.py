@@ -80,8 +80,9 @@ def _ls(_: argparse.Namespace) -> int:
     from air.sandbox.ops import listing
 
     boxes, message = listing.folders(), ""
+    helpers: list[Live] = []
     try:
-        boxes = listing.containers() + boxes
+        boxes, helpers = listing.containers() + boxes, listing.helpers()
     except MissingError as error:
         message = paths.runnable(f"containers cannot be listed: {error}")
     rows: list[tuple[str, ...]] = [
@@ -92,6 +93,8 @@ def _ls(_: argparse.Namespace) -> int:
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
+    for helper in helpers:
+        print(f"helper container {helper.name}, not a box: {_owner(helper)}")
     if message:
         print(message, file=sys.stderr)
     return 0
@@ -109,8 +112,12 @@ def _row(box: Live) -> tuple[str, ...]:
         use.get("task", "–"),
         use.get("step", "–"),
         "?" if box.seconds_left is None else f"{box.seconds_left / 60:.0f} min",
-        f"pid {box.pid}{' (dead)' if box.dead else ''}",
+        _owner(box),
     )
+
+
+def _owner(box: Live) -> str:
+    return f"pid {box.pid}{' (dead)' if box.dead else ''}"
 
 
 def _exec(args: argparse.Namespace) -> int:

@@ -20,6 +20,8 @@ from air.errors import BoxDiedError
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
+HELPER_LABEL = "air.helper"
+"""The label of helper containers, which are no boxes: no agent acts in them."""
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from air.errors import AirError, BoxDiedError, BoxStartError
+from air.sandbox.contract import ownership
 from air.sandbox.docker import engine
 from air.sandbox.docker.container_spec import MIB, sealed
 from air.sandbox.docker.container_stream import Attached, abandon
@@ -36,6 +37,7 @@ async def start(
         entrypoint = interpreter("python3", program(modules), source=True)
         helper = {"image": BASE_IMAGE, "user": "0:0", "entrypoint": entrypoint}
         shared = await engine.in_thread(lambda: sealed(name, run, life, _MEMORY, **host))
+        shared["labels"][ownership.HELPER_LABEL] = modules[-1]
         connection = await attached.start(shared | helper, opening({}, modules))
         await connection.ready(seconds=ready)
     except BaseException as error:  # cancellation too: leave no container

@@ -198,17 +198,29 @@ def _in_pools(network: Mapping[str, Any], bases: Sequence[Any]) -> bool:
 
 def _boxes() -> Finding:
     try:
-        boxes = listing.containers()
+        return judge_boxes(listing.containers(), listing.helpers())
     except AirError as error:
         return Finding(
             "boxes", "fail", _without_remedy(error), "docker ps -a --filter label=air.owner"
         )
-    stale = [box for box in boxes if box.dead or (box.seconds_left or 1) < 0]
+
+
+def judge_boxes(boxes: Sequence[listing.Live], helpers: Sequence[listing.Live]) -> Finding:
+    """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are those that
+    are boxes, `helpers` the helper containers."""
+    kinds = _number(len(boxes), "box", "boxes")
+    if helpers:
+        kinds += f" and {_number(len(helpers), 'helper container', 'helper containers')}"
+    stale = [one for one in (*boxes, *helpers) if one.dead or (one.seconds_left or 1) < 0]
     if stale:
-        names = ", ".join(box.name for box in stale[:3]) + (" …" if len(stale) > 3 else "")
-        seen = f"{len(stale)} of {len(boxes)} have a dead owner or are expired: {names}"
+        names = ", ".join(one.name for one in stale[:3]) + (" …" if len(stale) > 3 else "")
+        seen = f"{len(stale)} of {kinds} have a dead owner or are expired: {names}"
         return Finding("boxes", "warn", seen, "air box gc")
-    return Finding("boxes", "ok", f"{len(boxes)} containers of air, none left behind")
+    return Finding("boxes", "ok", f"{kinds}, none left behind")
+
+
+def _number(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:

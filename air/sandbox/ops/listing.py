@@ -1,5 +1,5 @@
-"""Lists all boxes on this machine, including those that other processes started, and finds a box by its
-name."""
+"""Lists all boxes and helper containers on this machine, including those that other processes started, and
+finds a box by its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class Live:
-    """A box that exists now: a container, or a process box (a group of ordinary processes with a folder)."""
+    """A box that exists now: a container, or a process box (a group of ordinary processes with a folder). Or
+    a helper container, in which no agent acts."""
 
     name: str
     provider: str
@@ -52,29 +53,41 @@ class Live:
 
 
 def containers() -> list[Live]:
-    """Returns air's containers on this machine, sorted by name: boxes, and the helper containers that store
-    snapshots or copy Python.
+    """Returns the boxes of this machine that are containers, sorted by name.
 
     Raises MissingError if no container engine answers, BoxStartError if the engine fails.
     """
+    return _containers(helpers=False)
+
+
+def helpers() -> list[Live]:
+    """Returns the helper containers of this machine, which store snapshots or copy Python, sorted by name.
+    Raises the errors of `containers`."""
+    return _containers(helpers=True)
+
+
+def _containers(*, helpers: bool) -> list[Live]:
     from air.sandbox.docker import engine
 
     now, live = time.time(), []
     for container in engine.boxes():
         labels = container["Labels"]
+        if (ownership.HELPER_LABEL in labels) != helpers:
+            continue
         try:
             seconds_left = float(labels[ownership.EXPIRES_LABEL]) - now
         except ValueError:
             seconds_left = None
+        name = container["Names"][0].lstrip("/")
         box = Live(
-            name=container["Names"][0].lstrip("/"),
+            name=name,
             provider="docker",
             state=container["State"],
             run=labels.get(ownership.RUN_LABEL, ""),
             owner=labels[ownership.OWNER_LABEL],
             seconds_left=seconds_left,
             where=container["Id"],
-            use=_opening(container["Names"][0].lstrip("/")).get("use", {}),
+            use=_opening(name).get("use", {}),
         )
         live.append(box)
     return sorted(live, key=lambda box: box.name)

@@ -170,7 +170,7 @@ def digest(*parts: object) -> str:
 
 def source_digest(package: str, *others: str) -> str:
     """Returns a digest of the rules and generators of a question world: the code of its package, of the
-    module `episodes.py` and of the modules `others`, without docstrings and comments. `package` is the path
-    of any module of the package, `others` are paths of modules."""
+    module `episodes.py` and of the modules `others`, as `code_of_file` returns it. `package` is the path of
+    any module of the package, `others` are paths of modules."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))

@@ -9,11 +9,13 @@ import sys
 
 import pytest
 
-from air.errors import BoxDiedError, ConfigError
+from air.cli.main import main
+from air.errors import BoxDiedError, ConfigError, MissingError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import engine, snapshot_service
 from air.sandbox.docker.box import DockerBox
+from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of
 from tests.processes import running
@@ -59,6 +61,22 @@ async def test_a_pool_has_the_keeper_ready_where_it_is_asked_to() -> None:
             assert _keepers("ready") == kept
         assert _keepers("ready") == kept
     assert not boxes_of("ready")
+
+
+async def test_a_keeper_is_listed_apart_from_boxes(capsys: pytest.CaptureFixture[str]) -> None:
+    async with Pool(2, run="apart", snapshots=True) as pool, pool.lease(SPEC) as box:
+        found = (listing.containers(), listing.helpers())
+        boxes, helpers = ([one for one in ones if one.run == "apart"] for ones in found)
+        assert [one.name for one in boxes] == [box.id]
+        (helper,) = helpers
+        with pytest.raises(MissingError, match="there is no live box"):
+            listing.find(helper.name)
+        assert await asyncio.to_thread(main, ["box", "ls"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if helper.name in line] == [
+            f"helper container {helper.name}, not a box: pid {os.getpid()}"
+        ]
+        assert len([line for line in lines if line.startswith(box.id)]) == 1
 
 
 async def test_a_keeper_that_dies_loses_its_snapshots_and_nothing_else() -> None:

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal
 
@@ -70,8 +71,8 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
     """
     spec, step = BoxSpec(provider=provider), max(1, count // 10)
     print("begun", flush=True)
-    for in_thread in (asyncio.to_thread, engine.in_thread):  # all threads that there may ever be
-        await asyncio.gather(*(in_thread(lambda: time.sleep(0.2)) for _ in range(64)))
+    for in_thread in (asyncio.to_thread, engine.in_thread):
+        await _start_all_threads(in_thread)
     async with Pool(2 * WARM, warm=WARM, run=RUN) as pool:
         pool.prepare(spec)
         for done in range(0, count + 1, step):
@@ -80,6 +81,17 @@ async def leases(count: int, provider: Literal["docker", "process"] = "docker") 
             for _ in range(step if done < count else 0):
                 async with pool.lease(spec) as box:
                     assert (await box.exec(["true"], timeout=60)).ok
+
+
+async def _start_all_threads(in_thread: Callable[[Callable[[], bool]], Awaitable[bool]]) -> None:
+    """Starts all threads that the executor of `in_thread` can ever have, however slow this machine is: no
+    thread gets a second piece of work before all pieces are submitted."""
+    submitted = threading.Event()
+
+    async def submit() -> None:  # runs after the first step of the others
+        submitted.set()
+
+    await asyncio.gather(*(in_thread(submitted.wait) for _ in range(64)), submit())
 
 
 def _idle(pool: Pool) -> bool:

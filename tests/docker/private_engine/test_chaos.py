@@ -1,6 +1,6 @@
 """Harnesses that are killed, engines that are restarted, killed and full, boxes that are attacked.
 
-All against a private engine (`engine.py`). `AIR_FULL=1` runs 2,000 leases in a row, not 20 or 50, 16 busy
+All against a private engine (`engine.py`). `AIR_FULL=1` runs 2,000 leases in a row, not 30 or 50, 16 busy
 boxes, not 6, and attacks a box twice.
 """
 
@@ -32,8 +32,9 @@ from tests.docker.private_engine.supervisor import until
 pytestmark = pytest.mark.docker
 ROOT = Path(__file__).parents[3]
 FULL = os.environ.get("AIR_FULL") == "1"
-LEASES = {"docker": 2000 if FULL else 20, "process": 2000 if FULL else 50}
-"""Of a kind of box, in a row: something that one in two leases leaves behind is seen in 20."""
+LEASES = {"docker": 2000 if FULL else 30, "process": 2000 if FULL else 50}
+"""Of a kind of box, in a row: something that one in two leases leaves behind is seen in 30. Load alone adds less
+than that: the pool's 6 boxes each use one connection to the engine at a time, which then stays open."""
 BUSY = 16 if FULL else 6
 ROUNDS = 2 if FULL else 1
 END_SECONDS = 5.0
@@ -363,7 +364,8 @@ def test_many_leases_in_a_row_leave_nothing_behind(
     for what in ("threads", "tasks", "children", "descriptors"):
         growth = min(s[what] for s in last) - max(s[what] for s in first)
         assert growth < leak / 3, (what, samples)
-    assert samples[-1]["megabytes"] < samples[2]["megabytes"] + 5, samples
+    growth = min(s["megabytes"] for s in last) - max(s["megabytes"] for s in first)
+    assert growth < 5, samples
     assert not engine.containers()
     assert not engine.volumes()
     assert not engine.processes()

@@ -14,6 +14,8 @@ import pytest
 from tests.unit.view import hostile
 
 SECONDS = 300
+TAKEN = ("cannot listen: ", "not available", "in use")
+"""How `air view` and Streamlit begin or name the failure that another process has the port."""
 UPGRADE = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
@@ -26,29 +28,44 @@ UPGRADE = {
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of `air view` with one run."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free: int = probe.getsockname()[1]
     folder = tmp_path_factory.mktemp("runs")
     hostile.run(folder)
-    argv = [sys.executable, "-m", "air.cli.main", "view", str(folder), "--port", str(free)]
-    output = (folder / "output").open("w+")
-    process = subprocess.Popen(argv, stdout=output, stderr=output)
     until = time.monotonic() + SECONDS
-    try:
-        while True:
-            assert process.poll() is None, (folder / "output").read_text()
-            try:
-                socket.create_connection(("127.0.0.1", free), timeout=5).close()
-                break
-            except OSError:
-                assert time.monotonic() < until, (folder / "output").read_text()
-                time.sleep(0.2)
-        yield free
-    finally:
-        process.kill()
-        process.wait()
-        output.close()
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free: int = probe.getsockname()[1]
+        argv = [sys.executable, "-m", "air.cli.main", "view", str(folder), "--port", str(free)]
+        with (folder / "output").open("w") as output:
+            process = subprocess.Popen(argv, stdout=output, stderr=output)
+        try:
+            if answers(process, free, until):
+                yield free
+                return
+        finally:
+            process.kill()
+            process.wait()
+        text = (folder / "output").read_text()
+        # Another process may take the port between the probe and the viewer's start.
+        assert any(words in text for words in TAKEN), text
+    raise AssertionError("no port stayed free")
+
+
+def answers(process: subprocess.Popen[bytes], port: int, until: float) -> bool:
+    """Waits until the viewer answers on `port`. Returns False if its process ends before that."""
+    while process.poll() is None:
+        assert time.monotonic() < until, "the viewer does not answer"
+        link = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        try:
+            link.request("GET", "/_stcore/health")
+            if link.getresponse().read() == b"ok":
+                return True
+        except (OSError, http.client.HTTPException):
+            pass
+        finally:
+            link.close()
+        time.sleep(0.2)
+    return False
 
 
 def status(port: int, host: str, origin: str) -> int:

@@ -116,12 +116,13 @@ async def test_a_box_that_its_commands_ended_ends_the_episode(tmp_path: Path, ru
     (trace,) = episode.traces
     assert episode.ok, trace.errors
     assert trace.rewards["world"].value == 2.0 - 3.0  # ending the box is no way to earn more
-    assert trace.rewards["unanswered"].value == 0.0
+    assert trace.rewards["unanswered"].value == 0.0  # it is the last action's reward already
     assert trace.metrics["lost_boxes"] == 1
     (recorded,) = recorded_in(tmp_path)
     assert recorded.end is not None
     assert recorded.end.why == "box"
     assert str(recorded.steps[-1].observation) == "[the box has ended]"
+    assert recorded.steps[-1].reward == -3.0
 
 
 @pytest.mark.parametrize(("script", "earned"), [("false", 0.0), ("true", 4.0)])

@@ -91,30 +91,100 @@ def artefact(task: TaskSpec, text: str) -> Artefact:
     return Artefact({**task.rules.untouched(0).files, "/workspace/answer.txt": text.encode()})
 
 
-async def test_one_artefact_of_several_that_gets_its_reward_again_shows_that_the_tests_work(
-    harbor_task: TaskSpec,
-) -> None:
-    check, graded = _NoSolution(Pool(1)), []
-    for text in ("by chance", "by chance", "42", "43", "never kept"):
-        check.rewarded(harbor_task, 0, artefact(harbor_task, text))
+class _Grading:
+    """Grades artefacts by the text of their answer: one of `sound` gets a reward, any other none. `texts`
+    lists the graded ones."""
 
-    async def grade(one: Artefact) -> Outcome:
-        graded.append(one.files["/workspace/answer.txt"].decode())
-        if graded[-1] == sound:
+    def __init__(self, *sound: str) -> None:
+        self.sound, self.texts = set(sound), list[str]()
+
+    async def __call__(self, one: Artefact) -> Outcome:
+        self.texts.append(one.files["/workspace/answer.txt"].decode())
+        if self.texts[-1] in self.sound:
             return Outcome({"reward": 1.0})
         raise GradingError("wrote neither")
 
-    sound = "42"
+    async def problem(self, check: SolutionCheck, task: TaskSpec, *sound: str) -> str:
+        """Asks `check` at a time at which only the texts `sound` get a reward."""
+        self.sound, self.texts = set(sound), []
+        return await check.problem(task, 0, self)
+
+
+def _rewarded(check: SolutionCheck, task: TaskSpec, *texts: str) -> None:
+    for text in texts:
+        check.rewarded(task, 0, artefact(task, text))
+
+
+async def test_one_artefact_of_several_that_gets_its_reward_again_shows_that_the_tests_work(
+    harbor_task: TaskSpec,
+) -> None:
+    check, grading = _NoSolution(Pool(1)), _Grading()
+    assert await grading.problem(check, harbor_task, "42") == "there is no solution"
+    _rewarded(check, harbor_task, "by chance", "by chance", "42", "43")
+    assert await grading.problem(check, harbor_task) == "wrote neither"
+    assert grading.texts == ["by chance", "42", "43"]
+    assert await grading.problem(check, harbor_task, "42") == ""
+    assert grading.texts == ["by chance", "42"]
+
+
+async def test_the_oldest_artefact_makes_room_for_a_new_one(harbor_task: TaskSpec) -> None:
+    """Otherwise early artefacts that no longer get their reward would hold all places for good."""
+    check, grading = _NoSolution(Pool(1)), _Grading()
+    _rewarded(check, harbor_task, "early 1", "early 2", "early 3", "42")
+    assert await grading.problem(check, harbor_task, "42") == ""
+    assert grading.texts == ["early 2", "early 3", "42"]
+
+
+async def test_artefacts_that_fail_while_another_gets_its_reward_are_dropped(
+    harbor_task: TaskSpec,
+) -> None:
+    check, grading = _NoSolution(Pool(1)), _Grading()
+    _rewarded(check, harbor_task, "early 1", "42", "early 2")
+    assert await grading.problem(check, harbor_task, "42") == ""
+    assert await grading.problem(check, harbor_task) == "wrote neither"
+    assert grading.texts == ["42", "early 2"]
+    assert await grading.problem(check, harbor_task, "early 2") == ""
+    assert await grading.problem(check, harbor_task) == "wrote neither"
+    assert grading.texts == ["early 2"]
+
+
+async def test_no_number_of_new_artefacts_removes_one_that_got_its_reward_again(
+    harbor_task: TaskSpec,
+) -> None:
+    """Otherwise agents could fill all places with artefacts that get a reward only once, and then their bad
+    episodes would count as failures of the infrastructure."""
+    check, grading = _NoSolution(Pool(1)), _Grading()
+    _rewarded(check, harbor_task, "42")
+    assert await grading.problem(check, harbor_task, "42") == ""
+    _rewarded(check, harbor_task, *(f"once {number}" for number in range(9)))
+    assert await grading.problem(check, harbor_task) == "wrote neither"
+    assert grading.texts == ["42", "once 7", "once 8"]
+    assert await grading.problem(check, harbor_task, "42") == ""
+
+
+async def test_large_artefacts_of_one_task_remove_none_of_another(
+    harbor_task: TaskSpec, make_task: MakeTask
+) -> None:
+    check, grading, other = _NoSolution(Pool(1)), _Grading(), make_task()
+    _rewarded(check, harbor_task, "42")
+    for number in range(4):
+        check.rewarded(other, 0, artefact(harbor_task, f"{number}" + "x" * (KEPT_BYTES - 1000)))
+    assert await grading.problem(check, harbor_task, "42") == ""
+
+
+async def test_an_artefact_that_is_removed_while_it_is_graded_is_stored_again(
+    harbor_task: TaskSpec,
+) -> None:
+    check, grading = _NoSolution(Pool(1)), _Grading("42")
+    _rewarded(check, harbor_task, "42")
+
+    async def grade(one: Artefact) -> Outcome:
+        _rewarded(check, harbor_task, "new 1", "new 2", "new 3")
+        return await grading(one)
+
     assert await check.problem(harbor_task, 0, grade) == ""
-    assert graded == ["by chance", "42"]
-    graded.clear()
-    sound = "none of them"
-    check = _NoSolution(Pool(1))
-    assert await check.problem(harbor_task, 0, grade) == "there is no solution"
-    for text in ("by chance", "42", "43", "never kept"):
-        check.rewarded(harbor_task, 0, artefact(harbor_task, text))
-    assert await check.problem(harbor_task, 0, grade) == "wrote neither"
-    assert graded == ["by chance", "42", "43"]
+    assert await grading.problem(check, harbor_task) == "wrote neither"
+    assert grading.texts == ["42", "new 2", "new 3"]
 
 
 async def test_artefacts_that_are_kept_have_a_bound(
@@ -127,7 +197,7 @@ async def test_artefacts_that_are_kept_have_a_bound(
             harbor_task if number < 2 else make_task(), number, artefact(harbor_task, half)
         )
     check.rewarded(harbor_task, 99, artefact(harbor_task, "x" * (KEPT_BYTES + 1)))
-    kept = [one for of_step in check._rewarded.values() for one in of_step.values()]
+    kept = [one for of_step in check._rewarded.values() for one in of_step.artefacts.values()]
     assert sum(len(data) for one in kept for data in one.files.values()) <= KEPT_BYTES
     assert kept
-    assert all(of_step for of_step in check._rewarded.values())
+    assert all(of_step.artefacts for of_step in check._rewarded.values())

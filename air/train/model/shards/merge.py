@@ -246,22 +246,24 @@ def _groups(
 
 
 def _copy_generation_config(source: str, folder: Path) -> str:
-    """Copies the generation config of the model `source` (a folder or Hugging Face id), if it has one, into
-    `folder`. Returns a warning if a hub id may have a config that cannot be read; otherwise an empty text."""
+    """Copies the file of the generation config of the model `source` (a folder or Hugging Face id), if it has
+    one, unchanged into `folder`. Returns a warning if a hub id may have such a file that cannot be fetched;
+    otherwise an empty text. Raises OSError if the file cannot be copied."""
     if Path(source).is_dir():
         file = Path(source) / _GENERATION
         if file.is_file():
-            shutil.copyfile(file, folder / file.name)
+            shutil.copyfile(file, folder / _GENERATION)
         return ""
     from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
-    from transformers import GenerationConfig
+    from transformers.utils.hub import cached_file
 
     try:
-        generation: Any = GenerationConfig.from_pretrained(source)
-    except (OSError, ValueError, TypeError) as error:
+        cached = cached_file(source, _GENERATION)
+    except (OSError, ValueError) as error:
         if try_to_load_from_cache(source, _GENERATION) is _CACHED_NO_EXIST:
             return ""  # the hub's client has noted that there is none
         text = " ".join(str(error).split())[:500]
-        return f"{source}: the generation config cannot be read: {text}"
-    generation.save_pretrained(folder)
+        return f"{source}: the generation config cannot be fetched: {text}"
+    assert cached is not None  # by default, a file that is not there is an error
+    shutil.copyfile(cached, folder / _GENERATION)
     return ""

@@ -18,7 +18,7 @@ import pytest
 
 from air.cli.main import main
 from air.sandbox.contract import ownership
-from air.sandbox.ops import doctor, orphans
+from air.sandbox.ops import doctor, listing, orphans
 from air.sandbox.process import namespaces
 
 # What engines answered: Docker 20.10 on cgroup v1; a rootless one without delegation; Podman 4.3.
@@ -115,6 +115,23 @@ def test_volumes_of_the_dead_are_named() -> None:
     assert (finding.state, finding.remedy) == ("ok", "")
     finding = doctor.judge_volumes([ours, dead, elsewhere, expired])
     assert (finding.state, finding.remedy) == ("warn", "docker volume rm dead old")
+
+
+def test_boxes_and_helper_containers_are_counted_apart() -> None:
+    def live(name: str, owner: str, seconds_left: float = 60.0) -> listing.Live:
+        return listing.Live(name, "docker", "running", "run", owner, seconds_left, "id")
+
+    box, helper = live("air-1", ownership.owner()), live("air-keeper-1", ownership.owner())
+    dead, expired = live("air-2", _dead_owner()), live("air-keeper-2", ownership.owner(), -1.0)
+    assert doctor.judge_boxes([], []).seen == "0 boxes, none left behind"
+    finding = doctor.judge_boxes([box], [helper, helper])
+    assert (finding.state, finding.remedy) == ("ok", "")
+    assert finding.seen == "1 box and 2 helper containers, none left behind"
+    finding = doctor.judge_boxes([box, dead], [expired])
+    assert (finding.state, finding.remedy) == ("warn", "air box gc")
+    assert finding.seen == (
+        "2 of 2 boxes and 1 helper container have a dead owner or are expired: air-2, air-keeper-2"
+    )
 
 
 @pytest.mark.parametrize(

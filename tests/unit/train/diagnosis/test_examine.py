@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -238,9 +241,24 @@ def test_what_is_no_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert len(err.splitlines()) == 1
 
 
+def field_docstrings(kind: type) -> dict[str, str]:
+    """Returns the docstring below each field of a class, as one line."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: " ".join(str(ast.literal_eval(below.value)).split())
+        for field, below in itertools.pairwise(tree.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+    }
+
+
 def test_the_documentation_has_every_limit_and_every_check() -> None:
     page = (Path(__file__).parents[4] / "docs" / "doctor.md").read_text()
-    for field in fields(LIMITS):
-        assert f"| `{field.name}` | {getattr(LIMITS, field.name):g} |" in page
+    texts = field_docstrings(type(LIMITS))
+    assert list(texts) == [field.name for field in fields(LIMITS)]
+    for name, text in texts.items():
+        assert f"| `{name}` | {getattr(LIMITS, name):g} | {text} |\n" in page
     for name in names():
         assert f"| {name} |" in page

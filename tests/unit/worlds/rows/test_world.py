@@ -267,8 +267,11 @@ def test_the_digest_follows_data_tools_and_settings_but_not_the_place(
     for file in ("rows.jsonl", "checks.py", "tools.py"):
         (other / file).write_text((folder / file).read_text())
     assert load(other).digest == load(folder).digest
-    (other / "checks.py").write_text(CHECKS + "\n")
+    (other / "checks.py").write_text(CHECKS + "\n# A comment.\n")
+    assert load(other).digest == load(folder).digest
+    (other / "checks.py").write_text(CHECKS + "\nLIMIT = 1\n")
     assert load(other).digest != load(folder).digest
+    (other / "checks.py").write_text(CHECKS)
     with (other / "rows.jsonl").open("a") as file:
         file.write('{"question": "New?", "answer": "secret", "hint": ""}\n')
     assert load(other).digest != load(folder).digest
