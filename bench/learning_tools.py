@@ -6,10 +6,10 @@ which it cannot compute. A right answer earns 1, and a call of the calculator co
 calls the calculator for products only.
 
 For each seed, a scripted player writes demonstrations. It calls the calculator in half of the episodes,
-whatever the question; in some demonstrations the calculator is not offered. Then `sft` trains a new policy on
-the demonstrations (the warm start). GRPO trains it further (`configs/grl/small.toml`), and separately a
-control whose rewards are shuffled within each group. Before and after, the policy answers held-out questions
-of both kinds, with and without the calculator.
+whatever the question. In two of five demonstrations the calculator is not offered: these teach the sums.
+Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
+(`configs/grl/small.toml`), and separately a control whose rewards are shuffled within each group. Before and
+after, the policy answers held-out questions of both kinds, with and without the calculator.
 
 Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
 the mean gain of the reward exceeds two standard errors over the seeds, and the control's gain does not.
@@ -62,8 +62,8 @@ def main() -> int:
     parser.add_argument("--tools", action="store_true", help="this program, and not learning.py")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--episodes", type=int, default=64, help="held-out ones of each kind")
-    parser.add_argument("--demos", type=int, default=4000)
-    parser.add_argument("--sft-steps", type=int, default=500)
+    parser.add_argument("--demos", type=int, default=10000)
+    parser.add_argument("--sft-steps", type=int, default=2000)
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-tools"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
@@ -146,8 +146,8 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
     }
     numbers, talks = random.Random(seed), []
     for number in range(args.demos):
-        kind = numbers.choice(KINDS)
-        tools = numbers.random() < 0.8
+        tools = numbers.random() < 0.6
+        kind = numbers.choice(KINDS) if tools else "sum"
         talks.append(await conversation(tasks[kind, tools], number, numbers))
     data = folder / "demos.jsonl"
     data.write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
@@ -163,8 +163,9 @@ async def warm_start(args: argparse.Namespace, folder: Path, seed: int) -> Path:
 
 async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> list[dict[str, str]]:
     """Returns the conversation of one demonstration, as the harness would show it to a model. If the task
-    offers the calculator, half of the demonstrations call it. An answer without a call is right for sums, and
-    a guess for products."""
+    offers the calculator, half of the demonstrations call it. An answer without a call is right for sums. For
+    products it is an estimate, with both factors rounded down to tens: nearly always wrong, but no noise that
+    hides the rest of the demonstrations from so small a policy."""
     form = get(FORMAT).with_tools(task.tools, answers=True)
     world = task.world()
     first = await world.reset(seed % VALIDATION_SEED)
@@ -173,7 +174,8 @@ async def conversation(task: WorldTask, seed: int, numbers: random.Random) -> li
         {"role": "user", "content": f"{task.instructions}\n\n{first.text}"},
     ]
     left, sign, right = first.text.split()
-    answer = str(int(left) + int(right)) if sign == "+" else str(numbers.randrange(121, 9802))
+    exact = sign == "+"
+    answer = str(int(left) + int(right) if exact else int(left) // 10 * (int(right) // 10) * 100)
     if task.tools and numbers.random() < 0.5:
         call = Action(tool=ToolCall("calculator", arguments={"expression": first.text}))
         messages.append({"role": "assistant", "content": form.render("", call)})
@@ -195,7 +197,7 @@ def run_config(
         files.append(f"@{CONFIGS / 'embedded' / 'shuffled.toml'}")
     env = "--orchestrator.train.source.0.env"
     tasks = json.dumps([task_id(args.out, kind) for kind in KINDS])
-    flags = ["--embedded.seed", str(seed), "--model.name", str(model), "--max-steps", "20"]
+    flags = ["--embedded.seed", str(seed), "--model.name", str(model), "--max-steps", "60"]
     flags += ["--output-dir", str(args.out), "--run.name", f"seed{seed}/{arm}"]
     flags += [f"{env}.taskset.tasks", tasks, f"{env}.agent.harness.format", FORMAT]
     flags += ["--orchestrator.train.sampling.max-completion-tokens", "24"]
