@@ -33,9 +33,8 @@ pytestmark = pytest.mark.docker
 ROOT = Path(__file__).parents[3]
 FULL = os.environ.get("AIR_FULL") == "1"
 LEASES = {"docker": 2000 if FULL else 30, "process": 2000 if FULL else 50}
-"""The number of leases in a row, by kind of box: what one in two leases leaves behind is seen in 30.
-Load alone adds less: the pool's 6 boxes each use one connection to the engine at a time, which then stays
-open."""
+"""Of a kind of box, in a row: something that one in two leases leaves behind is seen in 30. Load alone adds
+less than that: the pool's 6 boxes each use one connection to the engine at a time, which then stays open."""
 BUSY = 16 if FULL else 6
 ROUNDS = 2 if FULL else 1
 END_SECONDS = 5.0
