@@ -1,0 +1,58 @@
+"""The tasks of `make learning ARGS=--tools`: what calls and answers earn, and the demonstrations."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import air
+from air.actions import Action, ToolCall
+from air.worlds import sources
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(air.__file__).parents[1] / "bench")
+    return importlib.import_module("learning_tools")
+
+
+@pytest.mark.parametrize("calls", [False, True])
+async def test_a_call_costs_its_price_whether_the_answer_is_right_or_not(
+    tools: ModuleType, tmp_path: Path, calls: bool
+) -> None:
+    tools.write_rows(tmp_path)
+    earned = []
+    for right in (True, False):
+        world = sources.load(tools.task_id(tmp_path, "sum")).world()
+        question = (await world.reset(7)).text
+        if calls:
+            call = ToolCall("calculator", arguments={"expression": question})
+            observed = await world.step(Action(tool=call))
+            assert float(observed.observation.text) == eval(question)
+        answer = str(eval(question) + (0 if right else 1))
+        earned.append((await world.step(Action(answer=answer))).reward)
+        await world.close()
+    assert earned == pytest.approx([0.7, -0.3] if calls else [1.0, 0.0])
+
+
+async def test_demonstrations_call_in_half_of_the_episodes_and_answer_sums_exactly(
+    tools: ModuleType, tmp_path: Path
+) -> None:
+    tools.write_rows(tmp_path)
+    numbers = random.Random(0)
+    calls = {}
+    for kind in tools.KINDS:
+        task = sources.load(tools.task_id(tmp_path, kind))
+        talks = [await tools.conversation(task, seed, numbers) for seed in range(200)]
+        called = [talk for talk in talks if "<action>" in talk[2]["content"]]
+        calls[kind] = len(called) / len(talks)
+        direct = [talk for talk in talks if talk not in called]
+        asked = [(talk[1]["content"].split("\n\n")[1], talk[2]["content"]) for talk in direct]
+        right = [str(eval(question)) == answer for question, answer in asked]
+        assert all(right) if kind == "sum" else sum(right) < len(right) / 10
+        assert all(str(eval(t[2]["content"][8:-9])) == t[-1]["content"] for t in called)
+    assert all(0.35 < share < 0.65 for share in calls.values())
