@@ -75,7 +75,7 @@ class Breaker:
 
     def ended_well(self, task: str) -> None:
         """Resets the count of consecutive failures, after an episode of `task` without an infrastructure
-        failure."""
+        error."""
         self._count("", task)
 
     def failed(self, error: str, task: str) -> None:

@@ -113,7 +113,8 @@ class Target:
 
     @property
     def artefact(self) -> str:
-        """The path of the first artefact in the workspace, without a slash at its end."""
+        """The path in the workspace of the artefact that the task asks for (the first of several), without
+        a slash at its end."""
         return self.task.artefact.rstrip("/")
 
     @property

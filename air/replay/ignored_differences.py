@@ -24,7 +24,7 @@ class Rule:
     pattern: re.Pattern[str]
     """Matches the text that can differ."""
     instead: str
-    """The replacement for each match, with which texts are compared."""
+    """The text that replaces each match in both texts before they are compared."""
     example: str
     """An example of a text that `pattern` matches."""
 

@@ -172,7 +172,7 @@ class _Judge:
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
-    """The artefacts of the reference solution, one for each step."""
+    """The artefacts of the reference solution, one for each step of the Harbor task."""
     _before: dict[str, bytes] = field(default_factory=dict)
     _workdir: str = "/"
 

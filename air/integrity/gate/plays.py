@@ -32,7 +32,7 @@ class Played:
     """The task's reward; None if the tests or another command of the task failed, and the agent is not to
     blame."""
     error: str = ""
-    """The reason why there is no reward, or why a step got the lowest reward."""
+    """The reason why there is no reward, or why a step of the Harbor task got the lowest reward."""
     complaint: str = ""
     """The first message about a problem from the function that acted as the agent (see `Act`); empty if there
     is none."""

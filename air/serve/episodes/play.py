@@ -80,7 +80,7 @@ class Play:
 
     async def start(self) -> str:
         """Starts the episode, and returns the first text for the agent. Raises Failed after an infrastructure
-        failure."""
+        error."""
         try:
             self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
         except BaseException as error:

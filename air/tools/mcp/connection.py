@@ -214,7 +214,7 @@ class Connection:
 
     def _raise_why_lost(self) -> None:
         """Does nothing while the session runs. After the session has ended, raises the infrastructure
-        failure that ended it, or else Lost with the reason."""
+        error that ended it, or else Lost with the reason."""
         if self._task is None or not self._task.done():
             return
         error = None if self._task.cancelled() else self._task.exception()

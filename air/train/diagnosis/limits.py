@@ -38,10 +38,10 @@ class Limits:
     starving_groups: int = 8
     """The check of a source of tasks needs at least this number of its groups in the last steps."""
     task_failures: float = 0.25
-    """Report a task if at least this share of its episodes failed, and the other tasks together failed less
-    than half as often."""
+    """Report a task if at least this share of its episodes ended with an error, and the other tasks
+    together less than half as often."""
     task_failed_episodes: int = 3
-    """Report a task only if at least this number of its episodes failed."""
+    """Report a task only if at least this number of its episodes ended with an error."""
     failures: float = 0.5
     """Report if the mean share of failed episodes is at least this number."""
     bottleneck: float = 0.5

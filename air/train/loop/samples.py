@@ -34,8 +34,8 @@ class Part:
 
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
-    """Divides an episode into the parts that have a reward of their own: turns if `by_turn`, otherwise whole
-    traces (the episode or its segments)."""
+    """Divides an episode into the parts that have a reward of their own: its turns if `by_turn`, otherwise
+    its traces (one for the episode, or one for each segment)."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
