@@ -336,8 +336,8 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact. Returns the response to the command in the box, or None after an infrastructure
-        error, which is stored in `failure`."""
+        """Grades the artefact. Returns the response to the command in the box, or None after an
+        infrastructure error, which is stored in `failure`."""
         try:
             step = await self.episode.world.step(Action(ending=ending))
             if step.validation is not None and self._turns is not None:
