@@ -1,4 +1,4 @@
-"""The service that answers questions stops the work for a client that hangs up."""
+"""The service that answers questions stops the work for a client that hangs up, and says what stops a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import httpx
+import pytest
 
+from air.errors import HangingToolError, UserCodeError
 from air.train.coevolve.evaluate_service import serving_evaluations
 from air.train.coevolve.executor import Executor
-from air.worlds.proposals.scorer import Answered
+from air.worlds.proposals.scorer import Answered, Scorer
 
 
 class Endless:
@@ -49,3 +51,17 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
         await executor.begun.wait()
         asking.cancel()
         await asyncio.wait_for(executor.cancelled.wait(), 60)
+
+
+class Hanging:
+    """An executor with a tool that hangs."""
+
+    async def answers(self, *_: Any) -> list[Answered]:
+        raise HangingToolError("it hangs", where="tool own", remedy="give it a time limit")
+
+
+async def test_a_tool_that_hangs_stops_the_clients_run() -> None:
+    """Otherwise, every proposal would be masked while the training of the proposer goes on."""
+    async with serving_evaluations(cast(Executor, Hanging())) as url:
+        with pytest.raises(UserCodeError, match=r"/evaluate: tool own: it hangs — give it a time"):
+            await Scorer(url, 2).answers("What is 3 + 4?")
