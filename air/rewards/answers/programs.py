@@ -1,4 +1,4 @@
-"""The checker `code_tests`, which runs hidden tests on the answer's code in the box of the episode.
+"""The checker `code_tests`, which runs hidden tests on the answer's code in fresh boxes.
 
 The expected values never enter the box. Only a test's call runs there, and its value is compared outside.
 So code that exits early, prints forged results, reads its own source or changes the interpreter gains
@@ -55,7 +55,7 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[str], Awaitable[tuple[int, str, str]]]
-"""A function that runs a shell script in the box of the episode, and returns exit code, stdout and stderr.
+"""A function that runs a shell script in a fresh box, and returns exit code, stdout and stderr.
 It raises InfrastructureError if the script cannot run. A failure that the script causes is an exit code."""
 
 
