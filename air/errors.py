@@ -4,7 +4,9 @@ AirError
 ├── UsageError               the user's input is wrong; the exit code is 2
 │   ├── ConfigError          a key of a run file, or a flag, is wrong
 │   ├── MissingError         a task, model, file, image or program does not exist
-│   └── RewardTermError      a reward term that the user added failed
+│   └── UserCodeError        code that the user added failed in an episode; the run stops
+│       ├── RewardTermError  a reward term or an answer checker failed
+│       └── HangingToolError the function of a tool does not end
 ├── InfrastructureError      air or the machine failed; the agent did not cause it
 │   ├── BoxStartError        a box could not start
 │   ├── BoxDiedError         a box ended while it was in use
@@ -48,8 +50,19 @@ class MissingError(UsageError):
     """A task, model, file, image or program that is needed does not exist on this machine."""
 
 
-class RewardTermError(UsageError):
-    """A reward term that the user added raised an exception, or its amount is not a finite number."""
+class UserCodeError(UsageError):
+    """Code that the user added failed in an episode, and would fail in further ones. The run stops: otherwise
+    every episode that uses the code would be left out of training."""
+
+
+class RewardTermError(UserCodeError):
+    """A reward term or an answer checker that the user added raised an exception, or its amount is not a
+    finite number."""
+
+
+class HangingToolError(UserCodeError):
+    """The function of a tool does not end, although the time limit of its call is over. So no further call
+    can begin."""
 
 
 class InfrastructureError(AirError):

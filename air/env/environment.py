@@ -227,8 +227,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             try:
                 await recording.ended(episode, trace)
             finally:
-                if episode.term_error:
-                    await asyncio.to_thread(self._breaker.open, episode.term_error)
+                if episode.user_error:
+                    await asyncio.to_thread(self._breaker.open, episode.user_error)
         if episode.failed:  # verifiers asked for no metrics, since there is no reward
             trace.record_metrics(episode.metrics)
         return trace
@@ -268,7 +268,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def check_breaker(self) -> None:
         """Raises InfrastructureError if the failure breaker has stopped the run: too many consecutive
-        episodes failed, or a user-defined reward term failed (see `air.env.failure_breaker`)."""
+        episodes failed, or code of the user failed (see `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:

@@ -63,8 +63,8 @@ class Episode(ABC):
     """The rewards so far, each with its position in the trace."""
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
-    term_error: str = ""
-    """The error of a user-defined reward term, which must stop the run. Empty if there was none."""
+    user_error: str = ""
+    """The message of a UserCodeError, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """The duration and the token counts of the latest model call, for the next line of the trajectory."""
     why_ended: str = ""

@@ -174,7 +174,7 @@ class ResearchEpisode(Episode):
     @property
     def rewards(self) -> dict[str, float]:
         """The reward terms of the episode so far, by name. The reward is their sum. If a user-defined term
-        fails, stores its message in `term_error` and raises RewardTermError."""
+        fails, stores its message in `user_error` and raises RewardTermError."""
         world = self.world
         facts = EpisodeFacts(
             scale=world.task,
@@ -191,7 +191,7 @@ class ResearchEpisode(Episode):
         try:
             return reward_terms(facts, self.config)
         except RewardTermError as error:
-            self.term_error = str(error)
+            self.user_error = str(error)
             raise
 
     @property

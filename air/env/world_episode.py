@@ -19,7 +19,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +30,7 @@ from air.aio import to_the_end
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
-from air.errors import BoxEndedError, InfrastructureError, RewardTermError
+from air.errors import BoxEndedError, InfrastructureError, UserCodeError
 from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
 from air.worlds.base import Observation, Step, World, without_end
@@ -62,8 +63,9 @@ class WatchedWorld:
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether a step has ended the episode."""
-    term_error: str = ""
-    """The error message of a user-defined answer checker; empty if it did not fail."""
+    user_error: str = ""
+    """The message of the UserCodeError that stops the run, such as of a user's answer checker; empty if there
+    was none."""
     rewards: list[float] = field(default_factory=list)
     """The reward of each action, in order."""
     seconds: float = 0.0
@@ -73,18 +75,18 @@ class WatchedWorld:
     _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
-        return _sendable(await self.world.reset(seed))
+        """Starts an episode. Raises UserCodeError if a tool of the user hangs, and InfrastructureError for
+        any other failure."""
+        with self._noting():
+            return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
         """Performs an action. If it ends the agent's box, its result has `done` and the reward `end_reward`.
         Raises InfrastructureError if the reward is not a finite number or the box ended through no fault of
-        the agent, and RewardTermError if a user-defined answer checker fails."""
+        the agent, and UserCodeError if a user's answer checker fails or a tool of the user hangs."""
         began = time.monotonic()
-        try:
+        with self._noting():
             step = await self._step(action)
-        except RewardTermError as error:
-            self.term_error = str(error)
-            raise
         seconds = time.monotonic() - began
         self.seconds += seconds
         if not math.isfinite(step.reward):
@@ -96,6 +98,15 @@ class WatchedWorld:
             observation=_sendable(step.observation),
             exec_seconds=step.exec_seconds or seconds,
         )
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Context manager: if the block raises UserCodeError, stores its message in `user_error`."""
+        try:
+            yield
+        except UserCodeError as error:
+            self.user_error = str(error)
+            raise
 
     async def _step(self, action: Action) -> Step:
         if self.box is None:
@@ -289,7 +300,7 @@ class WorldEpisode(Episode):
 
     async def abandon(self) -> None:
         """Closes the world, even if the caller is cancelled meanwhile."""
-        self.term_error = self.world.term_error
+        self.user_error = self.world.user_error
         await self.world.close()
 
     @property

@@ -118,6 +118,11 @@ class Tool:
     seconds: float = SECONDS
     """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
     should end by itself within this time."""
+    patience: float = 0.0
+    """How many further seconds a call may take, because it may have to wait for a call of another episode.
+    The model is told `seconds` only."""
+    state_seconds: float | None = None
+    """The time limit for making the state, in seconds. None: `seconds`, but at least 60."""
     episodes: Pool | None = None
     """Limits how many episodes in this process may have a state of this tool at the same time. None: no
     limit."""
@@ -142,6 +147,11 @@ class Tool:
             raise ConfigError(f"max_length must be at least {_SHORTEST}", where=where)
         if not 0 < self.seconds < float("inf"):
             raise ConfigError("seconds must be a positive number", where=where)
+
+    @property
+    def state_limit(self) -> float:
+        """The time limit for making the tool's state, in seconds."""
+        return max(self.seconds, SECONDS) if self.state_seconds is None else self.state_seconds
 
     def with_digest(self, digest: str) -> Tool:
         """Returns a copy of this tool with `digest` as the digest of its data."""

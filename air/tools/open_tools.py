@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from typing import Any, Self, get_args
 
 from air import json_schema
-from air.errors import InfrastructureError
+from air.errors import HangingToolError, InfrastructureError
 from air.tools import threads
 from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
 from air.tools.pool import Pool
@@ -54,9 +54,9 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls the tool `name` with `arguments`, a mapping or its JSON text, and returns the result. Raises
-        InfrastructureError for an infrastructure error, and RuntimeError after `close`. Every other failure
-        gives a result with the status `error`."""
+        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError for an
+        infrastructure error, and HangingToolError if so many earlier calls of the tool hang that no
+        further one can begin. Every other failure gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -99,7 +99,7 @@ class OpenTools:
     async def _close_states(self) -> None:
         failures: list[InfrastructureError] = []
         cancelled: asyncio.CancelledError | None = None
-        for close in (self._wait_for_late, *map(_closing, reversed(self.states.values()))):
+        for close in (self._wait_for_late, *map(closing, reversed(self.states.values()))):
             try:
                 # A close after a cancellation must end soon: perhaps nobody cancels a second time.
                 async with asyncio.timeout(None if cancelled is None else _GRACE):
@@ -136,9 +136,8 @@ class OpenTools:
             yield
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
-        """Calls a tool's function and returns its reply. An exception of the function becomes a reply with
-        the status `error`. Only an infrastructure error and a cancellation of the current task are
-        raised."""
+        """Calls a tool's function. Converts its exceptions into replies with the status `error`; only
+        infrastructure errors, HangingToolError and a cancellation are raised."""
         try:
             return _as_reply(await self._run(tool, given))
         except ToolError as error:
@@ -148,8 +147,8 @@ class OpenTools:
                 raise
             return _failure(tool, error)  # the function's own, such as of a connection that it lost
         except (Exception, BaseExceptionGroup, SystemExit) as error:
-            if (ours := _ours(error)) is not None:
-                raise ours from error
+            if (raised := _not_the_models(error)) is not None:
+                raise raised from error
             return _failure(tool, error)
 
     async def _run(self, tool: Tool, given: Mapping[str, Any]) -> Any:
@@ -188,7 +187,7 @@ def _is_cancelled() -> bool:
     return task is None or bool(task.cancelling())
 
 
-def _closing(state: Any) -> Callable[[], Awaitable[None]]:
+def closing(state: Any) -> Callable[[], Awaitable[None]]:
     """Returns an async function that calls the method `close` of a state, or does nothing if the state has
     no such method."""
 
@@ -202,8 +201,9 @@ def _closing(state: Any) -> Callable[[], Awaitable[None]]:
 
 
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time limit."""
-    deadline = asyncio.timeout(tool.seconds)
+    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time limit and
+    patience."""
+    deadline = asyncio.timeout(tool.seconds + tool.patience)
     try:
         async with deadline:
             return await work
@@ -269,13 +269,14 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
     return Reply(f"The tool {tool.name} failed: {text[:_LONGEST_ERROR]}", "error")
 
 
-def _ours(error: BaseException) -> InfrastructureError | None:
-    """Returns the InfrastructureError that `error` is, or that it contains if it is a nested exception group;
-    None if there is none."""
-    if isinstance(error, InfrastructureError):
+def _not_the_models(error: BaseException) -> InfrastructureError | HangingToolError | None:
+    """Returns the exception that the model must not see, because it did not cause it: the infrastructure
+    error or HangingToolError in an exception or a nested exception group. None if there is none."""
+    if isinstance(error, InfrastructureError | HangingToolError):
         return error
     if isinstance(error, BaseExceptionGroup):
-        return next((ours for one in error.exceptions if (ours := _ours(one)) is not None), None)
+        inner = map(_not_the_models, error.exceptions)
+        return next((one for one in inner if one is not None), None)
     return None
 
 

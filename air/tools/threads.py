@@ -3,11 +3,12 @@
 Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
 towards the limit on running threads, and the process does not wait for it at exit.
 
-Both the number of running threads of the process and the number of abandoned threads of each tool are
-limited, so that a tool that hangs cannot use up the threads of others. A call beyond a limit raises
-InfrastructureError, which names the tool. Calls of other episodes have reached the limit: the agent of this
-episode did not cause that, so it must not see it as an observation, and the failure breaker must count it.
-An episode cannot mask itself in this way: while one of its own calls is abandoned, `OpenTools` starts no
+Both the number of running threads of the process and the number of threads of each tool, running and
+abandoned together, are limited, so that a tool that hangs cannot use up the threads of others. A call waits
+while a limit is reached. If all threads of its tool are abandoned, it raises HangingToolError, which stops
+the run. Calls of other episodes have reached this limit: the agent of this episode did not cause that, so it
+must not see it as an observation; and if the episode were masked, so would be all later ones that call the
+tool. A single episode cannot reach the limit: while one of its own calls is abandoned, `OpenTools` starts no
 thread for it, and tells the model.
 """
 
@@ -23,21 +24,14 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from air.errors import InfrastructureError
-from air.tools.pool import Pool
+from air.errors import HangingToolError, InfrastructureError
 
 MOST_THREADS = 64
 """The maximum number of running threads in this process, without abandoned threads."""
-MOST_LEFT = 64
-"""While this number of abandoned threads of one tool still run, no further thread is started for the tool.
-Threads that run already may be abandoned, too, so at most `MOST_LEFT + MOST_THREADS - 1` are."""
+MOST_OF_TOOL = 64
+"""The maximum number of threads of one tool, running and abandoned together."""
 _PATIENCE = 600.0
 """How many seconds a call waits for a free thread before it raises InfrastructureError."""
-_left: Counter[Hashable] = Counter()
-"""The number of abandoned threads that still run, by the tool function that they run."""
-_busy: Counter[str] = Counter()
-"""The number of running threads that are not abandoned, by the name of the tool."""
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -52,73 +46,121 @@ class Outcome:
 class Work:
     """A call that runs in a thread for the tool `owner`, which is called `name`. `start` makes it."""
 
-    def __init__(self, owner: Hashable, name: str, pool: Pool) -> None:
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def __init__(self, owner: Hashable, name: str, threads: _Threads) -> None:
+        self.owner, self.name, self._threads = owner, name, threads
+        self.loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[Outcome] = self.loop.create_future()
         """A future for the result of the call."""
-        self._owner, self._name, self._pool = owner, name, pool
-        self._ended = self._is_left = False
-        with _lock:
-            _busy[name] += 1
+        self.admission: asyncio.Future[bool] = self.loop.create_future()
+        """True: the thread may start. False: it may not, because all threads of its tool are abandoned."""
+        self.is_abandoned = False
 
     def leave(self) -> None:
-        """Abandons the thread if it still runs, and frees its place in the pool."""
-        with _lock:
-            if self._ended or self._is_left:
-                return
-            self._is_left = True
-            _left[self._owner] += 1
-        self.give_place_back()
+        """Abandons the thread if it still runs, so that another thread can start in place of it."""
+        self._threads.leave(self)
 
-    def end(self) -> None:
-        """Called in the thread when the call has ended: frees the thread's place in the pool."""
-        with _lock:
-            self._ended = True
-            if self._is_left:
-                _left[self._owner] -= 1
-                if not _left[self._owner]:
-                    del _left[self._owner]
-                return
-        self.give_place_back()
 
-    def give_place_back(self) -> None:
-        """Lets another thread start in place of this one."""
-        with _lock:
-            _busy[self._name] -= 1
-            if not _busy[self._name]:
-                del _busy[self._name]
-        self._pool.release()
+class _Threads:
+    """The threads of this process that run or wait for their start. It serves all event loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: set[Work] = set()
+        """The work that has a thread, running or abandoned."""
+        self._waiting: list[Work] = []
+
+    async def admit(self, work: Work) -> None:
+        """Waits until a thread may start for `work`. Raises HangingToolError if all threads of its tool are
+        abandoned."""
+        with self._lock:
+            self._waiting.append(work)
+            self._serve()
+        try:
+            is_admitted = await work.admission
+        except asyncio.CancelledError:
+            self.end(work)
+            raise
+        if not is_admitted:
+            problem = f"{MOST_OF_TOOL} earlier calls still run after their time limit"
+            remedy = "give its function a time limit of its own"
+            raise HangingToolError(problem, where=f"tool {work.name}", remedy=remedy)
+
+    def leave(self, work: Work) -> None:
+        """Marks the thread of `work` as abandoned, if it still runs."""
+        with self._lock:
+            work.is_abandoned = True
+            self._serve()
+
+    def end(self, work: Work) -> None:
+        """Removes `work`, whose thread has ended or which no longer waits for one."""
+        with self._lock:
+            self._started.discard(work)
+            if work in self._waiting:
+                self._waiting.remove(work)
+            self._serve()
+
+    def abandoned(self, owner: Hashable) -> int:
+        """Returns the number of abandoned threads of a tool."""
+        with self._lock:
+            return sum(work.is_abandoned and work.owner == owner for work in self._started)
+
+    def running(self) -> Counter[str]:
+        """Returns the number of running threads, without abandoned threads, by the name of the tool."""
+        with self._lock:
+            return Counter(work.name for work in self._started if not work.is_abandoned)
+
+    def _serve(self) -> None:
+        """Decides about the waiting work, in order. Work that must wait for its own tool does not delay
+        others."""
+        total = Counter(work.owner for work in self._started)
+        abandoned = Counter(work.owner for work in self._started if work.is_abandoned)
+        remaining: list[Work] = []
+        for work in self._waiting:
+            hangs = abandoned[work.owner] >= MOST_OF_TOOL
+            is_free = total.total() - abandoned.total() < MOST_THREADS
+            if not hangs and not (is_free and total[work.owner] < MOST_OF_TOOL):
+                remaining.append(work)
+            elif _tell(work, not hangs) and not hangs:
+                self._started.add(work)
+                total[work.owner] += 1
+        self._waiting = remaining
+
+
+def _tell(work: Work, is_admitted: bool) -> bool:
+    """Sets `admission` in the work's event loop. Returns False if the loop is closed: then nobody waits."""
+    try:
+        work.loop.call_soon_threadsafe(_set, work.admission, is_admitted)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():  # the waiter was cancelled
+        future.set_result(value)
 
 
 def left(owner: Hashable) -> int:
     """Returns the number of abandoned threads of a tool that still run."""
-    with _lock:
-        return _left[owner]
+    return _threads(os.getpid()).abandoned(owner)
 
 
 async def start(
     work: Callable[[], Any], owner: Hashable, name: str, *, patience: float = _PATIENCE
 ) -> Work:
     """Waits for a free place and starts a thread that calls `work` for the tool `owner`, which is called
-    `name`. Raises InfrastructureError if no place becomes free within `patience` seconds, if no thread can be
-    started, or if `MOST_LEFT` abandoned threads of the tool still run."""
-    _check_left(owner, name)
-    pool = _pool(os.getpid())
+    `name`. Raises HangingToolError if all threads that the tool may have are abandoned, and
+    InfrastructureError if no place becomes free within `patience` seconds or no thread can be started."""
+    threads = _threads(os.getpid())
+    started = Work(owner, name, threads)
     try:
         async with asyncio.timeout(patience):
-            await pool.acquire()
+            await threads.admit(started)
     except TimeoutError:
-        with _lock:
-            holders = ", ".join(f"{name} ({count})" for name, count in _busy.most_common())
+        holders = ", ".join(f"{name} ({count})" for name, count in threads.running().most_common())
         raise InfrastructureError(
-            f"all {MOST_THREADS} threads of tools are busy for {patience:g} seconds: {holders}"
+            f"no thread for the tool {name} within {patience:g} seconds; running: {holders}"
         ) from None
-    try:
-        _check_left(owner, name)  # again: calls that waited here together may all hang
-    except InfrastructureError:
-        pool.release()
-        raise
-    loop = asyncio.get_running_loop()
-    started = Work(owner, name, pool)
     context = contextvars.copy_context()
 
     def run() -> None:
@@ -126,35 +168,20 @@ async def start(
             outcome = Outcome(context.run(work))
         except BaseException as error:  # of any kind: the caller decides
             outcome = Outcome(error=error)
-        started.end()
+        threads.end(started)
         try:
-            loop.call_soon_threadsafe(_deliver, started.outcome, outcome)
+            started.loop.call_soon_threadsafe(_set, started.outcome, outcome)
         except RuntimeError:
             return  # the loop is closed: nobody waits
 
     try:
         threading.Thread(target=run, name="air-tool", daemon=True).start()
     except RuntimeError as error:
-        started.give_place_back()
+        threads.end(started)
         raise InfrastructureError(f"no thread for a tool: {error}") from error
     return started
 
 
-def _check_left(owner: Hashable, name: str) -> None:
-    """Raises InfrastructureError if `MOST_LEFT` abandoned threads of the tool `owner`, which is called
-    `name`, still run."""
-    if left(owner) >= MOST_LEFT:
-        raise InfrastructureError(
-            f"{MOST_LEFT} earlier calls of the tool {name} still run after their time limit, so no further "
-            "one is started: give its function a time limit of its own"
-        )
-
-
-def _deliver(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not future.done():
-        future.set_result(outcome)
-
-
 @functools.cache
-def _pool(_pid: int) -> Pool:
-    return Pool(MOST_THREADS)
+def _threads(_pid: int) -> _Threads:
+    return _Threads()

@@ -6,14 +6,17 @@
     await opened.close()
 
 A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. An
-`InfrastructureError` is raised to the caller, which masks the episode.
+`InfrastructureError` is raised to the caller, which masks the episode. A `HangingToolError` is raised, too;
+it stops the run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import json
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,8 +25,12 @@ from air.sandbox.contract.box import BoxSpec
 from air.source_code import code_of_function
 from air.tools import threads
 from air.tools.base import Tool, ToolContext
-from air.tools.open_tools import OpenTools
+from air.tools.open_tools import OpenTools, closing
 from air.tools.pool import Pool
+
+_LOG = logging.getLogger(__name__)
+_discarding: set[asyncio.Task[None]] = set()
+"""Tasks that close states which nobody uses. An event loop alone would not keep them alive."""
 
 
 class ToolSet:
@@ -80,8 +87,9 @@ class ToolSet:
 
     async def open(self, context: ToolContext) -> OpenTools:
         """Opens the tools for an episode: waits for a place in each pool and makes the states. Raises
-        UsageError if the context lacks something that a tool needs, and InfrastructureError if a state
-        cannot be made."""
+        UsageError if the context lacks something that a tool needs, InfrastructureError if a state cannot
+        be made within its time limit, and HangingToolError if so many of these attempts hang that no further
+        one can begin."""
         if self.box is not None and context.box is None:
             raise ConfigError("the tools need a box, and the world has none", where="tools")
         opened = OpenTools(self.tools)
@@ -109,18 +117,52 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     InfrastructureError, because the agent, which has not acted yet, cannot have caused it."""
     make = tool.state
     assert make is not None
+    message = f"the state of the tool {tool.name} could not be made"
+    work: threads.Work | None = None
+    if not inspect.iscoroutinefunction(make):
+        work = await threads.start(lambda: make(context), make, tool.name)
+    deadline = asyncio.timeout(tool.state_limit)
     try:
-        if inspect.iscoroutinefunction(make):
-            return await make(context)
-        outcome = await (await threads.start(lambda: make(context), make, tool.name)).outcome
-        if outcome.error is not None:
-            raise outcome.error
-        return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+        async with deadline:
+            return await (make(context) if work is None else _from_thread(work))
     except AirError:
         raise
     except Exception as error:
-        message = f"the state of the tool {tool.name} could not be made"
+        if deadline.expired():
+            message = f"{message} within {tool.state_limit:g} seconds"
+            raise InfrastructureError(message) from None
         raise InfrastructureError(f"{message}: {type(error).__name__}: {error}") from error
+
+
+async def _from_thread(work: threads.Work) -> Any:
+    """Returns the state that a thread makes. If the caller is cancelled, abandons the thread; the state is
+    closed as soon as it is made."""
+    try:
+        outcome = await asyncio.shield(work.outcome)
+    except asyncio.CancelledError:
+        work.leave()
+        work.outcome.add_done_callback(_discard)
+        raise
+    if outcome.error is not None:
+        raise outcome.error
+    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+
+
+def _discard(made: asyncio.Future[threads.Outcome]) -> None:
+    """Closes a state that nobody uses."""
+
+    async def close() -> None:
+        try:
+            value = made.result().value
+            await closing(await value if inspect.isawaitable(value) else value)()
+        except Exception:  # a user's state may raise anything; the episode has failed already
+            _LOG.warning("a tool's state could not be closed", exc_info=True)
+
+    if made.cancelled() or made.result().error is not None:
+        return
+    task = asyncio.get_running_loop().create_task(close())
+    _discarding.add(task)
+    task.add_done_callback(_discarding.discard)
 
 
 def _digest(tool: Tool) -> str:

@@ -32,7 +32,7 @@ GIVEN: Mapping[str, str] = {
     "tool_calls": "number of tool calls that succeeded",
     "turns": "number of turns",
     "thoughts": "list of the turns' thoughts",
-    "run": "runs a script in the box of the episode: `await run(script)` gives exit code, stdout and stderr",
+    "run": "runs a script in a fresh box: `await run(script)` gives exit code, stdout and stderr",
 }
 """The fields that the episode adds to those of the row, each with its meaning."""
 CHECKERS: Mapping[str, Callable[..., Any]] = {

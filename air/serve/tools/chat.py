@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import together, while_connected
-from air.errors import InferenceError, InfrastructureError, MissingError
+from air.errors import HangingToolError, InferenceError, InfrastructureError, MissingError
 from air.serve.app import FACTS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.tools.chat_loop import Model, ModelRefused, Talk, talk
@@ -128,7 +128,7 @@ class Chat(Protocol):
             return failed(503, str(error), kind="server_error")
         except InferenceError as error:
             return failed(502, str(error), kind="server_error")
-        except (InfrastructureError, MissingError) as error:
+        except (InfrastructureError, MissingError, HangingToolError) as error:
             return failed(503, str(error), kind="server_error")
         calls = [name for one in talks for name in one.calls]
         request.scope[FACTS] |= {"turns": sum(one.turns for one in talks), "calls": len(calls)}

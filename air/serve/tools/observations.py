@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import while_connected
-from air.errors import BoxEndedError, InfrastructureError, MissingError
+from air.errors import BoxEndedError, HangingToolError, InfrastructureError, MissingError
 from air.serve.app import FACTS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.tools.actions import Call, End, read
@@ -131,7 +131,7 @@ class Observations(Protocol):
             outcomes = await while_connected(request.receive, lambda: self._outcomes(body))
         except TrajectoryLost as error:
             return JSONResponse({"detail": str(error)}, 410)
-        except (NoBoxInTime, InfrastructureError, MissingError) as error:
+        except (NoBoxInTime, InfrastructureError, MissingError, HangingToolError) as error:
             return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
         return JSONResponse(
             {

@@ -34,7 +34,8 @@ class Session:
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
         """Calls a tool, and returns its result. Raises BoxEndedError if the agent's commands ended the box,
-        and InfrastructureError if something failed that an agent cannot cause."""
+        InfrastructureError if something failed that an agent cannot cause, and HangingToolError if the tool
+        hangs in too many sessions."""
         if self._box is None:
             return await self._tools.call(name, arguments)
         async with self._box.attributing():
@@ -117,7 +118,8 @@ class Sessions:
         """Async context manager: opens a session that `admit` has reserved. The random seed of its tools is
         computed from `key`. `fields` are the fields of the request that tools may read.
 
-        Raises InfrastructureError if a box or the state of a tool cannot be created.
+        Raises InfrastructureError if a box or the state of a tool cannot be created, and HangingToolError if
+        a tool hangs in too many sessions.
         """
         seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "replace")).digest()[:4])
         async with AsyncExitStack() as stack:

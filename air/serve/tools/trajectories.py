@@ -119,8 +119,8 @@ class Trajectories:
         run one after the other.
 
         Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError if something
-        failed that the agent cannot cause, and TrajectoryLost if an earlier call of the same request ended
-        the trajectory.
+        failed that the agent cannot cause, HangingToolError if the tool hangs in too many trajectories, and
+        TrajectoryLost if an earlier call of the same request ended the trajectory.
         """
         trajectory = self.open.get(name)
         if trajectory is None:

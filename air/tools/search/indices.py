@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from air.errors import ConfigError, InfrastructureError, MissingError
+from air.errors import ConfigError, HangingToolError, InfrastructureError, MissingError
 from air.tools.base import ToolError
 from air.tools.search.corpus import Corpus
 
@@ -84,8 +84,8 @@ class Dense:
     encoder is (InfrastructureError).
 
     The encoder may still work on an earlier query whose episode no longer waits. A query waits at most
-    `patience` seconds for the encoder, and then raises InfrastructureError, because it did not cause the
-    delay."""
+    `patience` seconds for the encoder, and then raises HangingToolError, which stops the run: the query did
+    not cause the delay, and later ones would fail, too."""
 
     def __init__(
         self,
@@ -110,9 +110,10 @@ class Dense:
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
         if not self._lock.acquire(timeout=self._patience):
-            raise InfrastructureError(
-                f"{self._where} still works at an earlier query that took too long: the function must end "
-                "by itself"
+            raise HangingToolError(
+                f"it still works at an earlier query, {self._patience:g} seconds after the next one",
+                where=self._where,
+                remedy="give the function a time limit of its own",
             )
         try:
             vector = self._encoded(self._query_prefix + query)

@@ -20,8 +20,8 @@ from air.tools.search.indices import Bm25, Dense, Index
 
 _LONGEST_QUERY = 1000
 _LONGEST_TITLE = 200
-_PATIENCE = 10.0
-"""The longest wait for an encoder that still works at a query that took too long, in seconds."""
+_INDEX_SECONDS = 86_400.0
+"""The time limit for making the index, in seconds. A large corpus takes long."""
 
 
 class SearchSettings(ToolSettings):
@@ -74,12 +74,14 @@ class SearchSettings(ToolSettings):
         """Returns a tool with the limits that are set here. A search that waited for the encoder has its
         whole time afterwards."""
         limited = super().applied(tool)
-        return dataclasses.replace(limited, seconds=limited.seconds + self.patience)
+        patience = self.patience if self.encoder else 0.0
+        return dataclasses.replace(limited, patience=patience, state_seconds=_INDEX_SECONDS)
 
     @property
     def patience(self) -> float:
-        """How long a search waits for an encoder that still works at an earlier query, in seconds."""
-        return min(_PATIENCE, self.seconds or SECONDS) if self.encoder else 0.0
+        """How long a search waits for an encoder that still works at an earlier query, in seconds: the time
+        limit of a search."""
+        return self.seconds or SECONDS
 
     def _shown(self, number: int, passage: Passage) -> str:
         text = _cut(passage.text, self.passage_length)

@@ -196,7 +196,7 @@ class CoevolveRun:
         """Async context manager: loads the model `model` (a folder or hub id) as an executor."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        return answering(model, settings, self._config.seed, tools=self._plan.tool_set())
+        return answering(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
         """Writes the file `name` of a task `posed:…`, which asks the questions in `rows` and offers the

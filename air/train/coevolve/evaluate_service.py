@@ -3,7 +3,8 @@
 `air coevolve` runs the service on the loopback interface, `air serve evaluate` for any client.
 `air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
 definition `as_coded` if the request has the proposer's own answer, else `published`
-(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, and 503 if the executor fails.
+(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 503 if the executor fails,
+and 500 with `"stop": true` if a tool of the user hangs, which must stop the client's run.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from starlette.routing import Route
 
 from air.aio import ClientLeft, ended, to_the_end, while_connected
 from air.config import BaseConfig
-from air.errors import InferenceError, InfrastructureError
+from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
 from air.train.coevolve.executor import Executor
 from air.train.serving.other_sites import RefusingOtherSites
-from air.worlds.proposals.scorer import Answered
+from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
 LEFT = 499
@@ -98,6 +99,8 @@ async def evaluated(
         answered = await while_connected(request.receive, answers)
     except InfrastructureError as error:
         return JSONResponse({"error": str(error)}, 503)
+    except UserCodeError as error:
+        return JSONResponse({"error": str(error), "stop": True}, STOP)
     except ClientLeft:
         return Response(status_code=LEFT)
     pairs = zip(body.tasks, answered, strict=True)

@@ -21,14 +21,15 @@ import verifiers.v1 as vf
 from air.aio import together
 from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
-from air.errors import InfrastructureError
+from air.env.environment import ResearchEnv
+from air.errors import InfrastructureError, UserCodeError
 from air.rewards.proposals.reading import last_boxed
 from air.tools import ToolSet
 from air.train.config.run_config import SourceConfig
 from air.train.evaluation.local_model import LocalModel, loaded
 from air.train.evaluation.play import endpoint
 from air.train.evaluation.settings import Settings
-from air.train.loop.rollout import Rollout, play, seeded, serving
+from air.train.loop.rollout import Rollout, Source, play, seeded, serving
 from air.worlds.proposals.posed import LENT
 from air.worlds.proposals.scorer import Answered
 
@@ -53,13 +54,18 @@ class Executor:
     ) -> None:
         self._model, self._env, self._seed = model, env, seed
         self._tools = tools or ToolSet(())
+        self._user_error = ""
+        """The message of the UserCodeError that has stopped this executor. Empty while it works."""
 
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
         """Returns k answers to each question, in the order of `questions`. If `max_turns` is None, an episode
         has at most 4 turns with tools, and 1 turn without. An episode that fails is played a second time; if
-        it fails again, raises InfrastructureError."""
+        it fails again, raises InfrastructureError. If a tool of the user hangs, raises UserCodeError, in this
+        call and in all later ones."""
+        if self._user_error:
+            raise UserCodeError(self._user_error)
         ctx = self._model.ctx
         settings = ctx.sampling.model_copy(update=dict(sampling))
         ctx = replace(ctx, sampling=settings)
@@ -87,12 +93,24 @@ class Executor:
 
             work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
             rollouts = await together(work, AT_ONCE)
+            await self._check_tools(source)
             # Once more: an outage for a moment must not be charged to whoever wrote the question.
             failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
             again = [one(*divmod(number, k)) for number in failed]
             for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
                 rollouts[number] = rollout
+            await self._check_tools(source)
         return rollouts
+
+    async def _check_tools(self, source: Source) -> None:
+        """Raises UserCodeError if code of the user, such as a tool that hangs, has failed in an episode."""
+        assert isinstance(source.env, ResearchEnv)
+        try:
+            await source.env.check_breaker()
+        except InfrastructureError as error:
+            # `max_failures` is 0, so nothing but such code opens the breaker.
+            self._user_error = str(error)
+            raise UserCodeError(self._user_error) from None
 
     @contextmanager
     def _lending(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ the folder belongs to this co-evolution (`air.train.coevolve.files` describes th
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -132,10 +133,12 @@ class Plan:
     def check(self) -> None:
         """Raises MissingError or ConfigError if the held-out questions or the tools cannot be read."""
         read_rows(self.held_out_rows)
-        self.tool_set()
+        self.tools  # noqa: B018 (loads them)
 
-    def tool_set(self) -> ToolSet:
-        """Loads the executor's tools. Raises MissingError or ConfigError if one cannot be used."""
+    @functools.cached_property
+    def tools(self) -> ToolSet:
+        """The executor's tools, which are loaded once. Raises MissingError or ConfigError if one cannot be
+        used."""
         specs = self.config.answers.tools
         return tool_set((tool for spec in specs for tool in load(spec)), "answers.tools")
 

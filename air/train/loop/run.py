@@ -98,7 +98,7 @@ class EmbeddedRun:
         and CancelledError is raised. Raises UsageError if the run's folder, the model, vLLM or a port cannot
         be used. Raises InfrastructureError if all episodes of the run, or of `max_failed_steps` consecutive
         steps, failed; if an environment stopped the run, because of too many consecutive infrastructure
-        errors or an error in the user's reward term; or if inference failed.
+        errors or an error in code of the user; or if inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
             monitors.check(self.config)
@@ -323,7 +323,7 @@ class EmbeddedRun:
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
         """Raises InfrastructureError if the failure breaker of an environment has stopped the run: after too
-        many consecutive infrastructure errors, or after an error in a reward term that the user defined."""
+        many consecutive infrastructure errors, or after an error in code that the user added."""
         for source in sources:
             if isinstance(source.env, ResearchEnv):
                 try:

@@ -116,7 +116,7 @@ class ProposalWorld:
 
     async def _paid(self, question: Question) -> float:
         """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
-        service fails."""
+        service fails, and UserCodeError if a tool of the executor hangs."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(

@@ -3,11 +3,13 @@
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
 
-If a request fails or times out, a fixed probe question is sent. If the service fails on the probe question,
-too, the service is at fault: InfrastructureError is raised, and the episode is left out of training. If it
-answers the probe question, the proposed question is sent once more; if it fails on it again, the question is
-at fault, and all k answers count as missing. Otherwise a proposer could avoid a low reward with questions on
-which the executor never finishes.
+If a request fails or times out, a fixed probe question is sent. If that fails too, the service is at fault
+(InfrastructureError), and the episode is masked. If the probe succeeds, the proposed question is sent once
+more; if it fails again, the question is at fault, and all k answers count as missing. Otherwise a proposer
+could avoid a low reward with questions on which the executor never finishes.
+
+If a tool of the executor hangs, the status is `STOP` and the response `{"error", "stop": true}`. This raises
+UserCodeError, which stops the run: otherwise all further episodes would be masked.
 """
 
 from __future__ import annotations
@@ -22,13 +24,16 @@ from typing import Any
 
 import httpx
 
-from air.errors import InfrastructureError
+from air.errors import InfrastructureError, UserCodeError
 
 _LOG = logging.getLogger(__name__)
+STOP = 500
+"""The HTTP status of a response that stops the run of the client."""
 PROBE = "What is 1 + 1?"
 """The fixed question that is sent to check whether the service works."""
 MAX_ANSWER = 4 * 2**20
 """The maximum size of a response, in bytes."""
+_LONGEST_ERROR = 2000
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Scorer:
 
     async def answers(self, question: str) -> Answered:
         """Returns k answers to a question; all are None if the service fails on this question but answers
-        the probe question. Raises InfrastructureError if the service fails on the probe question as well."""
+        the probe question. Raises InfrastructureError if the service fails on the probe question as well,
+        and UserCodeError if a tool of the executor hangs."""
         try:
             return await self._asked(question)
         except InfrastructureError as error:
@@ -65,7 +71,8 @@ class Scorer:
         return Answered([None] * self.k, 0.0)
 
     async def _asked(self, question: str) -> Answered:
-        """Sends one request for k answers to a question. Raises InfrastructureError if it fails."""
+        """Sends one request for k answers to a question. Raises InfrastructureError if it fails,
+        and UserCodeError if a tool of the executor hangs."""
         body = {
             "tasks": [{"id": "0", "question": question}],
             "k": self.k,
@@ -84,9 +91,23 @@ class Scorer:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InfrastructureError(f"{where}: {error or type(error).__name__}") from error
         if reply.status_code != 200 or len(reply.content) > MAX_ANSWER:
+            if (problem := _stops(reply)) is not None:
+                raise UserCodeError(problem, where=where)
             text = " ".join(reply.text[:200].split())
             raise InfrastructureError(f"{where}: status {reply.status_code}: {text}")
         return _read(reply, self.k, where)
+
+
+def _stops(reply: httpx.Response) -> str | None:
+    """Returns the message of a response that stops the run; None if it is another response."""
+    if reply.status_code != STOP or len(reply.content) > MAX_ANSWER:
+        return None
+    try:
+        body = reply.json()
+    except ValueError:
+        return None
+    is_stop = isinstance(body, dict) and body.get("stop") is True
+    return str(body.get("error"))[:_LONGEST_ERROR] if is_stop else None
 
 
 def _read(reply: httpx.Response, k: int, where: str) -> Answered:

@@ -1,4 +1,4 @@
-"""A world is ended once, whoever is cancelled meanwhile."""
+"""A world is ended once, whoever is cancelled meanwhile; errors in code of the user are noted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from air.actions import Action
 from air.env.world_episode import WatchedWorld
+from air.errors import HangingToolError, RewardTermError, UserCodeError
 from air.testing import Letters
+from air.worlds.base import Observation, Step
 
 
 class Slow(Letters):
@@ -37,3 +40,30 @@ async def test_a_cancelled_end_of_a_world_is_completed() -> None:
     assert slow.ends == 1
     await world.close()
     assert slow.ends == 1
+
+
+class Broken(Letters):
+    """A world in which code of the user fails."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def reset(self, seed: int) -> Observation:
+        raise self.error
+
+    async def step(self, action: Action) -> Step:
+        raise self.error
+
+
+@pytest.mark.parametrize("kind", [RewardTermError, HangingToolError])
+async def test_an_error_in_code_of_the_user_is_noted_so_that_the_run_stops(
+    kind: type[UserCodeError],
+) -> None:
+    error = kind("it hangs", where="tool x")
+    resetting, stepping = WatchedWorld(Broken(error)), WatchedWorld(Broken(error))
+    with pytest.raises(kind):
+        await resetting.reset(0)
+    with pytest.raises(kind):
+        await stepping.step(Action())
+    assert resetting.user_error == stepping.user_error == "tool x: it hangs"

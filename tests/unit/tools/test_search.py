@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from air.errors import ConfigError, InfrastructureError, MissingError
+from air.errors import ConfigError, HangingToolError, InfrastructureError, MissingError
 from air.tools import ToolContext, ToolResult, ToolSet, load
 
 ROWS: list[dict[str, Any]] = [
@@ -167,18 +169,15 @@ async def test_whose_failure_a_query_is_that_cannot_be_encoded(folder: Path) -> 
             await opened.call("search", {"query": "gone"})
 
 
-async def test_a_query_at_which_the_encoder_hangs_costs_its_own_episode_alone(folder: Path) -> None:
-    """The first episode is told. The next ones did not cause it: they fail by our fault, until the encoder
-    answers again."""
+async def test_a_query_at_which_the_encoder_hangs_stops_the_run(folder: Path) -> None:
+    """The episode with the query is told. Another episode waits for the encoder for the tool's time limit;
+    then the error, which stops the run, names the encoder."""
     from air.config import plugin
 
-    settings = {"corpus": "corpus.jsonl", "encoder": "encoder.py:hanging", "seconds": 2.0}
-    tools = ToolSet(load({"name": "search", **settings}, folder))
-    first, second = await tools.open(ToolContext(seed=0)), await tools.open(ToolContext(seed=1))
-    for told in ("The call of search took longer than", "An earlier call of search still runs."):
-        result = await first.call("search", {"query": "hang"})
-        assert (result.status, result.observation.startswith(told)) == ("error", True)
-    with pytest.raises(InfrastructureError, match=r"encoder\.py:hanging still works at an earlier"):
+    first, second = await episodes_at_a_hanging_encoder(folder, seconds=0.05)
+    result = await first.call("search", {"query": "hang"})
+    assert result.observation == "An earlier call of search still runs."
+    with pytest.raises(HangingToolError, match=r"encoder\.py:hanging: .* time limit of its own"):
         await second.call("search", {"query": "a whale"})
     plugin("encoder.py:GO", folder).set()
     await first.close()
@@ -186,18 +185,43 @@ async def test_a_query_at_which_the_encoder_hangs_costs_its_own_episode_alone(fo
     await second.close()
 
 
+async def test_a_query_waits_for_the_encoder(folder: Path) -> None:
+    from air.config import plugin
+
+    first, second = await episodes_at_a_hanging_encoder(folder, seconds=600)
+    waiting = asyncio.create_task(second.call("search", {"query": "a whale"}))
+    await asyncio.sleep(0.1)  # usually long enough that the query waits
+    plugin("encoder.py:GO", folder).set()
+    assert (await waiting).status == "success"
+    await first.close()
+    await second.close()
+
+
+async def episodes_at_a_hanging_encoder(folder: Path, seconds: float) -> tuple[Any, Any]:
+    """Opens two episodes, of which the first is at a query at which the encoder hangs. A query waits
+    `seconds` for the encoder; no call of the second episode ends before that."""
+    settings = {"corpus": "corpus.jsonl", "encoder": "encoder.py:hanging", "seconds": seconds}
+    (search,) = load({"name": "search", **settings}, folder)
+    short, long = (replace(search, seconds=limit, patience=0.0) for limit in (0.05, 3600.0))
+    first = await ToolSet([short]).open(ToolContext(seed=0))
+    second = await ToolSet([long]).open(ToolContext(seed=1))
+    told = await first.call("search", {"query": "hang"})
+    assert told.observation == "The call of search took longer than 0.05 seconds."
+    return first, second
+
+
 async def test_a_search_has_its_whole_time_after_it_waited_for_the_encoder(folder: Path) -> None:
     plain, dense = (
-        load({"name": "search", "corpus": "corpus.jsonl", "seconds": 7.0, **more}, folder)[
-            0
-        ].seconds
+        load({"name": "search", "corpus": "corpus.jsonl", "seconds": 7.0, **more}, folder)[0]
         for more in ({}, {"encoder": "encoder.py:letters"})
     )
-    assert (plain, dense) == (7.0, 14.0)
-    (long,) = load(
+    assert (plain.seconds, plain.patience) == (7.0, 0.0)
+    assert (dense.seconds, dense.patience) == (7.0, 7.0)
+    (usual,) = load(
         {"name": "search", "corpus": "corpus.jsonl", "encoder": "encoder.py:letters"}, folder
     )
-    assert long.seconds == 70.0
+    assert (usual.seconds, usual.patience) == (60.0, 60.0)
+    assert usual.state_limit > 3600  # a large index takes long
 
 
 async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import threading
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from air.errors import BoxDiedError, ConfigError, InfrastructureError
+from air.errors import BoxDiedError, ConfigError, HangingToolError, InfrastructureError
 from air.sandbox.contract.box import BoxSpec
 from air.tools import (
     OpenTools,
@@ -303,8 +304,6 @@ async def test_an_agent_cannot_mask_its_episode_by_a_state_that_does_not_close(
 
 
 def renamed(tools: list[Tool]) -> list[Tool]:
-    import dataclasses
-
     return [dataclasses.replace(one, name=f"{one.name}_more") for one in tools]
 
 
@@ -426,58 +425,106 @@ async def test_a_call_that_takes_too_long_is_told() -> None:
         go.set()
 
 
+async def test_a_call_may_wait_longer_than_its_limit_but_the_model_is_told_the_limit() -> None:
+    @tool(seconds=0.05)
+    async def wait(seconds: float) -> str:
+        """Waits."""
+        await asyncio.sleep(seconds)
+        return "done"
+
+    patient = dataclasses.replace(wait, patience=3600)
+    assert (await called(patient, {"seconds": 0.1})).observation == "done"
+    result = await called(dataclasses.replace(wait, patience=0.05), {"seconds": 3600})
+    assert result.observation == "The call of wait took longer than 0.05 seconds."
+
+
 async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
-    """Beyond the bound, a call of the tool is a failure of ours in episodes whose own calls have ended, and
-    the model's doing in an episode with a call that still runs."""
+    """At the limit, a call of the tool stops the run if the episode's own calls have ended. It is the model's
+    doing in an episode with a call that still runs."""
     go = threading.Event()
 
     @tool(seconds=0.05)
     def hang() -> str:
         """Hangs."""
         go.wait()
-        return ""
+        return "done"
 
-    async def hung(number: int) -> str:
-        tools = await ToolSet([hang]).open(CONTEXT)
-        opened.append(tools)
-        return (await tools.call("hang", {})).observation
-
-    opened: list[OpenTools] = []
-    told = await asyncio.gather(*map(hung, range(tool_threads.MOST_LEFT)))
-    assert set(told) == {"The call of hang took longer than 0.05 seconds."}
+    opened = [await ToolSet([hang]).open(CONTEXT) for _ in range(tool_threads.MOST_OF_TOOL)]
+    results = await asyncio.gather(*(tools.call("hang", {}) for tools in opened))
+    late = "The call of hang took longer than 0.05 seconds."
+    assert {result.observation for result in results} == {late}
     assert (await called(double, {"number": 2})).observation == "4"
-    with pytest.raises(InfrastructureError, match="64 earlier calls of the tool hang still run"):
+    with pytest.raises(HangingToolError, match=HANGS):
         await called(hang, {})
     own = await opened[0].call("hang", {})
     assert (own.status, own.observation) == ("error", "An earlier call of hang still runs.")
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
     assert tool_threads.left(hang.function) == 0
-    await (await tool_threads.start(go.wait, hang.function, "hang")).outcome
+    assert (await called(dataclasses.replace(hang, seconds=3600), {})).observation == "done"
 
 
-async def test_calls_that_wait_together_for_a_thread_and_hang_stay_within_the_bound() -> None:
-    """The bound is checked again when a place is free: all of these calls began below it."""
-    go = threading.Event()
+HANGS = "tool hang: 64 earlier calls still run .* give its function a time limit of its own"
+
+
+async def test_no_tool_has_more_threads_than_its_limit() -> None:
+    """All calls begin before one is abandoned."""
+    go, lock = threading.Event(), threading.Lock()
+    threads = 0
 
     @tool(seconds=0.05)
     def hang() -> str:
         """Hangs."""
+        nonlocal threads
+        with lock:
+            threads += 1
         go.wait()
         return ""
 
-    async def hung(tools: OpenTools) -> str:
-        return (await tools.call("hang", {})).observation
-
-    most = tool_threads.MOST_LEFT + tool_threads.MOST_THREADS - 1
-    opened = [await ToolSet([hang]).open(CONTEXT) for _ in range(2 * most)]
-    told = await asyncio.gather(*map(hung, opened), return_exceptions=True)
-    late = [one for one in told if one == "The call of hang took longer than 0.05 seconds."]
-    refused = [one for one in told if isinstance(one, InfrastructureError)]
-    assert len(late) == tool_threads.left(hang.function) <= most
-    assert len(late) + len(refused) == len(told)
+    limit = tool_threads.MOST_OF_TOOL
+    opened = [await ToolSet([hang]).open(CONTEXT) for _ in range(3 * limit)]
+    calls = (tools.call("hang", {}) for tools in opened)
+    ends = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(end, ToolResult) for end in ends) == limit
+    assert sum(isinstance(end, HangingToolError) for end in ends) == 2 * limit
+    assert tool_threads.left(hang.function) == limit
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
+    assert threads == limit
+
+
+async def test_a_call_waits_while_abandoned_and_running_threads_reach_the_limit() -> None:
+    go, end = threading.Event(), threading.Event()
+    limit = tool_threads.MOST_OF_TOOL
+    abandoned = [await tool_threads.start(go.wait, "owner", "slow") for _ in range(limit // 2)]
+    for work in abandoned:
+        work.leave()
+    running = [await tool_threads.start(end.wait, "owner", "slow") for _ in range(limit // 2)]
+    further = asyncio.create_task(tool_threads.start(end.wait, "owner", "slow"))
+    other = await tool_threads.start(lambda: "other", "other", "other")
+    assert (await other.outcome).value == "other"
+    assert not further.done()
+    end.set()
+    await asyncio.gather(*(work.outcome for work in [*running, await further]))
+    go.set()
+    await asyncio.gather(*(work.outcome for work in abandoned))
+    assert tool_threads.left("owner") == 0
+
+
+async def test_a_cancelled_wait_for_a_thread_takes_no_place() -> None:
+    go = threading.Event()
+    places = range(tool_threads.MOST_THREADS)
+    busy = [await tool_threads.start(go.wait, number, "busy") for number in places]
+    waiting = [asyncio.create_task(tool_threads.start(str, n, "further")) for n in places]
+    await asyncio.sleep(0)
+    for task in waiting[1:]:
+        task.cancel()
+    go.set()
+    await asyncio.wait(waiting)
+    assert [task.cancelled() for task in waiting] == [False] + [True] * (len(waiting) - 1)
+    await asyncio.gather(*(work.outcome for work in busy), waiting[0].result().outcome)
+    again = [await tool_threads.start(str, number, "again") for number in places]
+    await asyncio.gather(*(work.outcome for work in again))
 
 
 async def test_no_free_thread_is_a_failure_that_names_the_tools_with_threads() -> None:
@@ -485,11 +532,46 @@ async def test_no_free_thread_is_a_failure_that_names_the_tools_with_threads() -
     busy = [
         await tool_threads.start(go.wait, "owner", "hang") for _ in range(tool_threads.MOST_THREADS)
     ]
-    with pytest.raises(InfrastructureError, match=r"busy for 0\.05 seconds: hang \(64\)"):
-        await tool_threads.start(go.wait, "owner", "double", patience=0.05)
+    message = r"no thread for the tool double within 0\.05 seconds.*: hang \(64\)"
+    with pytest.raises(InfrastructureError, match=message):
+        await tool_threads.start(go.wait, "another", "double", patience=0.05)
     go.set()
     await asyncio.gather(*(work.outcome for work in busy))
     assert (await called(double, {"number": 2})).observation == "4"
+
+
+class Link:
+    """A state that tells when it is closed."""
+
+    def __init__(self) -> None:
+        self.closed = asyncio.Event()
+
+    async def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_state_that_takes_too_long_is_a_failure_that_names_the_tool() -> None:
+    go, link = threading.Event(), Link()
+
+    def slow(context: ToolContext) -> Link:
+        go.wait()
+        return link
+
+    async def slow_soon(context: ToolContext) -> Link:
+        await asyncio.sleep(3600)
+        raise AssertionError("unreachable")
+
+    for make in (slow, slow_soon):
+        (write, _) = note_tools(make)
+        assert write.state_limit == 60
+        assert dataclasses.replace(write, seconds=90).state_limit == 90
+        short = dataclasses.replace(write, state_seconds=0.05)
+        with pytest.raises(InfrastructureError, match=r"tool write .* within 0\.05 seconds"):
+            await ToolSet([short]).open(CONTEXT)
+    assert tool_threads.left(slow) == 1
+    go.set()
+    await link.closed.wait()  # nobody else would close it
+    assert tool_threads.left(slow) == 0
 
 
 async def test_a_cancelled_end_closes_every_state_and_is_cancelled() -> None:
@@ -608,8 +690,6 @@ async def test_tools_agree_on_a_box() -> None:
 
 
 def test_the_digest_names_what_decides_results() -> None:
-    import dataclasses
-
     digests = {
         ToolSet(tools).digest
         for tools in (

@@ -1,5 +1,4 @@
-"""The service that answers questions stops the work for a client that hangs up, and answers no web page of
-another site."""
+"""The service that answers questions stops the work for a client that hangs up, and says what stops a run."""
 
 from __future__ import annotations
 
@@ -8,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import httpx
+import pytest
 
+from air.errors import HangingToolError, UserCodeError
 from air.train.coevolve.evaluate_service import serving_evaluations
 from air.train.coevolve.executor import Executor
-from air.worlds.proposals.scorer import Answered
+from air.worlds.proposals.scorer import Answered, Scorer
 
 
 class Endless:
@@ -52,24 +53,15 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
         await asyncio.wait_for(executor.cancelled.wait(), 60)
 
 
-async def test_a_page_of_another_site_gets_no_answers() -> None:
-    """Its own name may mean this machine (then the Host is foreign), or it sends to a loopback address."""
-    body = '{"tasks": [{"id": "0", "question": "short"}], "k": 2}'
-    foreign = ({"host": "example.com"}, {"origin": "http://example.com"}, {"origin": "null"})
-    own: tuple[dict[str, str], ...] = (
-        {},
-        {"host": "localhost:80"},
-        {"origin": "http://localhost:3000"},
-    )
-    async with (
-        serving_evaluations(cast(Executor, Endless())) as url,
-        httpx.AsyncClient(trust_env=False, timeout=60) as http,
-    ):
+class Hanging:
+    """An executor with a tool that hangs."""
 
-        async def status(headers: dict[str, str]) -> int:
-            headers = {"content-type": "text/plain", **headers}
-            answer = await http.post(f"{url}/evaluate", content=body, headers=headers)
-            return answer.status_code
+    async def answers(self, *_: Any) -> list[Answered]:
+        raise HangingToolError("it hangs", where="tool own", remedy="give it a time limit")
 
-        assert [await status(headers) for headers in foreign] == [403] * 3
-        assert [await status(headers) for headers in own] == [200] * 3
+
+async def test_a_tool_that_hangs_stops_the_clients_run() -> None:
+    """Otherwise, every proposal would be masked while the training of the proposer goes on."""
+    async with serving_evaluations(cast(Executor, Hanging())) as url:
+        with pytest.raises(UserCodeError, match=r"/evaluate: tool own: it hangs — give it a time"):
+            await Scorer(url, 2).answers("What is 3 + 4?")

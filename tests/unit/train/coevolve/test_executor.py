@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import verifiers.v1 as vf
 
+from air.config import plugin
 from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
-from air.errors import InfrastructureError
+from air.errors import InfrastructureError, UserCodeError
 from air.testing import ScriptedServer
 from air.tools import ToolSet, load
 from air.train.coevolve.executor import Executor, _answered
@@ -27,6 +29,14 @@ async def answers(
     *said: str, turns: int | None = 3, tools: Sequence[Any] = ("calculator",), env: Any = None
 ) -> Answered:
     """Lets an executor that gives these replies answer one question twice."""
+    with scripted(said, tools, env) as executor:
+        (found,) = await executor.answers(["3 + 4?"], 2, turns, {})
+    return found
+
+
+@contextmanager
+def scripted(said: Sequence[str], tools: Sequence[Any], env: Any = None) -> Iterator[Executor]:
+    """Context manager: yields an executor that gives these replies in each episode."""
 
     def reply(messages: Any) -> str:
         own = sum(message["role"] == "assistant" for message in messages)
@@ -39,8 +49,7 @@ async def answers(
         agent = {"runtime": {"type": "subprocess"}, "harness": {"id": "air", **(env or {})}}
         config = ResearchEnvConfig.model_validate({"taskset": {"id": "air"}, "agent": agent})
         loaded = ToolSet(tool for spec in tools for tool in load(spec))
-        (found,) = await Executor(model, config, tools=loaded).answers(["3 + 4?"], 2, turns, {})
-    return found
+        yield Executor(model, config, tools=loaded)
 
 
 async def test_calls_that_a_tool_carried_out_are_counted() -> None:
@@ -77,6 +86,32 @@ async def test_your_own_tools_are_loaded_from_their_file(tmp_path: Path) -> None
     call = '<tool_call>{"name": "own", "arguments": {}}</tool_call>'
     named = f"{tmp_path}/own.py:own"
     assert await answers(call, "\\boxed{7}", tools=[named]) == Answered(["7", "7"], 1.0)
+
+
+HANGING = """
+from air.errors import HangingToolError
+from air.tools import tool
+
+calls = []
+
+
+@tool
+def own() -> str:
+    "Hangs."
+    calls.append(1)
+    raise HangingToolError("it hangs", where="tool own", remedy="give it a time limit")
+"""
+
+
+async def test_a_tool_that_hangs_stops_the_executor(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(HANGING)
+    call = '<tool_call>{"name": "own", "arguments": {}}</tool_call>'
+    with scripted([call, "\\boxed{7}"], [f"{tmp_path}/own.py:own"]) as executor:
+        for _ in range(2):
+            with pytest.raises(UserCodeError, match=r"^tool own: it hangs — give it a time limit$"):
+                await executor.answers(["3 + 4?"], 2, 3, {})
+    calls = plugin("own.py:calls", tmp_path)
+    assert 1 <= len(calls) <= 2  # of the first two episodes; nothing is played again
 
 
 def test_a_question_that_leaves_no_room_for_a_reply_has_no_answer() -> None:

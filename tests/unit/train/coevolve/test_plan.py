@@ -85,6 +85,14 @@ def test_tools_are_checked_before_anything_starts(tmp_path: Path) -> None:
         plan(config(tmp_path, answers={"tools": ["submit"], "max_turns": 2})).check()
 
 
+def test_tools_are_loaded_once(tmp_path: Path) -> None:
+    """Otherwise, each executor would have a limit of its own on simultaneous calls and on hanging calls."""
+    planned = plan(config(tmp_path, answers={"tools": ["calculator"], "max_turns": 2}))
+    planned.check()
+    assert list(planned.tools.tools) == ["calculator"]
+    assert planned.tools is planned.tools
+
+
 def test_folders_without_tools_stay_valid(tmp_path: Path) -> None:
     planned = plan(config(tmp_path))
     planned.claim()
