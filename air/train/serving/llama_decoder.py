@@ -1,10 +1,11 @@
-"""A fast forward pass for models of the Llama family that computes one new token in each row (request).
+"""A fast forward pass for models of the Llama family that computes new tokens in each row (request).
 
 For single tokens of a small model, starting a torch operation takes longer than its computation, and the
 forward pass of transformers starts about a hundred operations in each layer. `LlamaDecoder` starts a third of
-that number. It uses the model's own modules and weights in the same order, so results differ only by
-rounding. It reads keys and values through `row_attention`. Models of other families use transformers' forward
-pass. Whenever a server starts, `self_check` compares the decoder's log-probabilities with the trainer's.
+that number, and computes matrix products with copies of the weights that are prepared for them
+(`PackedLinear`). It computes the same as the model's own modules, so results differ only by rounding. Models
+of other families use transformers' forward pass. Whenever a server starts, `self_check` compares the
+decoder's log-probabilities with the trainer's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from air.train.model.attention import FULL_ATTENTION, windows
+from air.train.serving.packed_linear import PackedLinear
 from air.train.serving.row_attention import attend
 from air.train.serving.row_cache import RowCache
 
@@ -37,12 +39,21 @@ Classes of other modules, such as quantised layers and adapters, are not accepte
 
 
 class LlamaDecoder:
-    """Computes the logits after one new token in each row (request). Create a decoder with `LlamaDecoder.of`.
-    The model's weights may change between calls, but its modules must not be replaced."""
+    """Computes the logits after new tokens in each row (request). Create a decoder with `LlamaDecoder.of`.
+
+    The decoder copies the model's weights when it is first used. So `release` must be called before the
+    weights change. The model's modules must not be replaced.
+    """
 
     def __init__(self, model: Any) -> None:
-        self._inner, self._head = model.model, model.lm_head
-        self._layers = [_Layer(layer, number) for number, layer in enumerate(model.model.layers)]
+        self._model = model
+        self._layers: list[_Layer] = []
+        """The layers with copies of their weights; empty before the first use."""
+        self._head: PackedLinear | None = None
+
+    def release(self) -> None:
+        """Frees the copies of the weights. The next use copies the weights anew."""
+        self._layers, self._head = [], None
 
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
@@ -63,66 +74,102 @@ class LlamaDecoder:
         return cls(model) if known else None
 
     def logits(self, token_ids: Tensor, positions: Tensor, cache: RowCache, bias: Tensor) -> Tensor:
-        """Computes one new token in each of R rows, stores its keys and values in `cache`, and returns the
-        logits [R, vocabulary] for the token after it. A row is a running request. `token_ids` and `positions`
-        are [R, 1]. `bias` [R, 1, 1, columns] is added to the attention scores; a column is a place for a
-        token in the cache. The caller must have called `cache.aim` for this pass."""
-        hidden = F.embedding(token_ids[:, 0], self._inner.embed_tokens.weight)
-        cosine, sine = self._inner.rotary_emb(hidden, positions)
+        """Computes W new tokens in each of R rows, stores their keys and values in `cache`, and returns the
+        logits [R, vocabulary] for the token after them. A row is a running request. `token_ids` and
+        `positions` are [R, W]; rows with fewer new tokens are padded at the beginning. `bias` [R, 1, W,
+        columns] is added to the attention scores; a column is a place for a token in the cache. The caller
+        must have called `cache.aim` for this pass."""
+        if self._head is None:
+            self._layers = [_Layer(layer, at) for at, layer in enumerate(self._model.model.layers)]
+            self._head = PackedLinear(self._model.lm_head)
+        inner = self._model.model
+        hidden = F.embedding(token_ids, inner.embed_tokens.weight)
+        cosine, sine = inner.rotary_emb(hidden, positions)
         half = cosine.shape[-1] // 2
         # Rotation needs the halves (-b, a). The sign is moved into the sine, so that (b, a) is a plain roll.
         sine = torch.cat([-sine[..., :half], sine[..., half:]], -1)
-        for layer in self._layers:
-            hidden = layer(hidden, cosine, sine, cache, bias)
-        result: Tensor = self._head(_norm(self._inner.norm, hidden))
-        return result
+        turn = cosine[:, :, None], sine[:, :, None]
+        for layer in self._layers[:-1]:
+            hidden = layer(hidden, turn, cache, bias, hidden.shape[1])
+        # Of the last layer's outputs, only those of each row's last token are needed.
+        hidden = self._layers[-1](hidden, turn, cache, bias, 1)
+        return self._head(_norm(inner.norm, hidden[:, -1]))
 
 
 class _Layer:
-    """Computes one transformer layer with the modules and weights of the model's own layer."""
+    """Computes one transformer layer with copies of the weights of the model's own layer."""
 
     def __init__(self, layer: Any, number: int) -> None:
         self._number = number
+        attention, mlp = layer.self_attn, layer.mlp
         self._before, self._after = layer.input_layernorm, layer.post_attention_layernorm
-        self._attention, self._mlp = layer.self_attn, layer.mlp
-        self._dim = int(layer.self_attn.head_dim)
-        self._heads = layer.self_attn.q_proj.out_features // self._dim
-        self._kv_heads = layer.self_attn.k_proj.out_features // self._dim
-        self._q_norm = getattr(layer.self_attn, "q_norm", None)
-        self._k_norm = getattr(layer.self_attn, "k_norm", None)
+        self._dim, self._scaling = int(attention.head_dim), attention.scaling
+        self._heads = attention.q_proj.out_features // self._dim
+        self._kv_heads = attention.k_proj.out_features // self._dim
+        self._qkv = PackedLinear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._out = PackedLinear(attention.o_proj)
+        self._gate_up, self._down = (
+            PackedLinear(mlp.gate_proj, mlp.up_proj),
+            PackedLinear(mlp.down_proj),
+        )
+        self._activation = mlp.act_fn
+        self._q_norm = getattr(attention, "q_norm", None)
+        self._k_norm = getattr(attention, "k_norm", None)
 
     def __call__(
-        self, hidden: Tensor, cosine: Tensor, sine: Tensor, cache: RowCache, bias: Tensor
+        self, hidden: Tensor, turn: tuple[Tensor, Tensor], cache: RowCache, bias: Tensor, count: int
     ) -> Tensor:
-        """Returns the layer's output [R, hidden] for one new token in each of R rows (running requests).
-        `cosine` and `sine` are the rotary position embedding. `bias` [R, 1, 1, columns] is added to the
-        attention scores, one for each place of a token in `cache`."""
-        attention, mlp, rows, dim = self._attention, self._mlp, len(hidden), self._dim
-        normed = _norm(self._before, hidden)
-        queries, keys, values = (
-            _linear(part, normed).view(rows, -1, dim)
-            for part in (attention.q_proj, attention.k_proj, attention.v_proj)
+        """Returns the layer's output [R, count, hidden] for the last `count` new tokens in each of R rows
+        (running requests). `hidden` [R, W, hidden] is the layer's input for all W new tokens. `turn` is the
+        rotary position embedding: cosine and sine, [R, W, 1, head_dim]. `bias` [R, 1, W, columns] is added to
+        the attention scores, one for each place of a token in `cache`."""
+        queries, keys, values = self._projected(_norm(self._before, hidden), turn)
+        queries, hidden = queries[:, -count:], hidden[:, -count:]
+        result = self._attended(queries, keys, values, cache, bias[:, :, -count:])
+        hidden = self._out(result).add_(hidden)
+        gate, up = self._gate_up(_norm(self._after, hidden)).chunk(2, -1)
+        return self._down(self._activation(gate).mul_(up)).add_(hidden)
+
+    def _projected(
+        self, inputs: Tensor, turn: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries, keys and values of the tokens, each [R, W, heads, head_dim]."""
+        heads, kv_heads, dim = self._heads, self._kv_heads, self._dim
+        both, values = (
+            self._qkv(inputs)
+            .view(*inputs.shape[:2], -1, dim)
+            .split([heads + kv_heads, kv_heads], 2)
         )
         if self._q_norm is not None:
-            queries, keys = _norm(self._q_norm, queries), _norm(self._k_norm, keys)
-        both = torch.cat([queries, keys], 1)
-        turned = (both * cosine).addcmul_(both.roll(dim // 2, -1), sine)
-        cache.put(self._number, turned[:, self._heads :], values)
-        queries = turned[:, : self._heads].reshape(rows, self._kv_heads, -1, dim)
-        result = attend(cache, queries * attention.scaling, bias).view(rows, -1)
-        hidden = _linear(attention.o_proj, result).add_(hidden)
-        normed = _norm(self._after, hidden)
-        inner = mlp.act_fn(_linear(mlp.gate_proj, normed)).mul_(_linear(mlp.up_proj, normed))
-        return _linear(mlp.down_proj, inner).add_(hidden)
+            queries, keys = both.split([heads, kv_heads], 2)
+            both = torch.cat([_norm(self._q_norm, queries), _norm(self._k_norm, keys)], 2)
+        cosine, sine = turn
+        both = (both * cosine).addcmul_(both.roll(dim // 2, -1), sine)
+        return both[:, :, :heads], both[:, :, heads:], values
 
-
-def _linear(part: Any, inputs: Tensor) -> Tensor:
-    """Returns the output of the linear module `part`, without the overhead of a module call."""
-    return F.linear(inputs, part.weight, part.bias)
+    def _attended(
+        self, queries: Tensor, keys: Tensor, values: Tensor, cache: RowCache, bias: Tensor
+    ) -> Tensor:
+        """Stores the new keys and values [R, W, kv_heads, head_dim] in `cache`, and returns the attention
+        output [R, count, heads · head_dim] of `queries` [R, count, heads, head_dim]."""
+        rows, count, heads, dim = queries.shape
+        keys, values = cache.update(keys.transpose(1, 2), values.transpose(1, 2), self._number)
+        # The queries of all heads that read the same keys become queries of one head.
+        grouped = queries.transpose(1, 2).reshape(rows, self._kv_heads, -1, dim)
+        if cache.in_parts:
+            result = attend(cache, grouped * self._scaling, bias)
+        else:
+            bias = bias.repeat(1, 1, heads // self._kv_heads, 1)
+            result = F.scaled_dot_product_attention(
+                grouped, keys, values, attn_mask=bias, scale=self._scaling
+            )
+        return result.reshape(rows, heads, count, dim).transpose(1, 2).reshape(rows, count, -1)
 
 
 def _norm(part: Any, inputs: Tensor) -> Tensor:
-    return F.rms_norm(inputs, part.weight.shape, part.weight, part.variance_epsilon)
+    """Returns the output of the RMS norm `part`; for many tokens this is faster than torch's `rms_norm`."""
+    scale = inputs.square().mean(-1, keepdim=True).add_(part.variance_epsilon).rsqrt_()
+    return (inputs * scale).mul_(part.weight)
 
 
 def _is_plain(part: nn.Module) -> bool:

@@ -69,7 +69,8 @@ class RowCache(Cache):
         self._starts: list[int] = []
         self._counts: list[int] = []
         self._length = 0
-        self._in_parts = False
+        self.in_parts = False
+        """Whether attention in this forward pass reads shared prefixes in place: the argument of `aim`."""
         self._parts: list[SharedPart] = []
         self._layer = 0
         self._covered = self._single = False
@@ -115,7 +116,7 @@ class RowCache(Cache):
         all tokens in one tensor.
         """
         rows = range(first, first + len(starts))
-        self._first, self._counts, self._in_parts = first, list(counts), in_parts
+        self._first, self._counts, self.in_parts = first, list(counts), in_parts
         self._starts = [start - self._offsets[row] for row, start in zip(rows, starts, strict=True)]
         self._length = max(s + c for s, c in zip(starts, counts, strict=True))
         self._reserve(first + len(starts), self._own_columns())
@@ -140,25 +141,18 @@ class RowCache(Cache):
                 target = buffer[self._first + number, :, start : start + count]
                 target.copy_(new[number, :, -count:])
         self._layer = layer_idx
-        if self._in_parts:
+        if self.in_parts:
             return key_states, value_states
         keys, values = (
             self._whole(store, kind, layer_idx) for kind, (store, _) in enumerate(stores)
         )
         return keys, values
 
-    def put(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Stores the keys and values [rows, kv_heads, head_dim] of one new token in each row, in layer
-        `layer`."""
-        self._put(self._keys, layer, keys)
-        self._put(self._values, layer, values)
-        self._layer = layer
-
     def positions(self, device: Any) -> Tensor:
         """Returns the position of the token in each column of the attention scores, [rows, columns];
         `NOWHERE` for a column without a token. After `aim` with `in_parts`, the first columns are those of
         tokens that are read from the prefix cache, and the others those of the rows' own tokens."""
-        if not self._in_parts:
+        if not self.in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
         shared = torch.arange(self._shared_columns(), device=device)[None]

@@ -198,6 +198,8 @@ class Sampler:
         """Frees the memory of all keys and values. No request may be running."""
         assert not self.rows
         self.clear()
+        if self._decoder is not None:
+            self._decoder.release()
         trim_heap()
 
     def clear(self) -> None:
@@ -290,7 +292,9 @@ class Sampler:
         width = max(len(part) for part in tokens)
         padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
         length = max(s + len(part) for s, part in zip(starts, tokens, strict=True))
-        in_parts = self._sdpa and len(tokens) * width * length * self._heads <= _SCORES
+        # For several new tokens, torch's fused attention is faster than `attend`.
+        in_parts = self._sdpa and (self._decoder is None or width == 1)
+        in_parts = in_parts and len(tokens) * width * length * self._heads <= _SCORES
         cache.aim(first, starts, [len(part) for part in tokens], device, in_parts)
         ends = torch.tensor([s + len(part) for s, part in zip(starts, tokens, strict=True)])
         # Padding is at the beginning; it gets position 0 and sees the first token.
@@ -298,7 +302,7 @@ class Sampler:
         columns = cache.positions(device)
         visible = (columns[:, None] <= positions[..., None])[:, None]
         inputs = torch.tensor(padded, device=device)
-        if self._decoder is not None and in_parts and width == 1:
+        if self._decoder is not None:
             return self._decoder.logits(inputs, positions, cache, bias_of(visible))
         mask = attention_mask(self.model, visible, positions, columns)
         if in_parts:
