@@ -135,13 +135,10 @@ class _Layer:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries, keys and values of the tokens, each [R, W, heads, head_dim]."""
         heads, kv_heads, dim = self._heads, self._kv_heads, self._dim
-        both, values = (
-            self._qkv(inputs)
-            .view(*inputs.shape[:2], -1, dim)
-            .split([heads + kv_heads, kv_heads], 2)
-        )
+        joined = self._qkv(inputs).view(*inputs.shape[:2], -1, dim)
+        both, values = joined[:, :, :-kv_heads], joined[:, :, -kv_heads:]
         if self._q_norm is not None:
-            queries, keys = both.split([heads, kv_heads], 2)
+            queries, keys = both[:, :, :heads], both[:, :, heads:]
             both = torch.cat([_norm(self._q_norm, queries), _norm(self._k_norm, keys)], 2)
         cosine, sine = turn
         both = (both * cosine).addcmul_(both.roll(dim // 2, -1), sine)
@@ -154,16 +151,16 @@ class _Layer:
         output [R, count, heads · head_dim] of `queries` [R, count, heads, head_dim]."""
         rows, count, heads, dim = queries.shape
         keys, values = cache.update(keys.transpose(1, 2), values.transpose(1, 2), self._number)
-        # The queries of all heads that read the same keys become queries of one head.
-        grouped = queries.transpose(1, 2).reshape(rows, self._kv_heads, -1, dim)
+        queries = queries.transpose(1, 2)
         if cache.in_parts:
-            result = attend(cache, grouped * self._scaling, bias)
+            # The queries of all heads that read the same keys become queries of one head.
+            grouped = queries.reshape(rows, self._kv_heads, -1, dim) * self._scaling
+            result = attend(cache, grouped, bias).reshape(rows, heads, count, dim)
         else:
-            bias = bias.repeat(1, 1, heads // self._kv_heads, 1)
             result = F.scaled_dot_product_attention(
-                grouped, keys, values, attn_mask=bias, scale=self._scaling
+                queries, keys, values, attn_mask=bias, scale=self._scaling, enable_gqa=True
             )
-        return result.reshape(rows, heads, count, dim).transpose(1, 2).reshape(rows, count, -1)
+        return result.transpose(1, 2).reshape(rows, count, -1)
 
 
 def _norm(part: Any, inputs: Tensor) -> Tensor:

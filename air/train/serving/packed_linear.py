@@ -43,7 +43,8 @@ class PackedLinear:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+    """Returns a copy of the tensors, concatenated along the first dimension."""
+    return torch.cat(list(tensors))
 
 
 def _can_pack(weight: Tensor) -> bool:
@@ -52,7 +53,7 @@ def _can_pack(weight: Tensor) -> bool:
     operations = torch.ops.mkldnn
     return (
         weight.device.type == "cpu"
-        and torch.backends.mkldnn.is_available()
+        and torch._C._has_mkldnn
         and hasattr(operations, "_reorder_linear_weight")
         and hasattr(operations, "_linear_pointwise")
     )

@@ -63,3 +63,28 @@ def test_logits_are_those_of_transformers(family: str) -> None:
         positions = torch.full((2, 1), place)
         found = decoder.logits(ids[:, place : place + 1], positions, cache, bias_of(visible))
         assert torch.allclose(found, wanted[:, place], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@torch.no_grad()
+def test_several_tokens_at_once(family: str, in_parts: bool) -> None:
+    """Rows of 6 and 4 tokens, padded at the beginning, then 3 tokens more; the weights change between."""
+    model = families.model(family)
+    decoder = LlamaDecoder.of(model)
+    assert decoder is not None
+    ids = torch.arange(3, 21).view(2, 9)
+    for _ in range(2):
+        wanted, cache = model(input_ids=ids).logits, RowCache(2)
+        for starts, counts in (([0, 0], [6, 4]), ([6, 4], [3, 3])):
+            width, ends = max(counts), torch.tensor(starts) + torch.tensor(counts)
+            positions = (ends[:, None] + torch.arange(-width, 0)).clamp(min=0)
+            cache.aim(0, starts, counts, "cpu", in_parts=in_parts)
+            columns = cache.positions("cpu")
+            visible = (columns[:, None] <= positions[..., None])[:, None]
+            found = decoder.logits(ids.gather(1, positions), positions, cache, bias_of(visible))
+            expected = torch.stack([wanted[0, ends[0] - 1], wanted[1, ends[1] - 1]])
+            assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+        decoder.release()
+        for values in model.parameters():
+            values.mul_(1.1)
