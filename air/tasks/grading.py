@@ -3,8 +3,8 @@
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
 outside the box, or the grader fails on an empty artefact, too. The tests of a Harbor task are allowed to
-fail on an empty artefact. Such tests count as working if they give a reward to the task's reference
-solution or, for a task without a solution, once more to an artefact that got a reward before.
+fail on an empty artefact. Such tests count as broken only if they give no reward to the task's reference
+solution either (see `air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
@@ -214,9 +214,6 @@ class Grader:
             outcome = await self._shared(request)
         if outcome.message:
             raise ArtefactError(outcome.message, fault=outcome.fault)
-        if (rules := request.task.rules) is not None:
-            step = rules.step_of(request.artefact)
-            self._solutions.rewarded(request.task, step, request.artefact)
         return Grade(
             score=outcome.metrics[request.task.metric],
             metrics=dict(outcome.metrics),

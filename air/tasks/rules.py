@@ -127,9 +127,13 @@ class Rules(Protocol):
         fails."""
         ...
 
+    def has_solution(self, step: int) -> bool:
+        """Whether there are reference solutions of all steps from the first to `step`."""
+        ...
+
     async def solve(self, box: Box, step: int) -> str:
         """Runs the reference solutions of all steps from the first to `step` in a new agent's box. Returns
-        a message about a problem, or an empty text. Raises MissingError if the task has no solution, and
+        a message about a problem, or an empty text. Raises MissingError if a solution is missing, and
         ConfigError if the run lacks a setting that the solution needs."""
         ...
 

@@ -21,6 +21,7 @@ ALWAYS: tuple[Check, ...] = (
     weights.mismatch,
     work.failed_episodes,
     work.failures_on_one_task,
+    work.ungraded_task,
 )
 """The checks that run even if the training run has only a few steps."""
 TRENDS: tuple[Check, ...] = (

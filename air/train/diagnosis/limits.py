@@ -42,6 +42,8 @@ class Limits:
     together less than half as often."""
     task_failed_episodes: int = 3
     """Report a task only if at least this number of its episodes ended with an error."""
+    ungraded_episodes: int = 16
+    """Report a task if its grader failed in at least this number of episodes in a row."""
     failures: float = 0.5
     """Report if the mean share of failed episodes is at least this number."""
     bottleneck: float = 0.5

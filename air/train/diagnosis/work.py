@@ -73,6 +73,32 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
     )
 
 
+def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
+    """Reports a task whose grader failed in every episode of the last steps. Such work gets the lowest
+    reward, although the grader or the tests of the task may be broken."""
+    count, since = Counter[str](), dict[str, int]()
+    for row in rows:
+        for task, cell in _cells(row, "tasks"):
+            good = int(cell.get("episodes") or 0) - int(cell.get("failed_episodes") or 0)
+            if good > int(cell.get("ungraded_episodes") or 0):
+                count.pop(task, None)
+                since.pop(task, None)
+            elif good > 0:
+                count[task] += good
+                since.setdefault(task, int(row["step"]))
+    if not count or count.most_common(1)[0][1] < LIMITS.ungraded_episodes:
+        return None
+    worst, episodes = count.most_common(1)[0]
+    return Finding(
+        "ungraded task",
+        "fail",
+        since[worst],
+        f"{worst}: the grader failed in all of the last {episodes} episodes (limit "
+        f"{LIMITS.ungraded_episodes})",
+        f"air tasks check {worst}; if its tests work, the agents' work breaks them: read an episode",
+    )
+
+
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports a source of tasks whose groups nearly always have equal rewards, so that the policy learns
     nothing from the source."""

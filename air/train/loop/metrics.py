@@ -352,7 +352,9 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
     """Returns a dict from the id of each task to a dict of its results: the episodes' validation and test
-    scores, the task's baseline score, the mean reward, and the numbers of all and of failed episodes."""
+    scores, the task's baseline score, the mean reward, and the numbers of all episodes, of those that ended
+    by an infrastructure error (`failed_episodes`), and of those in which the grader failed on the agent's
+    work (`ungraded_episodes`)."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 
@@ -366,4 +368,5 @@ def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "reward": mean(r.reward for r in good),
         "episodes": len(rollouts),
         "failed_episodes": len(rollouts) - len(good),
+        "ungraded_episodes": sum(bool(r.metric("artefact_faults")) for r in good),
     }

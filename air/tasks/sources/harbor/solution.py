@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from air.errors import BoxFileError, MissingError, StagingError, boundary
 from air.sandbox.contract.box import Box
 from air.tasks.sources.harbor import boxes, verifier
@@ -12,6 +14,13 @@ from air.tasks.sources.harbor.settings import HarborSettings
 FOLDER = "/solution"
 
 
+def files(folder: HarborFolder, step: Step | None) -> dict[str, Path]:
+    """Returns the files of a step's reference solution by their path below `/solution`: the step's own or, if
+    it has none, those of the whole task. Returns an empty dict if there is no `solve.sh` among them."""
+    found = folder.solution(step) or folder.solution()
+    return found if "solve.sh" in found else {}
+
+
 async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
@@ -19,13 +28,12 @@ async def run(
     for at most `seconds`. Returns a message about a problem, or an empty text. As in Harbor, the script's
     exit status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
     environment variable for it is missing, and StagingError if the files do not fit into the box."""
-    files = folder.solution(step) or folder.solution()
-    if "solve.sh" not in files:
+    if not (laid_out := files(folder, step)):
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
     where = f"{folder.path / 'task.toml'}: solution.env"
     env = boxes.resolved(folder.config.solution.env, settings, where=where)
     with boundary(StagingError, f"laying out {FOLDER}", BoxFileError):
-        await verifier.put(box, files, FOLDER)
+        await verifier.put(box, laid_out, FOLDER)
     result = await box.exec(
         ["bash", f"{FOLDER}/solve.sh"],
         timeout=seconds,

@@ -242,6 +242,9 @@ class HarborRules:
         own = not self.shared and self._verifier_image(step) is not None
         return await artefacts.read(box, named, step=step, most_bytes=most, own_image=own)
 
+    def has_solution(self, step: int) -> bool:
+        return all(solution.files(self.folder, self._step(n)) for n in range(step + 1))
+
     async def solve(self, box: Box, step: int) -> str:
         problems = []
         for number in range(step + 1):
