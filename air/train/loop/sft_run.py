@@ -33,8 +33,8 @@ OnRow = Callable[[dict[str, Any]], None]
 
 
 _LAST_FILES = (run_folder.CONFIG_FILE, adapters.ADAPTER_CONFIG)
-"""The names of the files that are written last, so that they mark a complete folder: the first in the folder
-of a model, the second in that of a LoRA adapter."""
+"""The files that are written last into the folder of a trained model, so that their presence shows that the
+folder is complete: `config.json` for a whole model, or the adapter's config for a LoRA adapter."""
 
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
@@ -203,9 +203,9 @@ def how_to_resume(config: SFTRunConfig) -> str:
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Context manager that intercepts the first SIGINT or SIGTERM. Yields a function that returns whether one
-    was received. A second signal has its usual effect. Outside the main thread, which alone may handle
-    signals, nothing is intercepted."""
+    """Context manager that intercepts the first SIGINT or SIGTERM. Yields a function that returns whether
+    such a signal was received. A second signal has its usual effect. Outside the main thread, which alone may
+    handle signals, nothing is intercepted."""
     requests: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
