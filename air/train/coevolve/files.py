@@ -25,4 +25,5 @@ PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
 """The names of the folders in a round's folder: two trainings and the evaluation on held-out questions."""
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
 POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""If the executor has tools: the files with the settings of its training task and of its held-out task."""
+"""The files, written only if the executor has tools, with the settings of its training task and of its
+held-out task."""

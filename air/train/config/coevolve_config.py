@@ -30,7 +30,8 @@ class SideConfig(BaseConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keys of run files that override `run_files`, such as `max_steps`."""
     frozen: bool = False
-    """Whether to keep this model as it is in all rounds, for example as a control experiment."""
+    """Whether this model is not trained, so that it is the same in all rounds; for example as a control
+    experiment."""
 
 
 class AnswersConfig(BaseConfig):
@@ -112,7 +113,8 @@ class GenerationConfig(BaseConfig):
 
 
 class HeldOutConfig(BaseConfig):
-    """Settings in the table `[held_out]`: the questions with known answers that measure the executor."""
+    """Settings in the table `[held_out]`: the questions with known answers on which the executor is
+    evaluated."""
 
     data: Path
     """A JSON-lines file of rows `{"question": …, "answer": …}`. The executor is never trained on a proposal
@@ -146,7 +148,7 @@ class CoevolveConfig(BaseConfig):
     generation: GenerationConfig = GenerationConfig()
     """Which questions the executor is trained on."""
     held_out: HeldOutConfig
-    """The questions that measure the executor after each round."""
+    """The questions with known answers on which the executor is evaluated after each round."""
 
     @field_validator("name")
     @classmethod

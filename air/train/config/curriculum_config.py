@@ -16,7 +16,7 @@ from air.worlds import sources as worlds
 
 class LevelsConfig(BaseConfig):
     """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and moves
-    to the next level when the policy reaches a success rate."""
+    to the next level when the mean of a metric over its latest episodes is high enough."""
 
     source: str | None = None
     """The `name` of the source. None: the only source of the run."""
@@ -34,8 +34,9 @@ class LevelsConfig(BaseConfig):
     episode, such as `success`, or `reward`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
-        """Returns the source of prompts that `source` names. Raises ValueError if none or several of
-        `sources` have this name."""
+        """Returns the source of prompts to which the levels belong: the one with the name `source` or, if the
+        setting `source` is None, the only source. Raises ValueError if there is not exactly one such
+        source."""
         name = self.source or (sources[0].resolved_name if len(sources) == 1 else None)
         if name is None:
             raise ValueError("embedded.levels needs `source`, the name of one of the sources")
@@ -47,8 +48,8 @@ class LevelsConfig(BaseConfig):
         return found[0]
 
     def tasks(self, source: EnvSource) -> list[list[str]]:
-        """Returns the tasks of each level. Raises ValueError if the levels do not have each task of the
-        source exactly once."""
+        """Returns the tasks of each level. Raises ValueError if the levels do not contain each task of the
+        source exactly once, if there are fewer than two levels, or if the tasks are not air's."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
@@ -91,7 +92,8 @@ class RoundsConfig(BaseConfig):
 
     @staticmethod
     def check(sources: Sequence[EnvSource]) -> None:
-        """Raises ValueError if a source has a research task, or a world whose rules state its turns."""
+        """Raises ValueError if a source has a research task, or a world whose rules tell the agent how many
+        turns it has."""
         for source in sources:
             taskset = source.env.taskset
             if not isinstance(taskset, AirTasksetConfig) or taskset.research:

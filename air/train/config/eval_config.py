@@ -66,7 +66,7 @@ class EvalConfig(BaseConfig):
     """Number of episodes for each prompt."""
     interval: int = Field(100, ge=1)
     """Number of steps between two evaluations. An evaluation always follows the last step. (prime-rl
-    evaluates after the last step only if the interval fits.)"""
+    evaluates after the last step only if its number is a multiple of the interval.)"""
     skip_first_step: bool = False
     """Whether to skip the evaluation before the first step."""
 

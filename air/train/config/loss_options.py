@@ -88,8 +88,9 @@ class PPOClipLossConfig(PolicyLossConfig):
     ratio is its probability now divided by its probability when it was sampled."""
     clip_high: float = Field(0.2, ge=0)
     """A token with a positive advantage has no gradient if its probability ratio is above 1 + `clip_high`.
-    DAPO (arXiv 2503.14476) sets 0.28, so that unlikely tokens can rise further. The algorithm `adpo` (of
-    Agent0, arXiv 2511.16043) replaces this number by a bound of its own for each group."""
+    DAPO (arXiv 2503.14476) sets 0.28, so that the probability of unlikely tokens can rise further. The
+    algorithm `adpo` (of Agent0, arXiv 2511.16043) computes a bound for each group and uses it in place of
+    this number."""
 
 
 class CustomLossConfig(PolicyLossConfig):
@@ -155,9 +156,10 @@ class KLConfig(BaseConfig):
     coefficient: float = Field(1e-3, ge=0)
     """Number by which the penalty is multiplied; with `target`, only at the start of the run."""
     target: float | None = Field(None, gt=0)
-    """The mean penalty of a token, before multiplication, that the coefficient is steered to. After each step
-    the coefficient is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al.
-    2019, arXiv 1909.08593); this factor is at least 0.5 and at most 2. None: the coefficient is fixed."""
+    """The target for the mean penalty of a token, before multiplication: the coefficient is adapted so that
+    the mean penalty approaches this number. After each step the coefficient is multiplied by 1 + clip(penalty
+    / target − 1, ±0.2) · episodes / horizon (Ziegler et al. 2019, arXiv 1909.08593); this factor is at least
+    0.5 and at most 2. None: the coefficient is fixed."""
     horizon: int = Field(10_000, ge=1)
     """Number of episodes that sets how fast the coefficient changes: a larger number means slower changes. It
     matters only with `target`."""

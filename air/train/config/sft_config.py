@@ -38,8 +38,8 @@ class SFTRunConfig(SFTConfig):
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
     ckpt: CheckpointConfig | None = None
-    """When checkpoints are written, from which the training can resume. None: a checkpoint is written only if
-    the training is interrupted."""
+    """When checkpoints are written, from which an interrupted training can resume. None: a checkpoint is
+    written only when the training is interrupted."""
     resume: ResumeConfig | None = None
     """The checkpoint from which an interrupted training continues. None: a new training."""
     embedded: ComputeConfig = ComputeConfig()

@@ -28,8 +28,8 @@ from air.train.tree.statistics import (
 
 
 class LocalModel(Reference, Protocol):
-    """Interface of a frozen model in the trainer's process: computes the log-probabilities of given tokens,
-    and the logits of the whole vocabulary."""
+    """Interface of a frozen model in the trainer's process. The model computes the log-probabilities of given
+    tokens. In two steps, `hidden` and `logits`, it also computes the logits of the whole vocabulary."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of the tokens for which `Sample.mask` is true, in

@@ -33,12 +33,12 @@ class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlusBaseline(FromRewards):
-    """The algorithm `reinforce_plus_plus_baseline`: rewards minus the mean of their group, whitened over all
-    sampled tokens of the step."""
+    """The algorithm `reinforce_plus_plus_baseline`: an advantage is a reward minus the mean reward of its
+    group, whitened (shifted and scaled to mean 0 and variance 1) over all sampled tokens of the step."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
-        advantages."""
+        """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
+        the step. Returns credits with these advantages."""
         return whitened(groups, credits)
