@@ -33,7 +33,7 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The text that an error message contains instead of a key, if the error concerns the whole config."""
+"""The text that an error message contains in place of a key, if the error concerns the whole config."""
 
 
 def toml_or_text(text: str) -> Any:
@@ -230,8 +230,9 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields the keys and indices in an error's location, and always its last part. pydantic's location also
-    contains names of union members; these are left out, because they are no keys of `data`."""
+    """Yields the path of a wrong key: those parts of `location` (pydantic's location of the error in `data`)
+    that are keys or indices in `data`, and always the last part. pydantic also puts names of union members
+    into a location; these are left out."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

@@ -83,7 +83,8 @@ class StagingError(InfrastructureError):
 
 
 class GradingError(InfrastructureError):
-    """The grader itself failed, so the episode gets no score and no reward, and is not used for training."""
+    """The grader failed to grade an artefact. If the artefact is not the cause, the episode gets no score and
+    no reward, and is not used for training."""
 
 
 class InferenceError(InfrastructureError):

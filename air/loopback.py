@@ -71,8 +71,8 @@ def _name(host: str) -> str:
 
 
 def is_own_origin(origin: str | None) -> bool:
-    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
-    machine."""
+    """Whether a request with this `Origin` header comes from this machine: the header is the site of a web
+    page on a loopback address, or it is absent (None), as in requests of programs other than browsers."""
     try:
         return origin is None or is_loopback(urlsplit(origin).hostname or "")
     except ValueError:

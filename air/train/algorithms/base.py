@@ -66,8 +66,8 @@ class Part:
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns the reward of each token, [n]: minus the token's penalty. The last token also gets the
-        reward of the part."""
+        """Returns the reward of each token, [n]: the token's penalty with a minus sign, or 0 if there are no
+        penalties. The last token also gets the reward of the part."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -124,8 +124,8 @@ class Credit:
     """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
     `values` set this field."""
     clip_high: float | None = None
-    """The upper bound that the loss `ppo_clip` uses for the tokens of this part. None: the loss uses its
-    setting `clip_high`."""
+    """The upper clip bound, in place of the setting `clip_high`, that the loss `ppo_clip` uses for the tokens
+    of this part. None: the loss uses its setting."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Further arrays [n] that the loss function receives, by name."""
 
@@ -179,7 +179,7 @@ class Algorithm(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restores the state that `state_dict` returned. The default does nothing."""
+        """Restores a state that `state_dict` returned. The default does nothing."""
 
 
 class AlgorithmConfig(BaseConfig, ABC):

@@ -2,7 +2,7 @@
 
     coevolve.json                the settings that the content of the folder depends on
     report.json, report.txt      the results of all rounds
-    round0/                      measures the models before any training: as round1, without the two runs
+    round0/                      the same files for the untrained models; no trainings
     round1/
         proposer/                the training of the proposer: an ordinary run of `rl`
         proposals.jsonl          the texts that the proposer sampled

@@ -43,8 +43,8 @@ class Plan:
 
     config: CoevolveConfig
     proposer: RunConfig
-    """The settings of the training of the proposer, the model that writes questions. Each round replaces
-    name, model, seed and task."""
+    """The settings of the training of the proposer, the model that writes questions. Each round replaces the
+    run's name, the model to start from, the seed and the task."""
     executor: RunConfig
 
     @property
@@ -189,7 +189,8 @@ class Plan:
 
 
 def plan(config: CoevolveConfig) -> Plan:
-    """Returns the plan of a co-evolution. Raises ConfigError or MissingError if a run file cannot be used."""
+    """Returns the settings of all trainings and evaluations of a co-evolution. Raises ConfigError or
+    MissingError if a run file cannot be used."""
     sides = {PROPOSER: config.proposer, EXECUTOR: config.executor}
     proposer, executor = (
         _run_config(side, name, "posed:later", 1, {"run": {"name": name}})

@@ -35,7 +35,7 @@ class SideConfig(BaseConfig):
 
 
 class AnswersConfig(BaseConfig):
-    """Settings in the table `[answers]`: how the executor answers proposed questions."""
+    """Settings in the table `[answers]`: how the executor answers the questions that the proposer wrote."""
 
     k: int = Field(10, ge=2, le=64)
     """The number of answers to each question."""
@@ -138,9 +138,9 @@ class CoevolveConfig(BaseConfig):
     seed: int = Field(0, ge=0)
     """The seed of all trainings and of all sampled replies."""
     proposer: SideConfig
-    """The model that proposes questions, and its training."""
+    """The model that proposes questions, and the settings of its training."""
     executor: SideConfig
-    """The model that answers, and its training."""
+    """The model that answers questions, and the settings of its training."""
     answers: AnswersConfig = AnswersConfig()
     """How the executor answers proposed questions."""
     payment: PaymentConfig = PaymentConfig()

@@ -19,7 +19,7 @@ class LevelsConfig(BaseConfig):
     to the next level when the mean of a metric over its latest episodes is high enough."""
 
     source: str | None = None
-    """The `name` of the source. None: the only source of the run."""
+    """The `name` of the source of prompts to which the levels belong. None: the only source of the run."""
     levels: list[list[str]] | None = None
     """The tasks of each level, the easiest level first. Each task of the source must be in exactly one level.
     None: each task of the source is a level of its own, in the order of `taskset.tasks`."""

@@ -169,9 +169,10 @@ class EstimatorConfig(BaseConfig):
     An advantage estimator is a function that turns the rewards of a group of episodes into advantages."""
 
     import_path: str
-    """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
+    """The advantage estimator: a function, as `module:name`, such as `my_lab:leave_one_out`. Python must be
+    able to import it."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the function, which is called as `function(rewards, **kwargs)`."""
+    """Keyword arguments of the advantage estimator, which is called as `function(rewards, **kwargs)`."""
 
     @field_validator("import_path")
     @classmethod
@@ -185,7 +186,7 @@ class EstimatorConfig(BaseConfig):
         return self
 
     def load(self) -> Estimator:
-        """Imports the function, and returns an estimator that calls it with `kwargs`."""
+        """Imports the user's function, and returns an estimator that calls this function with `kwargs`."""
         return imported.load(self.import_path, self.kwargs)
 
 

@@ -141,8 +141,8 @@ class EmbeddedRun:
         return resources
 
     def _set_aside(self) -> None:
-        """Moves the results that an earlier process of this run made after the step from which the run
-        resumes into a folder under `branches/` in the run's folder. Reads the remaining lines of
+        """If an earlier process of this run trained beyond the step from which the run now resumes, moves its
+        later results into a folder under `branches/` in the run's folder. Reads the remaining lines of
         `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.set_aside(self.folder, self._done)

@@ -176,9 +176,9 @@ def _steps(
 
 
 def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves the results that an earlier process of this run made after training step `step` into a folder
-    under `branches/` in the run's folder. Writes `sft.json`, changed so that it describes a run with the new
-    folder's path and name, into the new folder, and tells the user through `say`."""
+    """If an earlier process of this run trained beyond step `step`, moves its later results into a new folder
+    under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into the new
+    folder, changed so that it describes a run with this folder's path and name."""
     branch = branches.set_aside(config.folder, step)
     if branch is None:
         return

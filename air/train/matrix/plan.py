@@ -154,7 +154,8 @@ class Plan:
 
 
 def plan(config: MatrixConfig) -> Plan:
-    """Returns the plan of a matrix. Raises ConfigError or MissingError if a run file cannot be used."""
+    """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
+    if a run file cannot be used."""
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.put(files, config.settings, "settings")
     trained = [
