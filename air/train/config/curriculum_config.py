@@ -76,8 +76,8 @@ class RoundsConfig(BaseConfig):
     """The largest number of turns of an episode in each stage; it replaces the world's own limit.
     `env.agent.max_turns` still limits it. The last stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
-    """Number of training steps of every stage but the last, which lasts to the end of the run. A stage is a
-    part of the run with one limit of turns."""
+    """Number of training steps of every stage except the last one. A stage is a part of the run with one
+    limit of turns; the last stage lasts to the end of the run."""
 
     @model_validator(mode="after")
     def _positive(self) -> Self:

@@ -20,7 +20,8 @@ from air.train.config.run_config import (
 
 
 class SFTModelConfig(ModelConfig):
-    """Settings in the table `[model]` of a run file of `sft`: the model, and its weights that are trained."""
+    """Settings in the table `[model]` of a run file of `sft`: the model, and which of its weights are
+    trained."""
 
     lora: LoRAConfig | None = None
     """Settings of LoRA. None: all weights are trained."""

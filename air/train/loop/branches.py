@@ -129,10 +129,11 @@ def _new_branch(folder: Path, step: int) -> Path:
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
 
-    Most episodes are listed in a group of `groups`. An episode that is not listed was repeated after a
-    failure, or belongs to a step that was interrupted. Its trajectory states the training step. A trajectory
-    of an older version of air does not; it counts as later if it began after the last listed episode of step
-    `step` ended, because older versions never ran episodes of two steps at the same time.
+    `groups` has the lines of `groups.jsonl`, which list most episodes. An episode that no line lists was
+    repeated after a failure, or belongs to a step that was interrupted; its trajectory file states the
+    training step. A trajectory file of an older version of air does not state the step. Such an episode
+    counts as later if it began after the last listed episode of step `step` ended, because older versions
+    never ran episodes of two steps at the same time.
     """
     if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []

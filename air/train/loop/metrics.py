@@ -298,8 +298,8 @@ def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Groups the groups of episodes by their training source: returns a dict from the name of each source to
-    its groups, in the order of `groups`."""
+    """Returns a dict from the name of each training source to its groups of episodes, in the order of
+    `groups`."""
     sources: dict[str, list[Group]] = {}
     for group in groups:
         for name in dict.fromkeys(r.source for r in group.rollouts):

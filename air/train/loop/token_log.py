@@ -51,8 +51,8 @@ class TokenLog:
         self._logprobs[id(sample)] = logprobs.float().numpy()
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample]) -> None:
-        """Writes the file of training step `step`, then deletes the oldest files if all files together are
-        too large.
+        """Writes the file of training step `step`. Then deletes the oldest files if all files together exceed
+        the limit `most_bytes`.
 
         `samples` are the samples made from `groups` that the step trained. Raises OSError if the file cannot
         be written, for example because the disk is full.

@@ -43,8 +43,8 @@ class Trained:
 
     @property
     def label(self) -> str:
-        """The name of the training's folder in `runs/`, and of the folder in `cells/` with its
-        evaluations."""
+        """The name of the training's folder in `runs/`, and of the folder in `cells/` with the evaluations of
+        the trained model."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:

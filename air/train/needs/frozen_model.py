@@ -130,8 +130,8 @@ def divergences(
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
-    """Splits `numbers` [N], one per entry (sampled token) of a micro-batch, into one list per sample. The
-    keys of the result are the `id()` of the samples."""
+    """Regroups `numbers` [N], one per entry (sampled token) of a micro-batch: returns one list for each
+    sample. The keys of the result are the `id()` of the samples."""
     counts = [sum(sample.mask) for sample in batch.samples]
     parts = torch.split(numbers, counts)
     return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}

@@ -29,7 +29,8 @@ _AT_ONCE = 16
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
-"""Seconds between two checks, while `score` waits for the server, whether the run is being stopped."""
+"""Interval in seconds at which `score`, while it waits for the server, checks whether the run is being
+stopped."""
 
 
 class TeacherEndpoint:
