@@ -27,7 +27,8 @@ from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The name of the field of a message that says whether this reply is trained."""
+"""The name of the field in a reply (a message of the role `assistant`) that says whether the reply is
+trained."""
 
 
 class Conversation(list[Message]):

@@ -42,8 +42,8 @@ def hidden_states(
 
 
 class Predictions(NamedTuple):
-    """Numbers about R predictions, which are distributions over the vocabulary, and about N tokens that they
-    predict. All are in nats."""
+    """Statistics, in nats, of R predictions (distributions over the vocabulary) and of the N tokens whose
+    log-probabilities are read from these predictions."""
 
     logprobs: Tensor
     """[N]: the log-probability of each token."""

@@ -33,8 +33,9 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int]:
-        """A value by which parts are compared without reading their tensors: equal for two parts if and only
-        if they have the same block and count, provided that both parts exist at the same time."""
+        """A value for comparing two parts without reading their tensors: it is equal if and only if the parts
+        have the same block (one object) and the same count. Compare only parts that exist at the same
+        time."""
         return id(self.block), self.count
 
 
