@@ -26,7 +26,7 @@ _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
 """The options of the task for a file of rows: how to ask its questions and check the answers. They are the
 same as in Agent0's evaluation of its executor."""
 _SOLUTION = ("####", "\\boxed")
-"""Texts that a whole solution contains, and a final answer alone does not."""
+"""Texts that show that the answer in a row is a whole solution: a final answer contains none of them."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer. All final answers of MATH are shorter."""
 
@@ -44,8 +44,8 @@ class Benchmark:
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by the name of the model."""
     above: float | None = None
-    """The accuracy in percent that a model must exceed to pass the benchmark check. None: there is no
-    check."""
+    """An accuracy in percent. The table says whether the model's accuracy is above this number. None: the
+    table says nothing."""
 
 
 @dataclass(frozen=True)

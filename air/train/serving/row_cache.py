@@ -13,8 +13,8 @@ from transformers.cache_utils import Cache
 from air.train.serving.prefix_cache import Block, Part
 
 _COLUMNS = 64
-"""The number of columns, each with room for one token of every row, by which the tensors of the cache grow at
-a time, so that they are not copied for each new token."""
+"""The number of columns by which the tensors of the cache are enlarged at a time, so that they are not copied
+for each new token. A column has room for one token of every row."""
 NOWHERE = 2**40
 """The position that stands for a place in the key-value cache without a token. It is larger than the position
 of any query, so under a causal mask no query attends to this place."""
