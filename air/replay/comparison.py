@@ -275,7 +275,8 @@ class Comparison:
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
     """Returns the token counter with which the harness shortened the recorded observations. Returns None if
-    the record does not name it, or if its tokenizer is unavailable; then adds a note to `done`."""
+    the trajectory is of version 1, which does not record the length of observations. Also returns None, and
+    adds a note to `done`, if the counter's tokenizer is not available."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer

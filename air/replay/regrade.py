@@ -190,7 +190,8 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns an artefact's score and its standard error; (None, None) if the artefact is bad."""
+    """Returns an artefact's score and its standard error; (None, None) if the artefact is missing or
+    malformed."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

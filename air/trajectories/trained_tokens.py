@@ -266,7 +266,7 @@ def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
 
 
 def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Yields the ranges (start, end) of consecutive slices with these lengths."""
+    """Yields the ranges (start, end) of consecutive slices with the lengths `counts`."""
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)

@@ -94,7 +94,8 @@ class FileChange(Line):
     removed: int = 0
     """The number of removed lines; 0 if unknown."""
     note: str = ""
-    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it does."""
+    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it shows the
+    whole change."""
 
 
 class Diff(Line):
@@ -181,7 +182,7 @@ class Start(Line):
     task_roots: tuple[str, ...] = ()
     """The folders that were searched for the task; empty for tasks that ship with air."""
     mlgym_root: str | None = None
-    """The path of the MLGym checkout in the run's settings; None if they named none."""
+    """The path of the MLGym checkout in the run's settings; None if the settings had no such path."""
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
@@ -255,8 +256,8 @@ class Step(Line):
     truncated: bool = False
     """Whether `observation` lacks a part of the output, because the output was too long."""
     problem: str = ""
-    """Why the reply has no action: `format` (malformed) or `length` (cut at the token limit). Empty if it has
-    one."""
+    """Why the reply has no action: `format` (malformed) or `length` (cut at the token limit). Empty if the
+    reply has an action."""
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
@@ -348,7 +349,7 @@ class End(Line):
     close_error: str = ""
     """The error message if the world failed to close after the rewards were final; else empty."""
     test: Test | None = None
-    """The score of the counting artefact on the test split; None if no artefact was graded there."""
+    """The score of the counting artefact on the test split; None if no artefact was graded on this split."""
     branches: int | None = None
     """The number of branches of the verifiers trace, each of which becomes one training sample; None if
     unknown."""
