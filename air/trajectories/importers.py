@@ -357,9 +357,9 @@ def _trace_step(
 
 
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
-    """Returns the branch `line` (indices of nodes), in which the node that the model sampled replaces each
-    copy of a reply. If later prompts leave out the reasoning of earlier replies, verifiers records these
-    replies again, as new nodes without reasoning; such nodes are the copies."""
+    """Returns the branch `line` (indices of nodes) with each copy of a reply replaced by the node that the
+    model sampled. A branch has copies if later prompts leave out the reasoning of earlier replies: verifiers
+    then records these replies again, as new nodes without reasoning."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):

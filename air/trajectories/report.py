@@ -175,9 +175,9 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""All episodes without an infrastructure error, by the name of the method (one model in one run). Each is a
-pair: the episode's `Outcome`, and the name of the model. The method's name contains the model's name only if
-the run has several models."""
+"""All episodes without an infrastructure error: for each method (one model in one run), by its name, a list
+of its episodes. An episode is a pair of its `Outcome` and the model's name. A method's name contains the
+model's name only if the run has several models."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:

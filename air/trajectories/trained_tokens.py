@@ -101,7 +101,7 @@ class Conversation:
 
     @property
     def replies(self) -> list[int]:
-        """The numbers of the messages that the policy wrote, in order: turn 1, turn 2, …."""
+        """The indices in `messages` of the messages that the policy wrote, in the order of the turns."""
         return [n for n, message in enumerate(self.messages) if message.paid is not None]
 
 

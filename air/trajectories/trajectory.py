@@ -186,8 +186,8 @@ class Start(Line):
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
-    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With
-    `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
+    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With the
+    values `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
     isolation: str = ""
     """How the box isolates the agent: `container`; `process`, a plain process; or `none`, if the episode had
     no box."""

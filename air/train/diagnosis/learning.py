@@ -1,4 +1,5 @@
-"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, lost format."""
+"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, and replies that
+no longer follow the action format."""
 
 from __future__ import annotations
 

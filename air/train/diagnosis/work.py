@@ -140,7 +140,8 @@ def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the episodes spend most of their time on one activity."""
+    """Reports that the episodes spend most of their time on one activity: sampling, commands, grading, or
+    waiting for boxes."""
     for name in ACTIVITIES:
         part = series(rows, _part(name), window)
         limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck
