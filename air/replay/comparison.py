@@ -47,8 +47,8 @@ class Replayed:
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds those of the given `differences` that are not None to the result; returns whether any was
-        added."""
+        """Adds the given `differences` to the result; arguments that are None are ignored. Returns whether at
+        least one difference was added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)

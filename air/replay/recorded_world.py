@@ -69,8 +69,8 @@ async def _first(
 
 
 async def _step(step: Step, world: World[Action], result: Replayed) -> float:
-    """Repeats a step's action in the world and compares the results. Returns the reward; 0 if the step has no
-    action."""
+    """Repeats a step's action in the world, and compares the results with the record. Returns the reward that
+    the world now gives; 0 if the step has no action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool

@@ -108,7 +108,8 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts, as `_regrade` returns them."""
+    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`),
+    and on the test split (`test`)."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)

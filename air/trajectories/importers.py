@@ -372,8 +372,8 @@ def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
 
 
 def _said(node: dict[str, Any]) -> str:
-    """Returns a text made of the role, the content and the tool calls of a node's message, to recognise
-    repeated replies."""
+    """Returns a text made of the role, the content and the tool calls of a node's message. It is the same for
+    a reply and for copies of the reply without its reasoning."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)

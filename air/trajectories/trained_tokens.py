@@ -57,7 +57,7 @@ class Payment:
     """The number (from 1) of the episode's validate for which it was paid; None if it was not paid for a
     validate."""
     terms: Mapping[str, float]
-    """The amounts by the names of the reward terms."""
+    """The amount that each reward term contributes to the payment, by the term's name."""
 
 
 @dataclass(frozen=True)

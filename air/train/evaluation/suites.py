@@ -82,7 +82,7 @@ class Data:
 
     benchmark: Benchmark
     task: str
-    """The id of the task that asks these questions."""
+    """The id of the task that asks the benchmark's questions."""
     digest: str
     """A hash of the task's data and settings, to detect changes."""
     rows: Sequence[Row]
@@ -116,8 +116,9 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Returns the file of the benchmark `name` in `folder`, or None if there is no file. A `.toml` file has
-    precedence. Raises ConfigError if there are several other files."""
+    """Returns the file of the benchmark `name` in `folder`, or None if there is no file. If there are several
+    files, returns the `.toml` file, and raises ConfigError if there is none. Also raises ConfigError if the
+    path of `folder` contains a `#`."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):

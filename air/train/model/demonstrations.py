@@ -48,7 +48,7 @@ class Example:
 
     token_ids: list[int]
     mask: list[bool]
-    """True for each token that is trained: those of replies, including the stop tokens."""
+    """For each token, whether it is trained. The tokens of replies are trained, including the stop tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""

@@ -65,9 +65,9 @@ class PrefixCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
-        """The present size of all keys and values, in bytes."""
+        """The present size of all cached keys and values, in bytes."""
         self.peak_bytes = 0
-        """The largest size so far of all keys and values, in bytes."""
+        """The largest size so far of all cached keys and values, in bytes."""
         self._root = _Node([], [])
         # Nodes from the least to the most recently used. Whenever a child is used, its parent counts as used
         # just after it, so the first node is always a leaf.
