@@ -43,7 +43,7 @@ class Replayed:
 
     @property
     def matched(self) -> bool:
-        """Whether the replay differed in nothing from the record."""
+        """Whether the comparison found no difference between the replay and the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:

@@ -63,8 +63,8 @@ def harbor(start: Start, path: Path) -> HarborSettings:
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode. Older trajectories do not name the format; for these,
-    it is recognised from the system prompt.
+    """Returns the action format of a recorded episode. Older trajectories do not name the format; then the
+    format is recognised from the system prompt.
 
     Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is not
     installed.

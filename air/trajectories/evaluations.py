@@ -70,8 +70,8 @@ def _share_ended_well(row: Row) -> float:
 
 
 def _is_complete(row: Row) -> bool:
-    """Whether an evaluation (a line of `evaluations.jsonl`) shows all metrics: every source of tasks has at
-    least one episode without an infrastructure error."""
+    """Whether an evaluation (a line of `evaluations.jsonl`) is complete: every source of tasks has at least
+    one episode without an infrastructure error, so all metrics have values."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 

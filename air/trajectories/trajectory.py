@@ -293,7 +293,7 @@ class Validation(Line):
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
-    """What is wrong with the artefact; empty if it has a score."""
+    """What is wrong with the artefact; empty if the artefact has a score."""
     fault: str = ""
     """The error of the grader, if it failed twice on this artefact; else empty. It is never shown to the
     agent."""
