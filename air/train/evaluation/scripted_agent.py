@@ -35,8 +35,8 @@ class ScriptedAgent:
     A choice is a pair (method, level) for the file `config`. In each turn, the script makes a random choice
     or, with probability `experienced`, takes one of the task's four best choices so far (once at least eight
     choices of the task have scores). A turn ends with `submit` with probability `stop` (`stop / 4` if the
-    episode has no score yet), otherwise with `validate`. With probability `careful`, a turn that submits
-    takes the episode's best choice instead of a new one.
+    episode has no score yet), otherwise with `validate`; the last turn always submits. With probability
+    `careful`, a turn that submits takes the episode's best choice instead of a new one.
     """
 
     def __init__(
