@@ -17,7 +17,8 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""The module and the class of each provider; the class has `async open(spec, *, run, gpus) -> GuestBox`."""
+"""The providers of boxes: name -> (module, class). The class method `open(spec, *, run, gpus)` of the class
+starts a box and returns it."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
@@ -33,10 +34,10 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does, but does not start its time to live; `GuestBox.hand_out` does that
-    later.
+    """Starts a box as `open_box` does, but does not begin the box's time to live: `GuestBox.hand_out` begins
+    it later.
 
-    The pool of boxes uses this function to start spare boxes before a caller needs them.
+    The box pool uses this function to start spare boxes before a caller needs them.
     """
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:

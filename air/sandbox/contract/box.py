@@ -78,17 +78,17 @@ class BoxSpec(BaseConfig):
     scratch: tuple[str, ...] = ()
     """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
-    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`). The
-    box itself has no network. Its commands use a proxy, which runs in the process that started the box;
-    environment variables such as `http_proxy` contain its address. Exception: a process box without
-    namespaces can use the machine's whole network, whatever this field lists."""
+    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`); none
+    if empty. The box itself has no network. Its commands use a proxy, which runs in the process that started
+    the box; environment variables such as `http_proxy` contain the proxy's address. Exception: a process box
+    without namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
     """Folders of this machine that a process box with namespaces hides from its commands, although they see
     the folders around them. Other boxes ignore this field: commands in a container see no folder of this
     machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
-    """Whether `Box.reset` can prepare the box for another caller. Only for containers whose settings
-    `network`, `gpus`, `second_user` and `open` are not set."""
+    """Whether `Box.reset` can prepare the box for another caller. Allowed only for containers, and only if
+    the fields `network`, `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
     """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
     such as `("python3", "main.py")`. The box starts this Python interpreter in advance. If the first command

@@ -54,7 +54,7 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request to the helper container that tell it where the box's workspace is."""
+        """The fields that tell the helper container, in a request, where the box's workspace is."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 

@@ -88,8 +88,8 @@ class Outbox:
 
 
 class Copies(Source):
-    """The source for answers that consist of several frames, such as files that `get` reads piece by piece.
-    Unfinished requests take turns."""
+    """The `Source` of answers that consist of several frames, such as the files that a `get` request reads
+    piece by piece. Unfinished requests take turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
