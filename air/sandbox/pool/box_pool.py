@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""The number of different box settings (`BoxSpec`) for which the pool keeps spare boxes: those that callers
-requested last, and in addition those of boxes that callers now have or wait for."""
+"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`), those that
+callers requested last. Settings of which a caller now has a box or waits for one are kept even beyond this
+number."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
-"""Spare boxes start only after no caller has got a box for `QUIET_SECONDS`, but are not delayed for more than
-`BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the callers'
-first commands have priority."""
+"""Spare boxes start only if no caller has got a box in the last `QUIET_SECONDS`, but they are delayed for at
+most `BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the first
+commands of callers that have just got a box have priority."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ class _SubPool:
     """Whether the pool starts no spare boxes with the settings `spec` at present, because other boxes hold or
     need the GPUs or host slots."""
     outdated: bool = False
-    """Whether these boxes are outdated, because the tag of their image now refers to a newer image."""
+    """Whether the boxes of this group are outdated, because the tag of their image now refers to a newer
+    image."""
 
 
 @dataclass
@@ -273,9 +275,9 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes the spare boxes whose settings (`BoxSpec`) are not among the `MOST_SPECS` last requested,
-        and of which no caller has a box or waits for one. Needed because callers may request boxes with any
-        number of different settings."""
+        """Removes the spare boxes with settings (`BoxSpec`) that are not among the `MOST_SPECS` last
+        requested, unless a caller has a box with these settings or waits for one. Needed because callers may
+        request boxes with any number of different settings."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:

@@ -105,8 +105,8 @@ def holder(name: str) -> Holder | None:
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, exclusively or shared. Waiting processes hold such a lock as
-    a sign for others (see `until`)."""
+    """Whether any process holds the lock `name`, exclusively or shared. A process that waits for something
+    holds a shared lock as a sign for other processes (see `until`)."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -126,9 +126,9 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While waiting, this process holds the shared lock `marker`, so that `wanted(marker)` is true in all
-    processes. After `say_after` seconds, the text that `what()` returns is logged, and again each time the
-    waiting time has doubled.
+    While waiting, this process holds the lock `marker`, shared, so that `wanted(marker)` is true in all
+    processes. After `say_after` seconds of waiting, and then each time the waiting time has doubled, logs the
+    text that `what()` returns.
     """
     mark: Lock | None = None
     since = time.monotonic()

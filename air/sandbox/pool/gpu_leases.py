@@ -245,8 +245,8 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the GPU's UUID and the slot number (0: the whole GPU) that `part`, of the form `<uuid>.<slot>`,
-    names. A container's label `air.gpu` consists of such parts. A missing slot number means 0."""
+    """Parses `part`, one part of a container's label `air.gpu`, of the form `<uuid>.<slot>`. Returns the
+    GPU's UUID and the slot number: 0 means the whole GPU, also if the number is missing."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 

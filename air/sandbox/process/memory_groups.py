@@ -83,8 +83,8 @@ def _below(mount: str, root: str, path: str) -> Path:
 
 
 def _works(groups: Groups) -> bool:
-    """Whether air can create a group with a limit below this group, and put a process there. Tries this with
-    a process that ends at once."""
+    """Whether air can create a control group with a memory limit below `groups`, and put a process there.
+    Tries this with a process that ends at once."""
     trial = groups.folder / f"air-trial-{secrets.token_hex(8)}"
     try:
         trial.mkdir()

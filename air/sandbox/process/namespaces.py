@@ -184,8 +184,11 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
-    Empty if none of the GPUs exists."""
+    """Returns the paths of the device files of the NVIDIA GPUs with these UUIDs, and of the device files that
+    all GPUs share. Empty if none of the GPUs exists.
+
+    `driver` is the folder in which the NVIDIA driver describes the GPUs; `dev` is the folder of device files.
+    """
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())

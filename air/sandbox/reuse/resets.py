@@ -261,8 +261,8 @@ class Reuse:
         return state
 
     def _table(self, path: str) -> bytes:
-        """Returns the first bytes of a table of the kernel, or no bytes if the kernel has no such table. In a
-        new box, the whole table is shorter than this."""
+        """Returns the first `TABLE_BYTES` bytes of the kernel's table `path`, or no bytes if the kernel has
+        no such table. The whole table of a new box is shorter."""
         fd = self.opened.get(path)
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
@@ -293,8 +293,9 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if there are more than
-    `room[0]` files or `depth` levels."""
+    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has more
+    than `depth` levels, or more than `room[0]` entries; `room[0]` is reduced by the number of removed
+    ones."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -336,8 +337,8 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns a dict for the files in `folder`, except the paths `but`: path -> times of the last change of
-    the file's contents and of its status."""
+    """Returns the times of all files in `folder`, except the paths `but`, as a dict: path -> (mtime, ctime)
+    in nanoseconds."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
