@@ -97,13 +97,13 @@ def refused(*words: str) -> Iterator[None]:
 
 
 async def sh(box: Box, script: str, *, timeout: float = 60.0) -> ExecResult:  # noqa: ASYNC109
-    """Runs a shell script in the box and returns its result; raises `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its result. Raises `Unmet` if the script fails."""
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))
     return result
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script in the box and returns its standard output without surrounding white space; raises
-    `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its standard output without surrounding white space. Raises
+    `Unmet` if the script fails."""
     return (await sh(box, script)).stdout.decode().strip()

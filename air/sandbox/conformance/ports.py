@@ -24,7 +24,8 @@ def program(port: int, script: str) -> list[str]:
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs a Python script in the box (see `program`) and returns its output; raises `Unmet` if it fails."""
+    """Runs a Python script in the box (see `program`) and returns its output. Raises `Unmet` if the script
+    fails."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()

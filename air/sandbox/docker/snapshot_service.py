@@ -117,7 +117,7 @@ class SnapshotHelper:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Calls `drop` for `name`, and then `release`, even if the first fails."""
+        """Calls `drop` for `name`, and then `release`, even if `drop` fails."""
         try:
             await self.drop(name)
         finally:

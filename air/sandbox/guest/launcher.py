@@ -34,8 +34,8 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the launcher's parent process keeps the workspace open. Through it, the
-host reaches the box's files."""
+"""The file descriptor number at which the parent process of the launcher keeps the box's workspace open. The
+host reaches the files of the workspace through this descriptor (`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"

@@ -32,8 +32,8 @@ class Groups:
     does not count it."""
 
     def of_box(self, name: str, limit: int) -> dict[str, object]:
-        """Returns the description of a box's control group for the box's launcher. `name` is the group's
-        name, `limit` its memory limit in bytes."""
+        """Returns the description of a box's control group for the launcher, the program that starts the box
+        and creates the group. `name` is the group's name, `limit` its memory limit in bytes."""
         files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
         return {"folder": str(self.folder / name), "files": files}
 

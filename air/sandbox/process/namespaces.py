@@ -248,8 +248,8 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths at which the box would see the host folders `folders`, so that the launcher can hide
-    them. `visible` are the host paths that the box sees."""
+    """Returns the paths at which a process box would see the host folders `folders`. The launcher, which
+    starts the box, hides these paths. `visible` maps the paths that the box sees to the host's real paths."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)

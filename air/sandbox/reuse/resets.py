@@ -62,8 +62,8 @@ DEVICES = "/dev"
 """A folder with files whose times every user can change. A reset of the box compares these times with those
 of the new box, because commands could leave data in them for the next caller."""
 LOOPBACK = "/proc/net/dev"
-"""A table of the kernel whose counters show whether anything has used the loopback network. A reset of the
-box must fail then, because a connection keeps its port in use for a while after its end."""
+"""A table of the kernel whose counters show whether anything has used the loopback network. If so, a reset of
+the box must fail, because a connection keeps its port in use for a while after its end."""
 TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -122,7 +122,7 @@ class Reuse:
 
     def begin(self, guest: Guest) -> None:
         """Records the state of the new box, and makes the first fork of the interpreter that was started in
-        advance. No command may run before this."""
+        advance, if there is one. No command may run before this call."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -467,8 +467,9 @@ class Prestarted:
         """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
         if this command cannot run in a fork; the caller must then start the command itself.
 
-        `mark` is the name of the environment variable that has another value for each command; it is ignored
-        when the command is compared with the interpreter's own.
+        The fork runs the interpreter's own script if the command is the one with which the interpreter was
+        started, otherwise it executes the command's program. `mark` is the name of the environment variable
+        whose value differs for each command; this comparison ignores it.
         """
         if not self.waits or self.jobs is None:
             return None
