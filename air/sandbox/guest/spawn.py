@@ -184,8 +184,8 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of the command that the request `header` describes. A long script is put
-    into a file in memory; the file's descriptor is added to `fds`."""
+    """Returns the argument vector of the command that the request `header` describes. `shell` is the shell
+    that runs scripts. A long script is put into a file in memory; the file's descriptor is added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:

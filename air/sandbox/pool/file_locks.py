@@ -3,8 +3,8 @@ slot is the right to have one box on this machine).
 
 Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds it by flock(2),
 so the kernel frees it when the process ends. The JSON line in the file only informs people. The folder must
-be on a local disk. Two processes do not exclude each other if they use different folders, or if the files
-were removed between their starts.
+be on a local disk. Two processes do not exclude each other if they use different folders, or if somebody
+removes a lock's file while a process holds the lock.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def _open(name: str, at: int) -> int:
 
 
 def _existing(name: str, at: int, mode: int) -> int | None:
-    """Opens the file of the lock `name` in the folder with the descriptor `at`. Returns its file descriptor,
-    or None if the file does not exist."""
+    """Opens the file of the lock `name` in the folder with the descriptor `at`, for reading or writing as
+    `mode` (such as `O_RDONLY`) says. Returns its file descriptor, or None if the file does not exist."""
     try:
         fd = os.open(name, mode | _FILE, dir_fd=at)
     except FileNotFoundError:

@@ -34,7 +34,8 @@ class ProgramResult:
     """The result of one program that the server ran."""
 
     succeeded: bool
-    """Whether the program was compiled and ended with status 0 within its time."""
+    """Whether the program was compiled, if its language needs that, and ended with status 0 within its time
+    limit."""
     stdout: str
     """Standard output of the program, or of its compiler if it was not compiled."""
     stderr: str
@@ -91,9 +92,10 @@ class CodeServer:
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
     ) -> ProgramResult:
-        """Runs a program on the server and returns its result, even if the program fails.
+        """Runs the program `code` on the server and returns its result, even if the program fails.
 
-        `files` are written before the program starts; `fetch` names the files to return afterwards.
+        `stdin` is the program's input. `memory_mb` is the memory limit in MiB; None or 0 leaves it to the
+        server. `files` are written before the program starts; `fetch` names the files to return afterwards.
 
         Raises:
             InfrastructureError: the server cannot be reached, failed, or was busy at all attempts.

@@ -1,9 +1,9 @@
 """The host's side of commands that `Box.start` started: passes their output to handles, and input for them to
 the guest.
 
-Each command has one stream of frames from the guest, and any number of handles. The guest may only send as
-much output as the host has granted it credit for. It gets new credit when the reader of the slowest handle
-has taken its output, so this process never holds more than `WINDOW` bytes of a command.
+Each command has one stream of frames from the guest, and any number of handles. The host limits the number of
+output bytes that the guest may send (its credit), and raises this limit when the reader of the slowest handle
+has taken output. So this process never holds more than `WINDOW` bytes of a command's output.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 class SizeWatch:
     """Measures at intervals how much the commands of a container have written to the container's own layer on
-    disk. If it is too much, calls the function `end`, which ends the box, with the reason as text.
+    disk. If a limit is exceeded, calls the function `end`, which ends the box, with the reason as text.
 
     `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
     """
