@@ -31,7 +31,7 @@ class Draft(Recorder):
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the field `diff` of a step's line: the files of the workspace that this step changed.
+        """Returns the field `diff` of a step's line: the changes that this step made in the workspace.
         Returns None if the changes were not recorded.
 
         `turn` is the turn of the step; None means the last step. Raises UsageError if there is no such step.

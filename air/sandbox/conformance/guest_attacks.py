@@ -120,11 +120,11 @@ shell commands.) The check fails if this takes more than `FREE_SECONDS` seconds.
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:
-    """Uses up the box's memory in two ways: with files that lie in memory, and with many small processes.
-    Each time, then frees the memory and checks that the box still answers.
+    """Uses up the box's memory in two ways, one after the other: with files that lie in memory, and with many
+    small processes. After each way, frees the memory and checks that the box still answers.
 
-    A Python script in the box uses up the memory, one script for each way. `before` is Python code that is
-    put at the beginning of both scripts.
+    Each way is a Python script that runs in the box. `before` is Python code that is put at the beginning of
+    both scripts.
     """
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)

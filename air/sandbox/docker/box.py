@@ -46,8 +46,8 @@ from air.sandbox.written.changes import changes
 from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
-"""How many times air starts the same box again with other settings, after a failed start that showed what the
-container engine or the image lacks (a capability or Python)."""
+"""Maximum number of times that air starts the same box again with other settings, because the failed start
+showed what the container engine or the image lacks (a capability or Python)."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
 would fail for the same reason."""

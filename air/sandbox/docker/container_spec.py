@@ -48,8 +48,9 @@ def container(
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
-    `run` is the id of the run of air, for the container's labels. `python` is the interpreter that runs the
-    guest; by default the image's own.
+    `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
+    process). `gpus` are the GPUs that the box gets. `python` is the interpreter that runs the guest; by
+    default the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -125,7 +126,7 @@ def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
     itself if the box is not an open box.
 
     With `OpenBox.keep`, the values come from `image`, the settings of the box's image; so do the values of
-    environment variables for which air has a default. Without it, they are air's defaults.
+    environment variables for which air has a default. Without `OpenBox.keep`, the values are air's defaults.
     """
     if spec.open is None:
         return spec

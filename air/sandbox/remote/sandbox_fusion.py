@@ -57,7 +57,7 @@ class CodeServer:
     """A client that runs programs on the server at `url`, which speaks SandboxFusion's protocol. Use the
     client with `async with`. A password in the URL is sent with each request by HTTP Basic authentication,
     and is the token for `air serve`. While all boxes of the server are in use, the client repeats a request,
-    up to `attempts` attempts, with pauses of about `pause` seconds that grow."""
+    up to `attempts` attempts, with growing pauses, the first of about `pause` seconds."""
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")

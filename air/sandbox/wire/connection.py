@@ -52,9 +52,9 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of Python tokens after which a statement can begin. By them, `stripped` finds docstrings, which
-are strings that are a whole statement. (Within brackets, a line that begins no statement may also follow such
-a token; `stripped` therefore also tests the token after the string.)"""
+"""The kinds of Python tokens after which a statement can begin. `stripped` uses them to find docstrings,
+which are strings that are a whole statement. Such a token may also come before a line within brackets, where
+no statement begins; `stripped` therefore also tests the token after the string."""
 
 Reply = tuple[dict[str, Any], bytes]
 
