@@ -55,7 +55,7 @@ class BoxLimits(BaseConfig):
     shm_mb: int = Field(64, ge=1)
     """Size in MiB of `/dev/shm`, the folder for shared memory."""
     disk_mb: int = Field(256, ge=1)
-    """Size of the workspace in MiB."""
+    """Maximum size of the workspace in MiB. Each folder of `BoxSpec.scratch` may have the same size."""
     seconds: float = Field(7200, gt=0)
     """Time to live of the box in seconds. It begins when the caller gets the box, not when the box starts.
     When it is over, the box ends."""

@@ -199,8 +199,8 @@ class Reuse:
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if processes other than those of `_own_pids` exist, and do not end within a short
-        wait."""
+        """Raises Unfit if the box has processes other than the guest, its interpreter and the interpreter's
+        fork, and they do not end within `SETTLE_SECONDS`."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -210,18 +210,18 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if a reset's sweep has killed a process: that process had hidden from the list of
-        processes that `_check_processes` read before.
+        """Called after a reset has killed all processes except the guest's own ones. Raises Unfit if there
+        was such a process: it had hidden from the list of processes that `_check_processes` read before.
 
-        A sweep kills all processes except those of `_own_pids`. After it, nothing can start a process, so a
-        new listing is complete. The guest reaps the killed processes, because orphans become its children.
+        After the killing, nothing can start a process, so a new list of the processes is complete. The guest
+        reaps the killed processes, because orphans become its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
 
     def _clean(self) -> None:
-        """Removes all files in the writable folders. Raises Unfit if anything else differs from the new
-        box."""
+        """Removes all files in the writable folders. Raises Unfit if anything else in the box then differs
+        from the state of the new box."""
         room = [MOST_ENTRIES]
         for folder in self.folders:
             fd = self.opened[folder]
@@ -267,8 +267,8 @@ class Reuse:
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
-        """Calls `problem` repeatedly until it returns None. If it still returns a text after
-        `SETTLE_SECONDS`, raises Unfit with this text."""
+        """Calls the function `problem`, which returns a text if something is wrong, repeatedly until it
+        returns None. If it still returns a text after `SETTLE_SECONDS`, raises Unfit with this text."""
         until = time.monotonic() + SETTLE_SECONDS
         while (text := problem()) is not None:
             if time.monotonic() > until:

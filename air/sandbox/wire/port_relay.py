@@ -298,8 +298,8 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager for a connection. After the block, sends the connection's unsent bytes and closes
-    it; if the block raises, aborts it."""
+    """Async context manager for a connection; `streams` are its reader and writer. After the block, sends the
+    unsent bytes and closes the connection. If the block raises, aborts the connection instead."""
     try:
         yield
         await finish(streams[1])
