@@ -161,8 +161,8 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with one URL, the server from which this machine's apt gets Debian. Empty if it is
-    unknown."""
+    """Returns a list with one URL, that of the server from which this machine's apt gets Debian. Empty if the
+    server is unknown."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

@@ -183,8 +183,8 @@ class Pool:
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for an unused box and returns it. The caller must call `give_back` for it; `lease` does that
-        itself.
+        """Waits for an unused box and returns it. The caller must call `give_back` with the box in the end.
+        (`lease` takes a box and gives it back by itself.)
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.

@@ -444,7 +444,8 @@ class Prestarted:
         """Makes a new fork of the interpreter, and waits until the fork is ready for a job. Raises
         NotPrestarted if that fails.
 
-        The new fork kills all other processes of the user of commands. No command may run meanwhile.
+        The new fork kills all other processes of the Unix user who runs commands. No command may run
+        meanwhile.
         """
         self.discard()
         self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

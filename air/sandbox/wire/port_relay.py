@@ -22,8 +22,9 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, even if it ends
-earlier. This limits the number of new connections per second."""
+"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, the maximum number
+of connections at once, even if the connection ends earlier. This limits the number of new connections per
+second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
