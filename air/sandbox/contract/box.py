@@ -483,4 +483,5 @@ class BoxStats:
     reused: int = 0
     """The number of times that the pool reset a used box and lent it again, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
-    """The number of failed resets, by their reason."""
+    """The numbers of used boxes that the pool removed instead of lending them again, by reason: why the reset
+    failed, or an empty text if only the image was outdated or the pool was closing."""

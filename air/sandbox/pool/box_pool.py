@@ -222,15 +222,17 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a box that `take` returned, in the background. A second call for the box does nothing."""
+        """Begins to remove a box that `take` returned, and returns at once. A second call for the same box
+        does nothing."""
         if box in self._lent:
             self._retire(box)
 
     def give_back_for_reuse(self, box: GuestBox) -> None:
-        """Resets a box that `take` returned, in the background, and keeps it for another caller.
+        """Begins to reset a box that `take` returned, and returns at once. The pool keeps the box for another
+        caller.
 
-        If the box cannot be reset (see `Box.reset`), it is removed. The caller must not use the box after
-        this call.
+        The box is removed instead if it cannot be reset (see `Box.reset`), or if its image is outdated. The
+        caller must not use the box after this call.
         """
         if box in self._lent:
             self._spawn(self._closes, self._recycled(box, self._lent[box]))
