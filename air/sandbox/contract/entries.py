@@ -59,8 +59,8 @@ class BoxFile:
     """The entry's path: the path that the caller gave to `Box.gather` or, for an entry inside a folder that
     was read as a whole, the folder's path and the entry's name."""
     kind: Literal["file", "folder", "link", "other"]
-    """`file`, `folder`, `link`, or `other` (devices, pipes and sockets). It describes a link itself, not the
-    link's target."""
+    """`file`, `folder`, `link`, or `other` (devices, pipes and sockets). A link always has the kind `link`,
+    whatever its target is."""
     mode: int
     """The entry's permission bits, such as 0o644."""
     uid: int

@@ -214,7 +214,7 @@ def remove_left_behind(*labels: str) -> list[str]:
     """Removes those of air's containers that have expired or whose owner process is dead. Returns the names
     of the removed containers.
 
-    Only containers that have the `labels` are removed. Raises the errors of `boxes`.
+    If `labels` are given, removes only containers that have all of them. Raises the errors of `boxes`.
     """
     removed = []
     for container in boxes(*labels):

@@ -43,10 +43,10 @@ _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python for a box of `image`. Returns None if the image is not known to lack Python,
-    so that the box uses the image's own.
+    """Returns the copy of Python for a box of `image`, if a failed start has shown that the image lacks a
+    usable Python. Otherwise returns None; the box then uses the image's own Python.
 
-    Raises the errors of `mounted`.
+    `run` is as in `mounted`, whose errors this function raises, too.
     """
     if not _WITHOUT or await _digest(image) not in _WITHOUT:
         return None

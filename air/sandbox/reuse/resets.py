@@ -210,8 +210,8 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Called after a reset has killed all processes except the guest's own ones. Raises Unfit if there
-        was such a process: it had hidden from the list of processes that `_check_processes` read before.
+        """Raises Unfit if the reset, when it killed all processes except the guest's own ones, has hit a
+        process that had hidden from the list of processes which `_check_processes` read before.
 
         After the killing, nothing can start a process, so a new list of the processes is complete. The guest
         reaps the killed processes, because orphans become its children.
