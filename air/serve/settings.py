@@ -14,7 +14,8 @@ from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 HEALTHY = "ok"
-"""The field `status` in the response of `/health` of most servers. Without the token, it is all."""
+"""The field `status` in the response of `/health` of most servers. The response to a request without the
+server's token has only this field."""
 
 
 class ListenConfig(BaseConfig):

@@ -162,8 +162,9 @@ def _is_url(model: str) -> bool:
 def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
-    """Returns the two evaluations to be played, on the benchmarks in `data` if there are any: one of the
-    model from which the run started (unless `--no-start` is given), and one of the run's checkpoint."""
+    """Returns the evaluations to be played: one of the model from which the run started (unless `--no-start`
+    is given), and one of the run's checkpoint. They play the benchmarks in `data` or, if it is empty, the
+    run's own tasks."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, of_run
 

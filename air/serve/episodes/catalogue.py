@@ -1,4 +1,5 @@
-"""The catalogue of a server: the tasks that it offers, and a list of their episodes for each split."""
+"""The catalogue of an episode server (`air serve openenv` or `air serve ors`): the tasks that the server
+offers, and a list of their episodes for each split."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class Catalogue:
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
         """Returns the task id and the seed of the episode number `index` (from 0) in the list of a split
-        (`train` or `validation`). The tasks take turns in the list.
+        (`train` or `validation`). The list goes through all tasks with the first seed, then through all tasks
+        with the next seed, and so on.
 
         Raises UsageError if there is no such split or index.
         """

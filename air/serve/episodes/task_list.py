@@ -1,4 +1,5 @@
-"""The requests for splits and lists of tasks, which the protocols OpenEnv and ORS have in common."""
+"""Handles requests for the splits and for lists of tasks. The protocols OpenEnv and ORS have these requests
+in common."""
 
 from __future__ import annotations
 

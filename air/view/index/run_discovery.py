@@ -25,7 +25,8 @@ NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names, without `.jsonl`, of files that can be in the same folder as trajectories but are not
 trajectories."""
 _PATHS = ("/", "~", "./", "../", "outputs/")
-"""The beginnings of text values that are paths. The hub id of a model does not begin with any of them."""
+"""A text in a run's settings counts as a path if it begins with one of these. The hub id of a model does not
+begin so."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Reads the results of matrices or co-evolutions, and returns them by folder. Each folder is two levels
-    above one of the runs and contains the file `file`; its results are in the file `results`."""
+    """Reads the results of the matrices or co-evolutions to which `runs` belong, and returns them by folder.
+    The folder of a matrix or co-evolution is two levels above its runs and contains the file `file`; its
+    results are in the file `results`."""
     found = {}
     parents = [run.folder.parents for run in runs]
     for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
