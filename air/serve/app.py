@@ -107,13 +107,13 @@ class Protocol(ABC):
         return ()
 
     def admits(self, scope: Scope) -> bool:
-        """Whether a request may pass without the server's token, because the protocol itself checks another
-        secret, such as the token of one sandbox."""
+        """Whether the server must not demand its own token for this request, because the protocol checks
+        another secret in the request, such as the token of one sandbox."""
         return False
 
     def other_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that must handle this request instead of the routes, because the
-        request is for one sandbox, whatever its path. Returns None if the routes handle the request."""
+        """If a request is for one sandbox, returns the ASGI application that handles it in place of the
+        server's routes, whatever its path. Returns None for all other requests."""
         return None
 
 

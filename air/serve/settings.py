@@ -106,7 +106,7 @@ class ServeConfig(ListenConfig):
 
     @property
     def spec(self) -> BoxSpec:
-        """The settings of a box for a request that changes none of them."""
+        """The settings of a box for a request that sets none of its own."""
         return BoxSpec(image=self.image, limits=self.limits)
 
 

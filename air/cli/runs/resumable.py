@@ -13,7 +13,8 @@ from air.errors import MissingError
 
 
 class Planned(Protocol):
-    """Interface of the plan of a matrix or a co-evolution, as far as the functions in this file use it."""
+    """Interface of the plan of a matrix or a co-evolution. It has only the methods that the functions in this
+    file use."""
 
     @property
     def folder(self) -> Path: ...

@@ -161,8 +161,8 @@ class Control:
         return JSONResponse(await metrics.between(sandbox, start, end))
 
     async def list(self, request: Request) -> Response:
-        """Lists sandboxes in pages, newest first. `GET /sandboxes` lists only running sandboxes; `GET
-        /v2/sandboxes` also lists paused ones."""
+        """Lists the sandboxes that meet the filters in the request's query, in pages, by default newest
+        first. `GET /sandboxes` lists only running sandboxes; `GET /v2/sandboxes` also lists paused ones."""
         query = request.query_params
         states = set(",".join(query.getlist("state")).split(",")) - {""}
         if not request.url.path.startswith("/v2"):

@@ -13,7 +13,8 @@ from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order of its settings."""
+    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order in which the
+    server's settings name them."""
 
     def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
         self.offers = {offer.id: offer for offer in offers}

@@ -34,14 +34,14 @@ class EvaluateConfig(ListenConfig):
     model_name: str = ""
     """The model's name at the endpoint. Only for an endpoint."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """The sampling temperature of requests that set none. None: that of the model's training run, or 1
-    without one."""
+    """The sampling temperature, unless a request sets its own. None: the temperature of the model's training
+    run, or 1 for a model without a training run."""
     max_tokens: int | None = Field(None, ge=1)
-    """The maximum number of tokens of a reply, for requests that set none. None: that of the model's training
-    run, or 1024 without one."""
+    """The maximum number of tokens of a reply, unless a request sets its own. None: the number of the model's
+    training run, or 1024 for a model without a training run."""
     context: int | None = Field(None, ge=1)
-    """The maximum number of tokens of an episode. None: that of the model's training run, or 8192 without
-    one."""
+    """The maximum number of tokens of an episode. None: the number of the model's training run, or 8192 for a
+    model without a training run."""
     tools: tuple[str, ...] | None = None
     """The tools with which the model answers: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML
     files with the key `tools`. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of
@@ -51,7 +51,8 @@ class EvaluateConfig(ListenConfig):
     None, too, it is the format in the run's task files `posed:FILE`. If there is no such format, it is
     `tool_calls` if there are tools; otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
-    """The kind of box for tools that need one. None: that of the model's training run, or `docker`."""
+    """The kind of box for tools that need a box. None: the kind of the model's training run, or `docker` for
+    a model without a training run."""
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""
@@ -76,9 +77,9 @@ class EvaluateConfig(ListenConfig):
         return self
 
     def played(self) -> tuple[str, Settings]:
-        """Returns the model's folder, hub id or URL, and the settings with which it answers: those of its
-        training run, if it comes from one, changed by the settings here. Raises ConfigError if the run's
-        configuration is invalid, and MissingError if the run has no checkpoint."""
+        """Returns the model's folder, hub id or URL, and the settings with which the model answers. For a
+        model from a training run, these are the run's settings, changed by the settings here. Raises
+        ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
         model, settings = self._played()
         return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
 

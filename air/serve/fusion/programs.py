@@ -113,7 +113,8 @@ class Programs:
     ) -> A:
         """Calls `work`, which runs the client's program, with a box, and returns the response of `work`. If
         the program ended the box or the server failed, returns a response of the class `failed` that says so.
-        `asked` and `needed` have the same meaning as for `in_box`.
+        `asked` is the sum of the request's time limits in seconds; `needed` is the part of it that the
+        program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
