@@ -198,11 +198,11 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Compares two flat configs. Returns two lists of keys: those whose values differ in substance, and those
-    whose values are only different folders.
+    """Compares two flat configs. Returns two lists of keys with different values: those whose values differ
+    in substance, and those whose values differ only in a folder.
 
-    Values are only different folders if they are folders of results, or paths with the same last name, such
-    as two copies of one model. Differences of `run.name` are ignored."""
+    Values differ only in a folder if the key is `output_dir` or `record_dir`, or if they are paths with the
+    same last name, such as two copies of one model. Differences of `run.name` are ignored."""
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
     return [key for key in keys if key not in paths], paths
