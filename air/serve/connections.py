@@ -60,9 +60,10 @@ class Connections:
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """Returns whether a new connection may stay open. If the limit on connections is exceeded, closes the
-        connection that has waited longest for a further request, or for more than `EVICTED_SECONDS` for the
-        headers of its first. Returns False if there is none."""
+        """Returns whether a new connection may stay open. If the limit on connections is exceeded, closes
+        another connection: the one that has waited longest, among those that are idle or whose client has not
+        sent the complete headers of a request for more than `EVICTED_SECONDS`. Returns False if there is
+        none."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():

@@ -115,8 +115,9 @@ class EvaluateConfig(ListenConfig):
 
     def _format(self, env: ResearchEnvConfig) -> str:
         """Returns the action format that replaces the one in `env`, the settings of the run's episodes;
-        empty: keep the one in `env`. If neither this server's settings nor `env` name a format or tools, it
-        is the format in the files of the run's tasks `posed:FILE`."""
+        empty: keep the one in `env`. It is the format in this server's settings. If these set neither a
+        format nor tools, and `env` sets no format, it is the format in the files of the run's tasks
+        `posed:FILE`."""
         if self.format or self.tools is not None:
             return self.format
         harness = env.agent.harness or AirHarnessConfig()

@@ -151,8 +151,9 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the fields `score`, `raw_score` and `success` of `Played`. An episode is a success if its score
-    is at least 1, or if the world itself reports a success."""
+    """Returns the fields `score`, `raw_score` and `success` of `Played`. If the world itself reports whether
+    the episode was a success, its report counts; otherwise an episode is a success if its score is at least
+    1."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target

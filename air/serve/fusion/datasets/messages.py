@@ -17,8 +17,8 @@ MOST_ROWS = 1_000_000
 
 
 def _rows(value: Any) -> Any:
-    """Returns `value`. Raises ValueError at its first item that is not a JSON object, if it is a list; other
-    values are not checked. Pydantic alone would collect the errors of all items, and so need much memory."""
+    """Returns `value`, which is checked only if it is a list: raises ValueError at the first item that is not
+    a JSON object. Pydantic alone would collect the errors of all items, and so need much memory."""
     for place, each in enumerate(value) if isinstance(value, list) else ():
         if not isinstance(each, dict):
             raise ValueError(f"item {place} is no object")
