@@ -29,8 +29,8 @@ class Outcome:
     failed: bool = False
     """Whether the task can no longer be solved, so that the score of the whole episode becomes 0."""
     fault: str = ""
-    """The server's failure that the response reports, so that the action was not carried out; empty if
-    there is none."""
+    """The part of the response that shows that the server failed and did not carry out the action; empty if
+    the server did not fail."""
 
 
 def _id(answer: Any) -> int:
@@ -72,7 +72,7 @@ class Environment:
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
-    """The field of each request that contains the session's id."""
+    """The name of the request field that contains the session's id."""
     path: str = ""
     """A prefix of the paths `/create`, `/reset`, `/step` and `/close`."""
     create: Mapping[str, Any] | None = None
@@ -85,7 +85,7 @@ class Environment:
     """A function that returns the first observation from the response to `/reset`, or to `first_path` if that
     is set."""
     reset_fault: Callable[[Any], bool] = lambda answer: False
-    """A function that returns whether the response to `/reset` says that the server could not start the
+    """A function that returns whether the response to `/reset` reports that the server could not start the
     task."""
     first_path: str = ""
     """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
@@ -112,11 +112,11 @@ class Environment:
     sessions: int = 64
     """The maximum number of sessions that one process may use at the same time."""
     shares: bool = False
-    """Whether the server has a fixed number of sessions and assigns one in use to a new client when none is
-    free."""
+    """Whether the server has a fixed number of sessions. If all of them are in use, it gives a new client a
+    session that another client still uses."""
     refused: tuple[str, ...] = ()
     """The first words of observations with which the server reports an invalid action. Empty: observations
-    do not show it."""
+    do not show whether an action was invalid."""
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ class Sessions:
 
     @property
     def slots(self) -> asyncio.Semaphore:
-        """The semaphore, one for each event loop, that limits the number of sessions in use."""
+        """The semaphore of the running event loop that limits how many sessions its episodes use at the same
+        time."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
 
     @property
@@ -63,6 +64,6 @@ _ALL: dict[str, Sessions] = {}
 
 
 def of(server: str, most: int) -> Sessions:
-    """Returns the record of the sessions on a server, which `server` identifies as `ENVIRONMENT@URL`. The
-    first call creates it, with at most `most` sessions in use at the same time."""
+    """Returns the `Sessions` object of a server, which `server` identifies as `ENVIRONMENT@URL`. The first
+    call for a server creates the object, which allows at most `most` sessions in use at the same time."""
     return _ALL.setdefault(server, Sessions(most))

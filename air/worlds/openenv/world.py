@@ -81,7 +81,8 @@ class OpenEnvWorld:
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
         self._reset: tuple[dict[str, Any], int] = ({}, 0)
-        """The data of `reset`, and the seed. A repetition of the episode starts with them."""
+        """The data of the episode's `reset` message, and the episode's seed. `Attempt` starts a repetition of
+        the episode with both."""
         self._history = History()
         self._actions = self._valid = 0
         self._done = False
@@ -243,8 +244,8 @@ class OpenEnvWorld:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the action succeeded: false if the called tool reported
-        an error. Raises InfrastructureError if the server could not reach the tool."""
+        """Returns the observation as text, and whether the action succeeded. An action fails if the tool that
+        it calls reports an error. Raises InfrastructureError if the server could not reach the tool."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
             return told(observation), True
         problem = observation.get("error")
