@@ -20,8 +20,8 @@ CREATE_TRIES = 3
 """The maximum number of attempts to create a session and start its task. No later request is repeated,
 because it could take effect twice."""
 CLOSE_SECONDS = 10.0
-"""The time limit, in seconds, for closing a session. If the creation of a session is cancelled, also the
-longest wait for the server's response, whose session must then be closed."""
+"""The time limit, in seconds, for closing a session. If the creation of a session is cancelled, air also
+waits this long for the server's response, so that it can close the new session."""
 ERROR_BODY = "error body"
 """The name of the kind of failure in which the server responds with `{"error": TEXT}`."""
 

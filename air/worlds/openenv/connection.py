@@ -65,8 +65,8 @@ class Connection:
         """Connects, sends a message of the type `reset` with `reset` as its data, and returns the data of the
         response. While the server is full, tries again after pauses of random length, drawn from `seed`.
 
-        Raises NoPlace if the server stays full for the setting `wait`, ServerError if the server reports
-        another error, and InfrastructureError for any other failure.
+        Raises NoPlace if the server stays full for as long as the setting `wait` allows, ServerError if the
+        server reports another error, and InfrastructureError for any other failure.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)

@@ -223,8 +223,8 @@ class OpenEnvWorld:
         """Closes the connection after an action that got no result, and determines whether the agent caused
         this.
 
-        If so, returns the episode's last step. Otherwise raises `failure`; every later step raises
-        InfrastructureError, too.
+        If the agent caused it, returns the episode's last step. Otherwise raises `failure`, and every later
+        step raises InfrastructureError.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(

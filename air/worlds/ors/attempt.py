@@ -10,7 +10,7 @@ from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import Unanswered
 
 REFUSED = "error event"
-"""The kind of failure in which the server reports an error for a call."""
+"""The name of the kind of failure in which the server reports an error for a call."""
 Call = tuple[str, dict[str, Any]]
 """A tool call: the name of the tool, and the arguments."""
 
