@@ -106,7 +106,7 @@ def json_object(text: str) -> dict[str, Any]:
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
     """Returns `body`, the data of an action, unchanged. Raises Malformed if `body` contains NaN, infinity or
     a lone surrogate, or is nested more than `MOST_DEPTH` levels deep: some servers crash on such data, and
-    the crash would count as an infrastructure error."""
+    the crash would look like a failure that the agent did not cause."""
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):

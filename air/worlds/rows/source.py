@@ -80,8 +80,8 @@ class RowsSource:
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Reads the files of rows, by split. The only key is None if a single file contains the rows of both
-    splits."""
+    """Reads the files of rows and returns them by split. If a single file contains the rows of both splits,
+    the only key is None."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,
