@@ -50,7 +50,7 @@ class ToolSet:
             message = f"{' and '.join(deciding)} each decide the final answer"
             raise ConfigError(message, where="tools", remedy="leave all but one out")
         self.box = self._box()
-        """The box that the tools need; None if they need none."""
+        """The specification of the box that the tools need; None if no tool needs a box."""
 
     def _box(self) -> BoxSpec | None:
         boxes = {name: tool.box for name, tool in self.tools.items() if tool.box is not None}

@@ -70,8 +70,8 @@ class Step:
     observation: Observation
     done: bool = False
     reward: float = 0.0
-    """The reward that the world gives for this action. The world of a research task gives 0 here: its rewards
-    are the deltas of its validations."""
+    """The reward that the world gives for this action. It is 0 in research tasks, whose rewards are in
+    `Validation.delta`."""
     validation: Validation | None = None
     code: int | None = None
     """Exit status of the action's script; None if no script ran."""

@@ -30,7 +30,7 @@ SOURCES = {
     "posed": "air.worlds.proposals:POSED",
     "proposal": "air.worlds.proposals:PROPOSALS",
 }
-"""The import path of each source's `SOURCE` object, by the prefix of task ids."""
+"""The import path of each source object, by the prefix of its task ids."""
 
 
 Player = Callable[[str], Action]
@@ -92,7 +92,7 @@ class WorldTask:
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """The meaning of each name in `World.facts`, for documentation and for the viewer."""
+    """The meaning of each fact that `World.facts` returns, by name, for documentation and the viewer."""
     player: Callable[[World[Action], int], Player] | None = None
     """A function that makes a scripted player, which plays well. Its arguments are a world after `reset`, and
     the seed of its episode. The command `air demos` uses it to generate demonstrations. None if there is no
@@ -149,7 +149,8 @@ class WorldSource(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Returns the names that the command `air tasks` lists; empty if they cannot be known."""
+        """Returns the names that the command `air tasks` lists; an empty list if the names are not known in
+        advance."""
         ...
 
 

@@ -190,8 +190,8 @@ def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable
 
 
 def _word(value: Any) -> str:
-    """Returns a function argument as SQLite compares it with keywords such as 'now': up to a zero byte, in
-    lower case."""
+    """Returns a function argument in the form in which SQLite compares it with keywords such as 'now': its
+    text up to the first zero byte, in lower case."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.partition("\0")[0].lower()
 

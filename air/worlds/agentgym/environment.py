@@ -78,12 +78,12 @@ class Environment:
     create: Mapping[str, Any] | None = None
     """The body of the request that creates a session; None: the request has no body."""
     session: Callable[[Any], int] = _id
-    """A function that returns the session's id from the response to `/create`."""
+    """A function that extracts the session's id from the server's response to `/create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
     """A function that returns the fields of the request `/reset`, which starts the task with the given id."""
     first: Callable[[Any], str] = _observation
-    """A function that returns the first observation from the response to `/reset`, or to `first_path` if that
-    is set."""
+    """A function that extracts the first observation from the server's response to `/reset` or, if
+    `first_path` is set, from the response to the request for that path."""
     reset_fault: Callable[[Any], bool] = lambda answer: False
     """A function that returns whether the response to `/reset` reports that the server could not start the
     task."""
@@ -93,7 +93,7 @@ class Environment:
     """A function that converts an action to the text that is sent to the server. Its second argument is the
     server's previous response. It raises Unsendable if the action may not be sent."""
     outcome: Callable[[Any, str], Outcome] = _reward
-    """A function that returns the result of an action from the server's response. Its second argument is the
+    """A function that extracts the result of an action from the server's response. Its second argument is the
     text that was sent."""
     success: float = 1.0
     """The lowest score that counts as a success."""

@@ -1,9 +1,9 @@
 """Keeps track of the sessions that this process's episodes use on each server.
 
-The number of sessions is limited, because each needs memory on the server. The bookkeeping also detects two
-faults that servers do not report. If a server assigns an id that another episode still uses, either the
-server shares a few sessions among all clients (sqlgym), or it was restarted and counts from 0 again, and
-the other episode's session is lost.
+The number of sessions is limited, because each session needs memory on the server. The bookkeeping also shows
+whether a server gives a new session the id of a session that another episode still uses. This happens in two
+cases, which servers do not report: the server shares a few sessions among all clients (sqlgym), or it was
+restarted and counts from 0 again. After a restart the other episode's session is lost.
 """
 
 from __future__ import annotations

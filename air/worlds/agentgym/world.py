@@ -36,7 +36,7 @@ class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
     The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
-    request. After a failed action, air waits at most `patience` seconds until the server responds again.
+    request. After a failed action, air waits at most `patience` seconds for the server to respond again.
     """
 
     def __init__(

@@ -43,7 +43,8 @@ class Tetris:
         self.won = self.over = False
 
     def _next(self) -> None:
-        """Makes the first piece in `pieces` the one that the player moves, in the top row."""
+        """Takes the first piece from `pieces` and puts it into the top row, as the piece that the player
+        moves."""
         self.piece: Cells | None
         """The piece that the player moves; None when the game is over."""
         self.piece, self.x = self.pieces.pop(0)

@@ -169,7 +169,7 @@ class PosedSource:
         return _task(name, rows, settings, own_tools(name, settings), digest)
 
     def names(self) -> list[str]:
-        """Returns no names, because the files belong to the user."""
+        """Returns an empty list, because the tasks come from files of the user."""
         return []
 
 

@@ -175,7 +175,7 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the files belong to the user."""
+        """Returns an empty list, because the tasks come from files of the user."""
         return []
 
 
