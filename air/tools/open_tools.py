@@ -271,8 +271,9 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
 
 
 def _not_the_models(error: BaseException) -> InfrastructureError | HangingToolError | None:
-    """Returns the exception that the model must not see, because it did not cause it: the infrastructure
-    error or HangingToolError in an exception or a nested exception group. None if there is none."""
+    """Returns the InfrastructureError or HangingToolError in `error`, which is an exception or a possibly
+    nested exception group; None if it contains neither. The model must not see these two, because it did not
+    cause them."""
     if isinstance(error, InfrastructureError | HangingToolError):
         return error
     if isinstance(error, BaseExceptionGroup):

@@ -60,7 +60,7 @@ class Work:
         self.is_abandoned = False
 
     def leave(self) -> None:
-        """Abandons the thread if it still runs, so that another thread can start in place of it."""
+        """Abandons the call's thread if it still runs, so that another thread can start instead."""
         self._threads.leave(self)
 
 

@@ -88,7 +88,7 @@ class WorldTask:
     API; empty if none."""
     answers: bool = False
     """Whether the world accepts answers in words (`Action.answer`) although it has tools. A world without
-    tools always does."""
+    tools always accepts them."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -176,7 +176,7 @@ class Keeper:
             return b""
 
     def alive(self) -> bool:
-        """Returns whether the worker still runs. If it has ended, stores how in `status`."""
+        """Returns whether the worker still runs. If the worker has ended, stores in `status` how it ended."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return True

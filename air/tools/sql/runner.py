@@ -153,8 +153,8 @@ class _Worker:
         return reply
 
     def close(self) -> int:
-        """Closes the worker's pipes, waits until its process ends or else kills it, and returns the exit
-        status."""
+        """Closes the worker's pipes, kills the process if it does not end within half a second, and returns
+        the exit status."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -100,9 +100,10 @@ class Environment:
     closes: bool = True
     """Whether the server has a request that closes a session."""
     probe_action: str = ""
-    """A harmless action whose response shows that the session works. Empty: there is none."""
+    """A harmless action whose response shows that the session works. Empty: there is no such action."""
     probe_path: str = ""
-    """The path of a GET request whose response shows that the session works. Empty: there is none."""
+    """The path of a GET request whose response shows that the session works. Empty: there is no such
+    path."""
     known_actions: tuple[str, ...] = ()
     """Actions that a working server answers in every session: one for each service that the server uses.
     They may change the session. Empty: `probe_action` is used."""

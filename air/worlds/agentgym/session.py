@@ -1,4 +1,4 @@
-"""A session on an environment server. Requests are sent one at a time."""
+"""A session of one episode on an AgentGym server. Requests are sent one at a time."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with th
 seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is in no prompt, observation, fact
 or record.
 
-`p_hat`, from 0 to 1, says how far the executor's answers agreed from which the label was derived. Each
-episode reports it as the fact `p_hat`, which the algorithm ADPO uses (`share = "p_hat"`).
+The label was derived from several answers of an executor; `p_hat`, from 0 to 1, says how far these answers
+agreed. Each episode reports `p_hat` as a fact, which the algorithm ADPO uses (`share = "p_hat"`).
 
 FILE.toml or FILE.json has the keys of `PosedSettings`, which name the file of rows and the tools. A task that
 names FILE.jsonl itself gets the tools that the context variable `LENT` holds.
@@ -83,8 +83,8 @@ class PosedSettings(BaseConfig):
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question. The field `answer` is its label. `p_hat`, from 0 to 1, says how far the executor's
-    answers agreed from which the label was derived."""
+    """One question. The field `answer` is its label, which was derived from several answers of an executor.
+    `p_hat`, from 0 to 1, says how far these answers agreed."""
 
     question: str
     answer: str

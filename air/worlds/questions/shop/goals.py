@@ -71,9 +71,9 @@ def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
     """Returns the reward, from 0 to 1, for buying `product` with the chosen `options`.
 
     The reward is the share of the goal's attributes, options and price limit that the purchase satisfies,
-    times a factor from 0 to 1 for the kind of product. Options and attributes must match exactly. WebShop
-    compares them by similarity, because its real products name the same property in several ways; the
-    generated products do not.
+    times a factor from 0 to 1 for the kind of product. Options and attributes must match exactly, because the
+    generated products name each property in one way. WebShop compares them by similarity, because its real
+    products name the same property in several ways.
     """
     text = " ".join([product.title, *product.features, product.description]).lower()
     attributes = sum(a in product.attributes or a in text for a in goal.attributes)
