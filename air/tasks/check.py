@@ -37,8 +37,8 @@ class Solver(BaseConfig):
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
     within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference between a new score and the recorded score. Larger than the default if
-    the solver's scores depend on the machine's floating-point arithmetic."""
+    """The largest allowed difference between a new score and the recorded score; by default `TOLERANCE`. It
+    is larger if the solver's scores depend on the machine's floating-point arithmetic."""
     known: float | None = Field(None, allow_inf_nan=False)
     """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)

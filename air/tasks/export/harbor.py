@@ -1,10 +1,10 @@
 """Writes a task in the format of Harbor (schema 1.4), as a folder that Harbor can build, play and grade
 without air.
 
-The folder states every limit and mode, because the defaults of Harbor's versions differ. The agent's image
-gets `environment/` (starter files and the agent's data). The verifier has an image of its own, made of
-`tests/`: it alone has the grader and the hidden data. The files depend on nothing but the task, so equal
-tasks give equal bytes.
+The folder's `task.toml` states every limit explicitly, also where tests run and whether there is a network,
+because the defaults of Harbor's versions differ. The agent's image gets `environment/` (starter files and the
+agent's data). The verifier has an image of its own, made of `tests/`: it alone has the grader and the hidden
+data. The files depend on nothing but the task, so equal tasks give equal bytes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
     "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
 }
-"""Programs that `export` copies into the verifier's container, where the package `air` is not installed:
-the file's name there, and its path here."""
+"""Programs that `export` copies into the verifier's container, where the package `air` is not installed: the
+path of each program in this package, by its file name in the container."""
 _TEST = """\
 #!/bin/bash
 # Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.

@@ -75,8 +75,9 @@ def main(tests: Path = TESTS, root: Path = ROOT) -> int:
 
 
 def _rewards(settings: dict[str, Any], grader: Grader, split: str, key: str) -> dict[str, float]:
-    """Grades the artefact on `split`; returns its normalised score under `key`, and its metrics as
-    `SPLIT_NAME`."""
+    """Grades the artefact on `split`, and returns entries of reward.json: the normalised score under the key
+    `key`, and each metric under the key `SPLIT_NAME`, such as `val_accuracy`. If the artefact is bad, returns
+    only the lowest normalised score."""
     try:
         metrics = grader.measure(split)
     except BadArtefact as error:
