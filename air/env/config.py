@@ -63,7 +63,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     @field_validator("tasks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Splits a text of several values, such as `titanic,digits`, which a command-line flag gives."""
+        """Splits a text such as `titanic,digits`, the value of a command-line flag, into a list of task ids.
+        Returns any other value unchanged."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("task_roots", "mlgym_root")
@@ -239,7 +240,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     record_dir: Path | None = None
     """The folder for trajectories (recorded episodes), one file for each episode. None: no trajectories."""
     record_diffs: bool = True
-    """Whether a trajectory contains a diff of the workspace for each step."""
+    """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
+    files."""
     record_traces: bool = True
     """Whether verifiers' traces (tokens and log-probabilities) are written to files beside the
     trajectories."""

@@ -66,8 +66,8 @@ class RewardSettings(BaseModel):
 
     @property
     def counts(self) -> Counts:
-        """Which validated artefact is graded on the test split at the end, determined by the setting
-        `delta`."""
+        """Which validated artefact is graded on the test split at the end: `last` or `best`. The setting
+        `delta` determines this."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")

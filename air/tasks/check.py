@@ -113,11 +113,11 @@ async def check(
     *,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution of a task in a new box of its own; returns one result for each, in
-    order.
+    """Runs every reference solution of a task in a new box of its own; returns one result for each, in order.
 
-    See `read_solvers` for `recording`. Raises UsageError if the task or its reference solutions cannot be
-    used, and InfrastructureError if a box or the grader failed.
+    `recording`: whether the new scores will replace the recorded ones. If so, `solvers.toml` may contain no
+    scores or wrong ones. Raises UsageError if the task or its reference solutions cannot be used, and
+    InfrastructureError if a box or the grader failed.
     """
     rows = []
     for solver in read_solvers(task, recording=recording):

@@ -77,8 +77,8 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns the cluster number of each text, by average linkage (UPGMA) on their distances. `points` are
-    different texts, and a weight is the number of proposals with that text."""
+    """Returns the cluster number of each text in `points`, by average linkage (UPGMA) on their distances. The
+    texts are all different; `weights` says how many proposals have each text."""
     import numpy as np
 
     count = len(points)
@@ -119,7 +119,8 @@ class Window:
         self._texts: deque[str] = deque(maxlen=size)
 
     def share(self, text: str) -> float:
-        """Adds a proposal, and returns the size of its cluster in the window divided by `size`."""
+        """Adds a proposal to the window. Returns the number of proposals in the window that are in the same
+        cluster as this one (itself included), divided by `size`."""
         self._texts.append(text)
         numbers = clusters(self._texts, self._threshold)
         return numbers.count(numbers[-1]) / self.size
