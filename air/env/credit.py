@@ -98,7 +98,7 @@ class Segment:
     """The payments whose sum is `terms`, in the order in which they arose."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the segment's own reward terms, name by name."""
+        """Adds the amounts in `terms` to the amounts of the same names in the segment's reward terms."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 

@@ -186,7 +186,8 @@ class _Both:
     start: int
     """The number of equal lines at the start of the old and the new content."""
     end: int
-    """The number of equal lines at the end of both contents, without those counted in `start`."""
+    """The number of equal lines at the end of both contents. Lines that `start` counts are not counted
+    again."""
 
     @classmethod
     def of(cls, before: str, after: str) -> _Both:

@@ -211,12 +211,12 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a shell script in the agent's box. Before it runs, the task's unchanged
-        starter files make an artefact.
+        """Appends an attack by a shell script in the agent's box. Before the script runs, the task's
+        unchanged starter files make an artefact.
 
-        The script finds the path of this artefact in `$ARTEFACT`. If it reached something forbidden, it calls
-        the predefined shell function `worked`, which reports the success. In the next turn, the agent runs
-        the command `NEXT`, which shows whether the box still runs commands, and submits.
+        The script finds the path of this artefact in `$ARTEFACT`. If the script reaches something forbidden,
+        it calls the predefined shell function `worked`, which reports the success. In the next turn, the
+        agent runs the command `NEXT`, which shows whether the box still runs commands, and submits.
         """
 
         def replies(target: Target) -> list[str]:
@@ -258,8 +258,8 @@ class Attacks(list[Attack]):
         """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
         The defence holds if the artefact earns as much with this code as without it.
 
-        `source` raises an error if it finds the hidden thing for which it looks. Then the artefact earns
-        little, so a low reward shows that the attack worked.
+        If the code `source` finds the hidden thing for which it looks, it raises an error. Then the artefact
+        earns little, so a low reward shows that the attack worked.
         """
         replies = _by_code(source, "load", "validate")
         self.append(

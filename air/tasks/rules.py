@@ -42,7 +42,8 @@ class Outcome:
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
-    """Message about the grader's failure, if the grader failed on the artefact twice; otherwise empty."""
+    """The grader's error message, for trajectories, if the grader failed on the artefact twice; otherwise
+    empty. The agent does not get this message."""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class TaskLimits(BaseConfig):
 
     def box(self, seconds: float) -> BoxLimits:
         """Returns the limits of a box that is in use for `seconds`. The lifetime of the box is 300 seconds
-        longer."""
+        longer than that."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -330,8 +330,8 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of a grader box for this task; the box has a second user if
-        grading executes the artefact."""
+        """Returns the settings (`BoxSpec`) of a grader box for this task. If grading executes the artefact,
+        the box has a second user, as which the artefact's code runs."""
         return BoxSpec(
             provider=provider,
             image=self.image,

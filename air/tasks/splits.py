@@ -94,10 +94,10 @@ def chosen(setting: str | None) -> Splits:
 
 
 def recorded(name: str, where: Path) -> Splits:
-    """Returns the splits whose name in a record is `name`. Unless this is `public`, their secret is needed:
-    it must be this installation's secret or the one in `AIR_SPLIT_SEED`.
+    """Returns the splits whose name in a record is `name`. Unless `name` is `public`, the secret of these
+    splits is needed: it must be this installation's secret or the one in `AIR_SPLIT_SEED`.
 
-    Raises ConfigError, which names the record's file `where`, if neither secret has the fingerprint `name`.
+    Raises ConfigError, which names the record's file `where`, if `name` is the fingerprint of neither secret.
     """
     known = [Splits(PUBLIC)]
     if os.environ.get(VARIABLE):

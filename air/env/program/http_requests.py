@@ -21,7 +21,7 @@ them a program could tell verifiers which replies to train on."""
 
 
 class RequestError(Exception):
-    """Error: the bytes are not a valid HTTP request, or the request is too large."""
+    """Raised if the bytes are not a valid HTTP request, or the request is too large."""
 
 
 @dataclass(frozen=True)

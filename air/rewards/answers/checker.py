@@ -1,4 +1,5 @@
-"""Loads answer checkers, and calls each with the fields that the parameters of its function name.
+"""Loads answer checkers, and calls the function of a checker with those fields that have the names of its
+parameters.
 
 The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous if
 it queries a server or runs a script in the check box. It returns a number, a `Verdict`, or a dict with
@@ -86,7 +87,7 @@ class Checker:
 
     async def __call__(self, **fields: Any) -> Verdict:
         """Grades an answer. `fields` are the fields of the row and those of `GIVEN`; the function gets those
-        that its parameters name.
+        that have the names of its parameters.
 
         Raises ConfigError if the row lacks a field or has a malformed one, RewardTermError if a user's
         function fails or its reward is not finite or is below `lowest`, and InfrastructureError if the answer

@@ -25,7 +25,7 @@ _CLOSED = {"yes", "no", "noanswer"}
 """Normalised answers that get no partial credit for common words: an answer equals them completely, or is
 wrong."""
 _VQA_AGREEING = 3
-"""The number of annotators with the same answer that is enough for a soft accuracy of 1, as in VQA."""
+"""The number of annotators' answers that must equal an answer for a soft accuracy of 1, as in VQA."""
 
 
 @dataclass(frozen=True)

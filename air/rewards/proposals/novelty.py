@@ -22,7 +22,8 @@ MOST_TEXTS = 512
 MOST_WORDS = 256
 _ORDER = 4
 _SMOOTH = 0.1
-"""The number that replaces the number of common n-grams if that is 0 (Chen and Cherry 2014, method 1)."""
+"""The count of common n-grams that is used in BLEU instead of 0 if two texts have no n-gram of a length in
+common (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 Words = tuple[str, ...]
@@ -108,8 +109,9 @@ class Window:
     """The last `size` proposals of a training run, among which the cluster of each new proposal is
     determined.
 
-    Proposals arrive one by one, so a proposal is compared only with those before it. If `size` is the batch
-    size, it is compared with the earlier proposals of its batch and the last ones of the previous batch.
+    Proposals arrive one by one, so a proposal is compared only with earlier ones. If `size` is the batch
+    size, a proposal is compared with the earlier proposals of its batch and the last ones of the previous
+    batch.
     """
 
     def __init__(self, size: int, threshold: float = THRESHOLD) -> None:

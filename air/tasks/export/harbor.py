@@ -121,8 +121,8 @@ def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> N
 
 
 def _recipe(task: TaskSpec) -> Path | None:
-    """Returns the folder with the Dockerfile of the task's image, so that the export can include what builds
-    it. Returns None if the image is not one of air's."""
+    """Returns the folder with the Dockerfile of the task's image, which the export copies, so that the image
+    can be built. Returns None if the image is not one of air's."""
     folder = paths.shipped("images") / task.image.removeprefix("air-")
     return folder if (folder / "Dockerfile").is_file() else None
 
@@ -275,9 +275,9 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing`
-    is the reward of an agent that does nothing. It is left out if the starter files contain an artefact,
-    because the score of that artefact is not known here."""
+    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing` is
+    the reward of an agent that does nothing. It is left out if the starter files contain an artefact, because
+    the export does not grade this artefact."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,

@@ -50,7 +50,7 @@ class Status:
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
     """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
-    `AIR_MLGYM_ROOT` names. Returns None if neither is given.
+    `AIR_MLGYM_ROOT` names. Returns None if there is no `root` and the variable is not set.
 
     Raises MissingError if the folder is not a checkout of MLGym.
     """

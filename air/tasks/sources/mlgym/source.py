@@ -22,8 +22,8 @@ from air.tasks.sources.mlgym import sat, split
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
 SHARED = ("grading.py", "runner.py", "player.py")
-"""File names of the programs that the graders of air's own tasks use, too. They lie in the folder `_shared`
-of the shipped tasks."""
+"""File names of the programs that MLGym's graders share with the graders of air's own tasks. They lie in the
+folder `_shared` of the shipped tasks."""
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
