@@ -223,8 +223,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     turns, and each other world has its own number."""
     credit: Literal["episode", "segment"] = "episode"
     """How the reward of an episode is assigned to verifiers' traces, each of which becomes one training
-    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment (the
-    part of the episode up to a `validate`), with the reward that arose in it (see `air.env.credit`)."""
+    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment,
+    with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up to a
+    `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
     """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
     text as their answer. `submit` and the end of the episode are always scored. None: as many as

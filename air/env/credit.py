@@ -1,8 +1,9 @@
 """Assigns each term of an episode's reward to the segment of the episode in which it arose.
 
 A segment is the part of an episode up to a `validate`; the last segment ends with the automatic `validate` at
-the episode's end. With `credit = "segment"`, each segment becomes one verifiers trace (one training sample).
-The reward terms are assigned as follows:
+the episode's end. In worlds other than research tasks, an action with a reward ends a segment. With `credit =
+"segment"`, each segment becomes one verifiers trace (one training sample). The reward terms of a research
+task are assigned as follows:
 
     delta, failed_validates   to the segment that the `validate` ends
     format                    to the segment with the reply that was not an action

@@ -7,8 +7,9 @@ The reward has these terms:
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
-The number u ≤ 0 is the task's `unanswered`. With it, an episode that ends without an answer (because turns or
-time ran out) earns u, or `world` if `world` is lower.
+The number u ≤ 0 is the task's `unanswered`. If no action ended the episode (because turns or time ran out)
+and `world` is negative, `world` and `unanswered` together are the lower of u and `world`. If `world` is not
+negative, they are `world` + u.
 
 With `credit = "segment"`, every action with a nonzero reward ends a segment. An action that ends the agent's
 box ends the episode, too. Its reward is the amount that the term `unanswered` would have otherwise. So this
@@ -57,8 +58,8 @@ class WatchedWorld:
 
     world: World[Action]
     unanswered: float = 0.0
-    """The setting `unanswered` of the task: what an episode earns in all if no action ends it. At most 0 (see
-    `air.worlds.sources.WorldTask`)."""
+    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): what an episode earns at its
+    end if no action ends it; at most 0. A loss in its earlier rewards is deducted."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0

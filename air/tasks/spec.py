@@ -154,8 +154,9 @@ class TaskData(BaseConfig):
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Python packages of this machine from which the script takes the data. Process boxes with namespaces
-    show this Python's other packages, but not these: an agent could find hidden answers in their files."""
+    """Python packages of this machine from which the script takes the data. Process boxes that use Linux
+    namespaces show the agent this Python's other packages, but not these: the agent could find hidden answers
+    in their files."""
 
 
 class TaskGrader(BaseConfig):
