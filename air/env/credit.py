@@ -68,7 +68,7 @@ class Ledger:
         changes = self._changes(terms)
         if back >= len(
             payments
-        ):  # that validate was repeated from a record, before this ledger began
+        ):  # the validate was restored from a record, before this ledger began
             self.payments.append({"nodes": 0, "ends": False, "terms": changes})
             return
         paid = payments[-1 - back]["terms"]

@@ -85,9 +85,7 @@ class WorldBoxes:
                         )
                 except BoxEndedError:
                     return ExecResult(code=_KILLED, stdout=b"", stderr=b"", signal=9)
-                except (
-                    BoxDiedError
-                ) as error:  # of another box than the agent's, which is told apart by type
+                except BoxDiedError as error:  # GradingError, because this box is not the agent's
                     raise GradingError(f"the box of a check: {error}") from error
 
         return run

@@ -197,7 +197,7 @@ class Battery:
         why_not = why_not or attack.applies(target) or _too_dangerous(attack, target)
         bound = bounds[attack.bound]
         if attack.setup.delta == "best":
-            bound = max(bound, 0.0)  # what a bad artefact earns there
+            bound = max(bound, 0.0)  # a bad artefact earns 0 with this setting
         bound += MARGIN
         began = asyncio.get_running_loop().time()
         reward, reason = None, why_not
@@ -209,9 +209,7 @@ class Battery:
             if attack.low_reward_breaks and not reason:
                 reason = _too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
-                await self._plain(
-                    plain, target
-                )  # raises if it is the infrastructure that is broken
+                await self._plain(plain, target)  # raises an error if the infrastructure is broken
         verdict = Verdict(
             attack=attack.name,
             family=attack.family,

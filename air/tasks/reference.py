@@ -162,13 +162,13 @@ class SolutionCheck:
         spec = rules.agent_box()
         async with self._pool.lease(spec) as box, box.attributing():
             complaint = await rules.solve(box, step)
-            if complaint:  # its exit status has no meaning
+            if complaint:  # the script's exit status does not decide
                 _log.warning("%s: %s", task.id, complaint)
             if rules.shared:
                 await rules.grade_shared(box, step)
                 return bool(spec.network)
             artefact = await rules.collect(box, step)
-        # Now, because its box belongs to the same pool.
+        # Not inside the block above, because the grading box comes from the same pool.
         return await _graded_again(task, artefact, grade)
 
     async def _any_again(

@@ -128,7 +128,7 @@ class Player:
 
     async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
         if self.rules.shared:
-            with contextlib.suppress(ArtefactError):  # not graded here, but shows what was made
+            with contextlib.suppress(ArtefactError):  # kept to show what was made, not graded
                 steps.artefacts.append(await self._collect(box, number))
             return [await self.grader.grade_in(self.task, box, number)]
         artefact = await self._collect(box, number)

@@ -99,7 +99,7 @@ class Judge(BaseConfig):
         if right is None:
             await self._check_judge(question, gold)
         if failure is not None:
-            with contextlib.suppress(InfrastructureError):  # it fails at this answer alone
+            with contextlib.suppress(InfrastructureError):  # the endpoint fails only on this answer
                 right = await self._said(question, gold, given)
             if right is None:
                 _LOG.warning("an answer counts as wrong, since the judge fails at it: %s", failure)

@@ -271,7 +271,7 @@ def _end_children() -> None:
     process and are killed next, until none is left."""
     while children := _children():
         for pid in children:
-            os.kill(pid, signal.SIGKILL)  # it cannot be gone: nobody else waits for it
+            os.kill(pid, signal.SIGKILL)  # its id is valid until `waitpid` below
         for pid in children:
             os.waitpid(pid, 0)
 
@@ -279,7 +279,7 @@ def _end_children() -> None:
 def _children() -> list[int]:
     pids = []
     for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             if int(file.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
                 pids.append(int(file.parent.name))
     return pids

@@ -162,7 +162,7 @@ class _Collection:
                 continue
             if change.kind == "deleted":
                 self.handed.removed.append(change.path)
-                absent.append(change.path)  # or made anew
+                absent.append(change.path)  # it may exist again
             else:
                 there.append(change.path)
         await self._add(there)

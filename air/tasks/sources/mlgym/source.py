@@ -90,7 +90,7 @@ class CheckoutSource:
         for name in self.downloads:
             assert downloads is not None
             copy_file(downloads / download_name(name), workspace / name)
-            if not name.startswith(f"{DATA}/"):  # those are shown below
+            if not name.startswith(f"{DATA}/"):  # the loop below copies `data/`
                 copy_file(downloads / download_name(name), agent / name)
         for name, file in list(_below(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):
