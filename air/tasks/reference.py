@@ -4,14 +4,13 @@ reward.
 If tests write no reward for an agent's work, and none for an agent that did nothing, there are two
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
-machine work. If the task has no solution, artefacts that got a reward earlier take its place. There are
-several, because one may have got its reward by chance.
+machine work. If the task has no solution, agents' artefacts that got a reward earlier take its place. Several
+are stored, because a single artefact may have got its reward by chance.
 
-Agents make these artefacts, so an agent could hand in work that gets a reward once and never again: if only
-such work were stored, later bad work of agents would count as a failure of the infrastructure. Therefore new
-artefacts replace the oldest, an artefact that gets its reward again is not replaced, and large artefacts of
-one task do not remove those of another. Grading an artefact again never changes the reward of an agent that
-made it.
+An agent could hand in work that gets a reward once and never again. If only such work were stored, bad work
+of agents would later count as an infrastructure error. Therefore new artefacts replace the oldest, an
+artefact that gets its reward again is not replaced, and large artefacts of one task do not remove those of
+another. Grading an artefact again never changes the reward of the agent that made it.
 """
 
 from __future__ import annotations
@@ -51,12 +50,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Rewarded:
-    """Agents' artefacts of one step of a task that got a reward."""
+    """The stored artefacts of agents that got a reward in one step of a task."""
 
     artefacts: dict[str, Artefact] = field(default_factory=dict)
-    """The artefacts by their digest: the confirmed one first, then the others, oldest first."""
+    """The stored artefacts by their digest: first the one named in `confirmed`, then the others, oldest
+    first."""
     confirmed: str = ""
-    """The digest of the artefact that last got its reward again; empty if none has."""
+    """The digest of the artefact that most recently got a reward when it was graded again; empty if there is
+    none."""
 
     @property
     def size(self) -> int:
@@ -69,12 +70,14 @@ class _Rewarded:
             self.drop_oldest()
 
     def drop_oldest(self) -> None:
-        """Drops the oldest artefact. The confirmed one is dropped only if there is no other."""
+        """Drops the oldest artefact. The artefact named in `confirmed` is dropped only if there is no
+        other."""
         others = (digest for digest in self.artefacts if digest != self.confirmed)
         del self.artefacts[next(others, self.confirmed)]
 
     def confirm(self, artefact: Artefact, failed: Sequence[Artefact]) -> None:
-        """Notes that an artefact got its reward again, and drops those that got none meanwhile (`failed`)."""
+        """Stores in `confirmed` that `artefact` got a reward when it was graded again. Drops the artefacts
+        `failed`, which got none when they were graded again."""
         self.confirmed = artefact.digest
         gone = {self.confirmed, *(one.digest for one in failed)}
         others = [one for digest, one in self.artefacts.items() if digest not in gone]
@@ -92,16 +95,17 @@ class SolutionCheck:
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
-        """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
-        and the reason why it got no reward (empty if it got one)."""
+        """The latest run of a solution, by task hash and step of the task: when it began (monotonic clock, in
+        seconds), and the reason why it got no reward (empty if it got one)."""
         self._rewarded: dict[tuple[str, int], _Rewarded] = {}
-        """Agents' artefacts that got a reward, by task hash and step. `problem` grades them again if the task
-        has no reference solution."""
+        """Agents' artefacts that got a reward, by task hash and step of the task. `problem` grades them again
+        if the task has no reference solution."""
 
     def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
         """Stores an agent's artefact that got a reward, for a later call of `problem`. It replaces the oldest
         if `KEPT_ARTEFACTS` artefacts of this step of the task are already stored. If the stored artefacts of
-        all tasks exceed `KEPT_BYTES`, the oldest of the step whose artefacts are largest is dropped."""
+        all tasks together exceed `KEPT_BYTES`, drops the oldest artefact of that step whose artefacts take
+        most space."""
         if _size(artefact) > KEPT_BYTES:
             return
         self._rewarded.setdefault((task.hash, step), _Rewarded()).add(artefact)
@@ -117,11 +121,11 @@ class SolutionCheck:
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> str:
-        """Returns the reason why the reference solution of a step gets no reward; an empty text if it gets
-        one. `grade` grades an artefact in a fresh box. Raises InfrastructureError if air or the machine
-        failed.
+        """Returns the reason why the reference solution of a step of the task gets no reward; an empty text
+        if it gets one. `grade` grades an artefact in a fresh box. Raises InfrastructureError if air or the
+        machine failed.
 
-        Callers that arrive while the solution runs wait for its next run and share that run's result.
+        If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
         agents.
         """
@@ -150,29 +154,29 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> bool:
-        """Runs and grades the reference solution of a step. Returns whether a box of the task has network
-        access: if so, the success may not last, and the solution is run again at the next question. Raises an
-        error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a step of the task. Returns whether a box of the task has
+        network access. If so, the next run could fail for an outside reason, so the next call of `problem`
+        runs the solution again. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()
         async with self._pool.lease(spec) as box, box.attributing():
             complaint = await rules.solve(box, step)
-            if complaint:  # its exit status has no meaning
+            if complaint:  # the script's exit status does not decide
                 _log.warning("%s: %s", task.id, complaint)
             if rules.shared:
                 await rules.grade_shared(box, step)
                 return bool(spec.network)
             artefact = await rules.collect(box, step)
-        # Now, because its box belongs to the same pool.
+        # Not inside the block above, because the grading box comes from the same pool.
         return await _graded_again(task, artefact, grade)
 
     async def _any_again(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> bool:
-        """Grades the stored artefacts of a step again, one after the other, until one of them gets a reward.
-        Then drops those that got none. Returns whether a box of the task has network access. If none gets a
-        reward, raises the error of the last artefact, of a type in `_FAILURES`."""
+        """Grades the stored artefacts of a step of the task again, one after the other, until one of them
+        gets a reward. Then drops the artefacts that got none. Returns whether a box of the task has network
+        access. If no artefact gets a reward, raises the error of the last one, of a type in `_FAILURES`."""
         stored = self._rewarded[task.hash, step]
         *others, last = stored.artefacts.values()
         failed: list[Artefact] = []

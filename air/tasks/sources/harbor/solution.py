@@ -15,10 +15,12 @@ FOLDER = "/solution"
 async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
-    """Copies the files of the task's `solution/` into the box and runs `solve.sh` there as the agent's user,
-    for at most `seconds`. Returns a message about a problem, or an empty text. As in Harbor, the script's
-    exit status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
-    environment variable for it is missing, and StagingError if the files do not fit into the box."""
+    """Copies the files of the reference solution into the box, and runs `solve.sh` there as the agent's user,
+    for at most `seconds`. The files are those of `step`, a step of the task, if it has a solution of its own,
+    otherwise those of the task. Returns a message about a problem, or an empty text. As in Harbor, the
+    script's exit status does not affect the reward. Raises MissingError if there is no such script,
+    ConfigError if an environment variable for it is missing, and StagingError if the files do not fit into
+    the box."""
     files = folder.solution(step) or folder.solution()
     if "solve.sh" not in files:
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
