@@ -38,8 +38,9 @@ async def ended(task: asyncio.Task[Any]) -> None:
 
 
 async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """Runs all coroutines in `works`, at most `at_once` at the same time; returns their results in order.
-    If one coroutine raises an error, the others are cancelled. The error is raised after all have ended."""
+    """Runs all coroutines in `works`, and returns their results in order. At most `at_once` coroutines run at
+    the same time (None: all). If one coroutine raises an error, the others are cancelled. The error is raised
+    after all have ended."""
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 
     async def one(work: Coroutine[Any, Any, T]) -> T:
@@ -97,8 +98,8 @@ async def while_connected(
 def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
     """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current task.
 
-    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Does nothing outside
-    of the main thread, which alone receives signals.
+    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Outside of the main
+    thread, which alone receives signals, the context manager has no effect.
     """
     task = asyncio.current_task()
     assert task is not None

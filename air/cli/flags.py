@@ -107,8 +107,8 @@ def count(text: str) -> int:
 
 def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` must be true if
-    `parser` belongs to a subcommand and the flag may also stand before the subcommand's name; the value there
-    then remains in effect."""
+    `parser` belongs to a subcommand and users may also write the flag before the subcommand's name. The
+    subcommand's parser then sets no default, which would overwrite their value."""
     parser.add_argument(
         "--task-root",
         type=Path,

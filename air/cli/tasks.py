@@ -2,8 +2,8 @@
 
 `harbor:PATH` lists tasks of Harbor. `check` runs the tasks' reference solutions and compares their scores
 with the recorded ones; `record` writes new scores into the tasks' files. `new` makes a task's folder. `fetch`
-downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists
-rows of questions.
+downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists the
+rows (questions with answers) of a data file.
 """
 
 from __future__ import annotations

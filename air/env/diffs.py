@@ -1,6 +1,6 @@
-"""Finds the changes that each step of an agent made in its workspace, as a unified diff.
+"""Finds the changes that each turn of an agent made in the files of its workspace, as a unified diff.
 
-After a step, one `find` in the box lists the regular files with size, times and inode; only files for which
+After a turn, one `find` in the box lists the regular files with size, times and inode; only files for which
 these have changed are read again. Symbolic links are not followed. Unreadable, large and binary files are
 listed without a diff.
 """
@@ -22,22 +22,23 @@ from air.trajectories import Diff, FileChange
 FILE_BYTES = 64_000
 """The maximum size in bytes of a file that gets a diff. Larger changed files are only listed."""
 DIFF_CHARS = 16_000
-"""The maximum number of characters in the diff of one step."""
+"""The maximum number of characters in the diff of one turn."""
 PART_CHARS = 4_000
-"""The maximum number of characters that one file adds to a step's diff; its further lines are left out."""
+"""The maximum number of characters that one file adds to the diff of a turn; its further lines are left
+out."""
 MOST_LINES = 10_000
 """The maximum number of lines of a file that gets a diff. Changed files with more lines are only listed."""
 COMPARED_LINES = 2_000
 """The maximum number of lines of one file that are compared, because the time of a comparison grows with the
-square of this number. Equal lines at the start and at the end of both contents are not counted. A changed
-file with more lines is only listed."""
+square of this number. Lines at the start and at the end that are equal before and after the turn do not
+count. A changed file with more lines is only listed."""
 STEP_LINES = 4_000
-"""The maximum number of lines that are compared after one step, over all changed files. A file counts with
+"""The maximum number of lines that are compared after one turn, over all changed files. A file counts with
 its old or new number of lines, whichever is larger, without the equal lines at the start and the end."""
 MOST_READ = 100
-"""The maximum number of changed files whose content is read after one step."""
+"""The maximum number of changed files whose content is read after one turn."""
 MOST_LISTED = 200
-"""The maximum number of changed files that are listed for one step."""
+"""The maximum number of changed files that are listed for one turn."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
@@ -58,8 +59,8 @@ class _File:
 
 @dataclass
 class Differ:
-    """Finds the changes of each step in a box's workspace: call `start` once, then `diff` after every
-    step."""
+    """Finds the changes of each turn in a box's workspace: call `start` once, then `diff` after every
+    turn."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
@@ -113,7 +114,7 @@ class Differ:
     ) -> tuple[FileChange | None, str]:
         """Compares a file with its old content. Returns a summary of the change and the diff's text, or None
         and "" if nothing changed. `now` describes the present file (None if it was deleted). If `read` is
-        false, the content is not read, so there is no diff."""
+        false, there is no diff, because the content is not read."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -178,14 +179,15 @@ def _quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class _Both:
-    """The lines of one file before and after a step."""
+    """The lines of one file before and after a turn."""
 
     old: list[str]
     new: list[str]
     start: int
     """The number of equal lines at the start of the old and the new content."""
     end: int
-    """The number of equal lines at the end of both contents, without those counted in `start`."""
+    """The number of equal lines at the end of both contents. Lines that `start` counts are not counted
+    again."""
 
     @classmethod
     def of(cls, before: str, after: str) -> _Both:

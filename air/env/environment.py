@@ -124,7 +124,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the tasks with the baselines and targets of their split, after a test of each grader."""
+        """Tests the grader of each research task, and returns the tasks with the baseline and target of their
+        data split. Measures these first if the split is new."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -279,7 +280,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for the agent of a research task (see `WorldBoxes.lease`)."""
+        """Async context manager: yields a box for the agent of the research task `spec` (see
+        `WorldBoxes.lease`)."""
         self._check_serving()
         assert self._boxes is not None
         async with self._boxes.lease(self._box_spec(spec)) as box:

@@ -25,7 +25,7 @@ class ResearchEpisode(Episode):
     differ: Differ | None = None
     """Finds the changes that each step made in the workspace. None if the settings do not record them."""
     recorded: int = 0
-    """The number of gradings that were written to the trajectory."""
+    """The number of gradings that have been written to the trajectory."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
@@ -158,9 +158,9 @@ class ResearchEpisode(Episode):
         self.why_ended = "box" if self.world.lost else "submit"
 
     async def finish(self) -> None:
-        """Grades the artefact at the end of the episode, and records the gradings. The artefact in the box is
-        graded on the validation split, unless `submit` has done that; then the artefact that counts is graded
-        on the test split."""
+        """Ends the episode with its last gradings, and records them. If the agent did not `submit`, the
+        artefact in the box is graded on the validation split. In any case, the artefact that counts is graded
+        on the test split, except in tasks with their own grading rules."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)

@@ -197,7 +197,7 @@ class Battery:
         why_not = why_not or attack.applies(target) or _too_dangerous(attack, target)
         bound = bounds[attack.bound]
         if attack.setup.delta == "best":
-            bound = max(bound, 0.0)  # what a bad artefact earns there
+            bound = max(bound, 0.0)  # a bad artefact earns 0 with this setting
         bound += MARGIN
         began = asyncio.get_running_loop().time()
         reward, reason = None, why_not
@@ -209,9 +209,7 @@ class Battery:
             if attack.low_reward_breaks and not reason:
                 reason = _too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
-                await self._plain(
-                    plain, target
-                )  # raises if it is the infrastructure that is broken
+                await self._plain(plain, target)  # raises an error if the infrastructure is broken
         verdict = Verdict(
             attack=attack.name,
             family=attack.family,
@@ -265,10 +263,10 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns the target, with its bounds, for an attack that is run on one target only.
+    """Returns a list with one target, and its bounds, for an attack that is run on one target only.
 
     This is the first target on which the attack can be tried. If there is none, it is the first target of
-    all, whose verdict then gives the reason.
+    all, and its verdict then says why the attack was not tried.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
@@ -295,9 +293,9 @@ def _broken(played: Played, bound: float) -> str:
 
 
 def _too_low(played: Played, least: float) -> str:
-    """Returns a message about how the defence failed, or an empty text if it held. This is for attacks by
-    code that raises an error, and so lowers its reward, if it finds what it looks for. `least` is the
-    smallest reward of code that found nothing."""
+    """Returns a message about how the defence failed, or an empty text if it held. The attack is by code that
+    raises an error if it finds what it looks for; the error lowers its reward. `least` is the smallest reward
+    of code that found nothing."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"

@@ -3,9 +3,9 @@
 `AirHarness` processes a person's reply like that of a model, so grades, rewards and the trajectory are the
 same. The time for writing a reply counts as the agent's time; copying the workspace and undoing do not.
 Before each reply, the workspace is copied out of the running box (`Box.snapshot` would end the box's
-processes). An undo starts a new box with that copy. It restores the workspace, the tools, the validations,
-the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or the elapsed
-time. If an undo fails, the episode has no box until another undo succeeds.
+processes). An undo starts a new box with that copy. It restores the workspace, the state of the tools, the
+validations, the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or
+the elapsed time. If an undo fails, the episode has no box until another undo succeeds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     """Returns the settings with which a trajectory was recorded, as nested dicts like the table `[….env]` of
     a run file.
 
-    `provider` (`docker` or `subprocess`) replaces the recorded kind of box. Raises ConfigError if the
-    trajectory was not recorded by air.
+    `provider` (`docker` or `subprocess`) replaces the recorded kind of box; None keeps the recorded kind.
+    Raises ConfigError if the trajectory was not recorded by air.
     """
     start, where = trajectory.start, str(trajectory.path)
     if (
@@ -102,9 +102,9 @@ class Interrupted(AirError):
 class ManualEpisode:
     """One episode of a research task that a person plays in place of a model. `async with` starts it.
 
-    All methods must be called in the same event loop. `config` must name exactly one task. `origin` continues
-    a recorded episode: it is a trajectory, and the number of its first steps to repeat. Without it, a new
-    episode starts with `seed`.
+    All methods must be called in the same event loop. `config` must name exactly one task. `origin` is a
+    recorded episode to continue: a pair of its trajectory and the number of its first steps to repeat. If
+    `origin` is None, a new episode starts with `seed`.
     """
 
     def __init__(
@@ -253,7 +253,8 @@ class ManualEpisode:
         )
 
     async def _go(self, play: Play) -> None:
-        """Repeats the first steps of the recorded episode, and copies their lines into the new trajectory."""
+        """Repeats the first steps of the recorded episode `origin` with its replay `play`, and copies the
+        lines of these steps into the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.go(steps)
@@ -284,7 +285,7 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: ResearchEpisode) -> None:
-        """Reads all files of the workspace, so that the changes of the next step can be found."""
+        """Reads all files of the workspace of `episode`, to find later what the next step changes in them."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
@@ -320,7 +321,7 @@ class ManualEpisode:
 
         `seconds` is the time that the person took to write the reply. If the turn fails or is interrupted, it
         is undone; the error's message says whether the undo succeeded. Raises UsageError if the episode is
-        over, Interrupted, and InfrastructureError.
+        over, Interrupted if `interrupt` stopped the turn, and InfrastructureError if the turn failed.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -338,7 +339,8 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _give_up(self, point: Point) -> str:
-        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed."""
+        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed.
+        `point` is the undo point that was made before the turn."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -376,11 +378,11 @@ class ManualEpisode:
         return await self._back()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command of the person in the box. It is not a step of the episode, and not recorded in the
-        trajectory.
+        """Runs a command of the person in the box. The command is not a step of the episode, and not recorded
+        in the trajectory.
 
-        The working directory and exported variables are preserved for the next call. Raises Interrupted and
-        BoxDiedError.
+        The next call of `bash` keeps the working directory and the exported variables. Raises Interrupted if
+        `interrupt` stopped the command, and BoxDiedError if the box is gone.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
@@ -407,8 +409,8 @@ class ManualEpisode:
 
     async def _back(self) -> str:
         """Restores the episode's state at the last undo point, and removes the undo point if this succeeds.
-        If the undo point has no copy of the workspace, the box and its files stay as they are. Returns a
-        message about the result."""
+        Returns a message about the result. If the undo point has no copy of the workspace, the box and its
+        files stay as they are."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         await self.episode.world.abandon()

@@ -43,12 +43,12 @@ class Replayed:
 
     @property
     def matched(self) -> bool:
-        """Whether the replay differed in nothing from the record."""
+        """Whether the comparison found no difference between the replay and the record."""
         return not self.differences
 
     def differs(self, *differences: Difference | None) -> bool:
-        """Adds those of the given `differences` that are not None to the result; returns whether any was
-        added."""
+        """Adds the given `differences` to the result; arguments that are None are ignored. Returns whether at
+        least one difference was added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
@@ -275,7 +275,8 @@ class Comparison:
 
 def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
     """Returns the token counter with which the harness shortened the recorded observations. Returns None if
-    the record does not name it, or if its tokenizer is unavailable; then adds a note to `done`."""
+    the trajectory is of version 1, which does not record the length of observations. Also returns None, and
+    adds a note to `done`, if the counter's tokenizer is not available."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer

@@ -69,8 +69,8 @@ async def _first(
 
 
 async def _step(step: Step, world: World[Action], result: Replayed) -> float:
-    """Repeats a step's action in the world and compares the results. Returns the reward; 0 if the step has no
-    action."""
+    """Repeats a step's action in the world, and compares the results with the record. Returns the reward that
+    the world now gives; 0 if the step has no action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool
@@ -92,8 +92,9 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
 
 
 def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
-    """Compares two things with the record: the sum of the step rewards, and the world's facts (its metrics of
-    the episode, by name). Only adds a note if the record has no end, or if a failure ended the episode."""
+    """Compares the sum of the replayed step rewards, and the world's facts (metrics of the episode, by name),
+    with the record. If the record has no last line, or if a failure ended the recorded episode, compares
+    nothing and adds a note to `result`."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(

@@ -108,7 +108,8 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts, as `_regrade` returns them."""
+    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`),
+    and on the test split (`test`)."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)
@@ -190,7 +191,8 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns an artefact's score and its standard error; (None, None) if the artefact is bad."""
+    """Returns an artefact's score and its standard error; (None, None) if the artefact is missing or
+    malformed."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

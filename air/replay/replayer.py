@@ -120,8 +120,8 @@ class Replayer:
         stack: AsyncExitStack,
     ) -> Play:
         """Repeats the first `skip` steps of the episode in a new box, without comparison. Returns the episode
-        with the box from which the comparison continues: this box or, if steps were skipped, a new one that
-        starts from a snapshot of it. `stack` closes the boxes later."""
+        with the box in which the comparison continues. If `skip` is 0, this is the new box; otherwise it is a
+        second box, which starts from a snapshot of the first. `stack` closes the returned box later."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

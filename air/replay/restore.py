@@ -29,8 +29,8 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass
 class Play:
-    """A recorded episode together with a box in which some of the episode's steps have been repeated; `begin`
-    makes it."""
+    """A recorded episode together with a box in which some of the episode's steps have been repeated. Create
+    one with `begin`."""
 
     trajectory: Trajectory
     start: Start
@@ -39,7 +39,8 @@ class Play:
     harness: AirHarnessConfig
 
     async def go(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps. Grades nothing: the world gets the recorded scores.
+        """Repeats the actions of the first `steps` steps. Grades nothing: the world takes the scores from the
+        record.
 
         Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box no longer
         exists.

@@ -35,8 +35,8 @@ FACTS = "air.facts"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
 server's log."""
 _OPEN_PATHS = ("/health",)
-"""Paths that can be requested without the token, because monitoring programs request them. Without the token,
-their responses name nothing that the server has."""
+"""Paths that can be requested without the token, because monitoring programs request them. The response to a
+request without the token contains no details of the server."""
 
 _LEFT = 499
 """The HTTP status recorded for a request whose client disconnected before it had a response."""
@@ -50,7 +50,8 @@ class BaseServer:
     metrics: Metrics
     log: Log
     healthy: ClassVar[str] = HEALTHY
-    """The text of the field `status` in the response of `/health`."""
+    """The text of the field `status` in the response of `/health`. It is constant: a server that responds is
+    healthy."""
 
     def facts(self) -> dict[str, Any]:
         """Returns the fields that describe this server in the response of `/health`."""
@@ -82,7 +83,8 @@ class Protocol(ABC):
 
     name: str
     domain_option: ClassVar[str] = ""
-    """The flag of `air serve` by which a user adds to `domains`. Empty: there is none."""
+    """The flag of `air serve` with which a user names the domains that the method `domains` returns. Empty:
+    there is no such flag."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
@@ -90,9 +92,9 @@ class Protocol(ABC):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager around the time in which the server accepts requests. On entry, it raises
-        AirError if the protocol cannot be served on this machine. Background work runs inside the block. The
-        block ends before the server's boxes are closed."""
+        """Async context manager that the server keeps open while it accepts requests. The protocol's
+        background work runs inside the block. The block ends before the server's boxes are closed. Raises
+        AirError on entry if the protocol cannot be served on this machine."""
         yield
 
     def facts(self) -> dict[str, Any]:
@@ -100,17 +102,18 @@ class Protocol(ABC):
         return {}
 
     def domains(self) -> Sequence[str]:
-        """Returns the domains of the user at which the protocol is called, besides this machine's names."""
+        """Returns the domains that clients of this protocol may use in the header `Host`, in addition to the
+        names of this machine. Users set such domains, for instance with `--domain`."""
         return ()
 
     def admits(self, scope: Scope) -> bool:
-        """Whether a request may pass without the server's token, because the protocol itself checks another
-        secret, such as the token of one sandbox."""
+        """Whether the server must not demand its own token for this request, because the protocol checks
+        another secret in the request, such as the token of one sandbox."""
         return False
 
     def other_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that must handle this request instead of the routes, because the
-        request is for one sandbox, whatever its path. Returns None if the routes handle the request."""
+        """If a request is for one sandbox, returns the ASGI application that handles it in place of the
+        server's routes, whatever its path. Returns None for all other requests."""
         return None
 
 
@@ -143,8 +146,9 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """ASGI middleware. Rejects a request without the token, for another host, from a web page of another
-    site, or with a body that is too large. Logs and counts every request."""
+    """ASGI middleware that rejects requests, and logs and counts every request. If the server has a token,
+    requests without it are rejected. Otherwise requests are rejected that may come from a web page of another
+    site. Requests with too large a body are always rejected."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -201,8 +205,8 @@ class _Guard:
         return None
 
     def _foreign(self, scope: Scope, headers: Headers) -> str:
-        """Returns why a server without a token refuses a request: it may come from a web page of another
-        site. Empty if the request may be answered."""
+        """Checks a request to a server without a token. Returns an error message if its `Host` or `Origin`
+        shows that it may come from a web page of another site, and an empty text if it may be answered."""
         problem = loopback.foreign_host(headers.getlist("host"), self._domains)
         if problem:
             named = "".join(f"add the name ({option}), " for option in self._domain_options)
@@ -229,8 +233,9 @@ class _Guard:
 
 
 def _status(message: Message, before: int) -> int:
-    """Returns the HTTP status that a client knows after an ASGI message to it, and knew as `before` until
-    then: that of the response, also if the response refuses a WebSocket, and 101 for an accepted one."""
+    """Returns the HTTP status to record for a request after the server has sent the ASGI message `message`.
+    `before` is the status before this message. An accepted WebSocket has the status 101, and a refused one
+    the status of the refusal."""
     kind = message["type"]
     if kind in ("http.response.start", "websocket.http.response.start"):
         return int(message["status"])

@@ -98,8 +98,8 @@ class Body:
 
 
 def passed_on(scope: Scope, *, endless: bool = False) -> None:
-    """Declares that a handler streams the request's body elsewhere, so that the body does not count towards
-    the server's memory limit.
+    """Declares that a request's handler forwards the body piece by piece, for instance to a box. The body
+    then does not count towards the limit on all bodies in memory.
 
     With `endless`, the body is a stream without a time limit: the client may pause for as long as it likes.
     """

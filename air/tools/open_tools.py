@@ -27,7 +27,7 @@ _MOST_THREADS = 4
 """The maximum number of calls of one episode that run in threads at the same time. Further calls wait."""
 _GRACE = 10.0
 """The maximum time, in seconds, for which `OpenTools.close` waits for calls that exceeded their time limit
-and still run. After a cancellation, it is also the time limit for closing one state."""
+and still run. If `close` is cancelled, this is also the time limit for closing each remaining state."""
 
 
 class OpenTools:
@@ -54,9 +54,10 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError for an
-        infrastructure error, and HangingToolError if so many earlier calls of the tool hang that no
-        further one can begin. Every other failure gives a result with the status `error`."""
+        """Calls a tool with `arguments`, a JSON object or the text of one, and returns the result. Raises
+        InfrastructureError for an infrastructure error, and HangingToolError if so many earlier calls of the
+        tool hang that no further one can begin. Every other failure gives a result with the status
+        `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -201,8 +202,8 @@ def closing(state: Any) -> Callable[[], Awaitable[None]]:
 
 
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time limit and
-    patience."""
+    """Awaits `work` and returns its result. Raises ToolError if `work` takes longer than the tool's time
+    limit and patience together."""
     deadline = asyncio.timeout(tool.seconds + tool.patience)
     try:
         async with deadline:
@@ -240,8 +241,8 @@ def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def _exact(value: Any, schema: Any) -> Any:
-    """Returns `value`, converted from a float such as 3.0 to an int if `schema` asks for an integer. JSON
-    allows 3.0 for an integer."""
+    """Returns an argument's value for the tool's function. If `schema` asks for an integer, a float is
+    converted to an int, because JSON allows 3.0 for the integer 3."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
 
@@ -270,8 +271,9 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
 
 
 def _not_the_models(error: BaseException) -> InfrastructureError | HangingToolError | None:
-    """Returns the exception that the model must not see, because it did not cause it: the infrastructure
-    error or HangingToolError in an exception or a nested exception group. None if there is none."""
+    """Returns the InfrastructureError or HangingToolError in `error`, which is an exception or a possibly
+    nested exception group; None if it contains neither. The model must not see these two, because it did not
+    cause them."""
     if isinstance(error, InfrastructureError | HangingToolError):
         return error
     if isinstance(error, BaseExceptionGroup):

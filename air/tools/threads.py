@@ -3,13 +3,15 @@
 Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
 towards the limit on running threads, and the process does not wait for it at exit.
 
-Both the number of running threads of the process and the number of threads of each tool, running and
-abandoned together, are limited, so that a tool that hangs cannot use up the threads of others. A call waits
-while a limit is reached. If all threads of its tool are abandoned, it raises HangingToolError, which stops
-the run. Calls of other episodes have reached this limit: the agent of this episode did not cause that, so it
-must not see it as an observation; and if the episode were masked, so would be all later ones that call the
-tool. A single episode cannot reach the limit: while one of its own calls is abandoned, `OpenTools` starts no
-thread for it, and tells the model.
+Two numbers are limited, so that a tool that hangs cannot use up the threads of other tools: the running
+threads of the process, and the threads of each tool, running and abandoned together. A call waits while a
+limit is reached. If all threads that its tool may have are abandoned, the call raises HangingToolError, which
+stops the run.
+
+HangingToolError is no observation, because the agent of the episode that gets it did not cause it: while a
+call of an episode is abandoned, `OpenTools` starts no further thread for this episode and tells the model so.
+Hence only many episodes together can reach the limit. It is no infrastructure error either, because every
+later episode that calls the tool would fail as well.
 """
 
 from __future__ import annotations
@@ -36,15 +38,16 @@ _PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """The value or the exception with which a call ended. The future holds an Outcome even for an
-    exception, because a future does not accept every exception."""
+    """The value or the exception with which a call ended. `Work.outcome` holds an Outcome rather than the
+    exception itself, because a future does not accept every exception."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class Work:
-    """A call that runs in a thread for the tool `owner`, which is called `name`. `start` makes it."""
+    """A call that runs in a thread, made by `start`. `owner` identifies the tool whose limit the thread
+    counts towards, and `name` is the tool's name."""
 
     def __init__(self, owner: Hashable, name: str, threads: _Threads) -> None:
         self.owner, self.name, self._threads = owner, name, threads
@@ -52,21 +55,23 @@ class Work:
         self.outcome: asyncio.Future[Outcome] = self.loop.create_future()
         """A future for the result of the call."""
         self.admission: asyncio.Future[bool] = self.loop.create_future()
-        """True: the thread may start. False: it may not, because all threads of its tool are abandoned."""
+        """A future for the decision whether the thread may start. True: it may. False: it may not, because
+        all threads of its tool are abandoned."""
         self.is_abandoned = False
 
     def leave(self) -> None:
-        """Abandons the thread if it still runs, so that another thread can start in place of it."""
+        """Abandons the call's thread if it still runs, so that another thread can start instead."""
         self._threads.leave(self)
 
 
 class _Threads:
-    """The threads of this process that run or wait for their start. It serves all event loops."""
+    """The tool threads of this process, over all event loops: those that have started, and those that wait
+    for permission to start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._started: set[Work] = set()
-        """The work that has a thread, running or abandoned."""
+        """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[Work] = []
 
     async def admit(self, work: Work) -> None:
@@ -92,7 +97,7 @@ class _Threads:
             self._serve()
 
     def end(self, work: Work) -> None:
-        """Removes `work`, whose thread has ended or which no longer waits for one."""
+        """Removes `work`, because its thread has ended or its caller no longer waits for a thread."""
         with self._lock:
             self._started.discard(work)
             if work in self._waiting:
@@ -110,8 +115,9 @@ class _Threads:
             return Counter(work.name for work in self._started if not work.is_abandoned)
 
     def _serve(self) -> None:
-        """Decides about the waiting work, in order. Work that must wait for its own tool does not delay
-        others."""
+        """Goes through the waiting calls in order: admits each that the limits allow, and refuses each whose
+        tool has only abandoned threads. A call that must wait for its own tool does not delay the calls of
+        other tools."""
         total = Counter(work.owner for work in self._started)
         abandoned = Counter(work.owner for work in self._started if work.is_abandoned)
         remaining: list[Work] = []
@@ -127,7 +133,8 @@ class _Threads:
 
 
 def _tell(work: Work, is_admitted: bool) -> bool:
-    """Sets `admission` in the work's event loop. Returns False if the loop is closed: then nobody waits."""
+    """Sets `work.admission` in the work's event loop. Returns False if this loop is closed, so that nobody
+    waits for the decision."""
     try:
         work.loop.call_soon_threadsafe(_set, work.admission, is_admitted)
     except RuntimeError:
@@ -148,9 +155,10 @@ def left(owner: Hashable) -> int:
 async def start(
     work: Callable[[], Any], owner: Hashable, name: str, *, patience: float = _PATIENCE
 ) -> Work:
-    """Waits for a free place and starts a thread that calls `work` for the tool `owner`, which is called
-    `name`. Raises HangingToolError if all threads that the tool may have are abandoned, and
-    InfrastructureError if no place becomes free within `patience` seconds or no thread can be started."""
+    """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
+    the tool whose limit the thread counts towards, and `name` is the tool's name. Raises HangingToolError if
+    all threads that the tool may have are abandoned, and InfrastructureError if the limits allow no thread
+    within `patience` seconds or no thread can be started."""
     threads = _threads(os.getpid())
     started = Work(owner, name, threads)
     try:

@@ -31,7 +31,8 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     means air's own file of this name.
 
     Raises MissingError if a file does not exist. Raises ConfigError, with the message of the command `rl`, if
-    a key or a value cannot be used, an episode could never start, or the run would take far too long.
+    a key or a value cannot be used, if an episode could never start, or if a step could take more than 7 days
+    or the run more than a year by air's estimate.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig

@@ -34,8 +34,8 @@ class Exactness:
     training step that made the weights; 0 for the weights at the start of the run."""
     total: Agreement
     off_policy_tokens: int
-    """The number of trained tokens that were not sampled by the weights that were updated with them
-    (off-policy tokens)."""
+    """The number of off-policy tokens: trained tokens that were sampled by other weights than those that the
+    training step updated."""
     off_policy_max: int
     """The largest age of the weights that sampled an episode: the number of updates between sampling and
     training."""
@@ -46,8 +46,8 @@ class Exactness:
 
 
 def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
-    """Computes the report from the lines of a run's `metrics.jsonl`. Returns None if they lack the
-    differences of the log-probabilities, as in older runs."""
+    """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if the lines lack
+    the differences of the log-probabilities, as those of older runs do."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():

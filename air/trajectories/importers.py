@@ -27,7 +27,7 @@ from air.trajectories.recorder import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The exceptions that occur in Python if a file has an unexpected structure."""
+"""The exceptions that Python raises while an imported file of an unexpected structure is read."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
@@ -357,9 +357,9 @@ def _trace_step(
 
 
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
-    """Returns the branch `line` (indices of nodes), with each repeated reply replaced by the original node
-    that the model sampled. A branch has repeated replies if later prompts leave out earlier reasoning,
-    because each repetition is a new node."""
+    """Returns the branch `line` (indices of nodes) with each copy of a reply replaced by the node that the
+    model sampled. A branch has copies if later prompts leave out the reasoning of earlier replies: verifiers
+    then records these replies again, as new nodes without reasoning."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):
@@ -372,8 +372,8 @@ def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
 
 
 def _said(node: dict[str, Any]) -> str:
-    """Returns a text made of the role, the content and the tool calls of a node's message, to recognise
-    repeated replies."""
+    """Returns a text made of the role, the content and the tool calls of a node's message. It is the same for
+    a reply and for copies of the reply without its reasoning."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)

@@ -77,8 +77,8 @@ class Row:
     n: int
     """The number of the method's episodes on this task without an infrastructure error."""
     scored: int
-    """The number of those episodes that have a score; `mean`, `best` and `stderr` are computed from these
-    scores."""
+    """The number of the method's episodes on this task that have a score and no infrastructure error. `mean`,
+    `best` and `stderr` are computed from the scores of these episodes."""
     mean: float | None
     """The mean score; None if there is no score."""
     best: float | None
@@ -97,7 +97,7 @@ class Report:
     notes."""
 
     tasks: dict[str, Start]
-    """The tasks by id, each as the first line of one of its trajectories."""
+    """The facts about each task, by the task's id: the first line of one of the task's trajectories."""
     methods: dict[str, str]
     """For each method (one model in one run), by its name: the name of its model."""
     rows: dict[str, list[Row]]
@@ -114,9 +114,9 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
     If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
     run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
-    `last` keeps, of the episodes without an infrastructure error, only that many of the latest for each
-    task and model. Raises MissingError if the folder or a trajectory is missing, and ConfigError if a file is
-    invalid.
+    `last` limits the number of episodes without an infrastructure error for each task and model: only the
+    `last` latest ones are returned (None: all). Raises MissingError if the folder or a trajectory is missing,
+    and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -175,8 +175,9 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 Played = dict[str, list[tuple[Outcome, str]]]
-"""All episodes without an infrastructure error: for each method (one model in one run), a list of pairs of
-an episode's `Outcome` and the model's name. The name of a method may lack the model's."""
+"""All episodes without an infrastructure error: for each method (one model in one run), by its name, a list
+of its episodes. An episode is a pair of its `Outcome` and the model's name. A method's name contains the
+model's name only if the run has several models."""
 
 
 def _by_method(runs: Sequence[Run]) -> Played:
@@ -200,8 +201,8 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns the first line of the first recorded episode for each task. Adds a note for each task whose
-    files differ between episodes.
+    """Returns, for each task, the first line of its first recorded episode. Adds a note to `notes` for each
+    task whose files differ between episodes.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """

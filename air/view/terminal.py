@@ -28,7 +28,8 @@ from air.view.render.markup import FAULT_LABEL, figure, seconds
 
 PIPED_WIDTH = 160
 _WHOLE_IDS = 120
-"""The smallest number of columns of a terminal on which ids of episodes are not shortened."""
+"""Ids of episodes are printed whole if the terminal has at least this number of columns; otherwise they are
+shortened."""
 SHOWN_CHARACTERS = 12_000
 """The largest number of characters of a text that is printed whole. The middle of a longer text is left out,
 unless the user asks for everything."""

@@ -194,9 +194,9 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
-    first steps that the new episode begins with: `step`, or all steps if `step` is None. Raises ConfigError
-    if there are not so many steps; `flag`, which set `step`, is named in the message."""
+    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and how many of its
+    steps the new episode repeats before the person continues: `step`, or all if `step` is None. Raises
+    ConfigError if the trajectory has fewer steps; the message names `flag`, the flag that set `step`."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -283,8 +283,8 @@ class _Shell:
         self._screen.reward(terms)
 
     def written(self, text: str) -> str | None:
-        """Returns the reply, in the episode's action format, whose action is the typed text `text`. Returns
-        None if the text between two fences (```) already is such a reply."""
+        """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
+        None if the reply is simply the action between two fences (```), which `Entry.reply` has."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:
@@ -346,9 +346,8 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Executes `entries`, the inputs (replies and commands) that come from the script `where`; error messages
-    name the script and the line. If `entries` is None, executes the inputs that a person types. Returns the
-    exit code 0."""
+    """Executes `entries`, the replies and commands in a script; error messages name the script, `where`, and
+    the line. If `entries` is None, executes the inputs that a person types. Returns the exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:

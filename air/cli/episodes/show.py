@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if one of the flags `names` is set. `kind`, such as "a run", says for which other
-    kind of path these flags have an effect."""
+    """Raises ConfigError if one of the flags `names` is set, because these flags have an effect only if the
+    path is of another kind. The error's message names that `kind`, such as "a run"."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:

@@ -162,8 +162,9 @@ def _is_url(model: str) -> bool:
 def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
-    """Returns the two evaluations to be played, on the benchmarks in `data` if there are any: one of the
-    model from which the run started (unless `--no-start` is given), and one of the run's checkpoint."""
+    """Returns the evaluations to be played: one of the model from which the run started (unless `--no-start`
+    is given), and one of the run's checkpoint. They play the benchmarks in `data` or, if it is empty, the
+    run's own tasks."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, of_run
 
@@ -260,8 +261,9 @@ def _evaluation(
     of_run: bool = False,
 ) -> Evaluation:
     """Returns an evaluation with the folder for its records. With `--record-dir`, this is the given folder
-    or, if `of_run` is true, the subfolder `label` of it. Otherwise it is `usual`, or `usual-2`, `usual-3` and
-    so on if `usual` has records of another evaluation."""
+    or, if `of_run` is true, its subfolder `label`. Otherwise it is `usual`, with the suite's name appended if
+    benchmarks are played. If this folder has records of another evaluation, or with `--fresh`, `-2`, `-3` and
+    so on are appended."""
     from air.train.evaluation.recorded import Evaluation
 
     make: Callable[..., Evaluation] = Evaluation
@@ -295,7 +297,8 @@ def _without_gpu(names: list[str]) -> list[str]:
 
 
 async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
-    """Plays the missing episodes of the evaluations one after the other; returns the played episodes."""
+    """Plays one evaluation after the other, without the episodes that are recorded already. Returns the
+    played episodes."""
     return [rollout for one in evaluations for rollout in await _played(args, one)]
 
 

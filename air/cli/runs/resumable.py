@@ -13,8 +13,8 @@ from air.errors import MissingError
 
 
 class Planned(Protocol):
-    """The plan of a matrix or a co-evolution: the part of both plan classes that the functions in this file
-    use."""
+    """Interface of the plan of a matrix or a co-evolution. It has only the methods that the functions in this
+    file use."""
 
     @property
     def folder(self) -> Path: ...
@@ -38,8 +38,8 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 
 def check_begun(planned: Planned, file: str, what: str) -> None:
-    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun: if the folder
-    lacks `file`, which is written at the start. `what` is the word for the work in the message."""
+    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun. It has begun if
+    the folder contains `file`. `what` is its name in the message, such as "matrix"."""
     if not (planned.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(planned.folder), remedy="start it first"
@@ -47,8 +47,8 @@ def check_begun(planned: Planned, file: str, what: str) -> None:
 
 
 def completed(planned: Planned, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Locks the folder of `planned` against other processes, runs `work`, and waits for its end. Returns
-    False if the user interrupted the work, else True."""
+    """Locks the folder of `planned` against other processes, claims it (`Planned.claim`), and runs `work` to
+    its end. Returns False if the user interrupted the work, else True."""
     from air.train.loop import run_folder
 
     with run_folder.locked(planned.folder):

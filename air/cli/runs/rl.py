@@ -130,8 +130,8 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _check_gpus(names: Sequence[str]) -> None:
-    """Raises ConfigError if this machine lacks a GPU in `names`. Without this check, training would run on
-    other devices."""
+    """Raises ConfigError if this machine lacks one of the GPUs `names`. Without this check, the training
+    would run on another device without a word."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):
@@ -144,7 +144,7 @@ def _check_gpus(names: Sequence[str]) -> None:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints lines to standard error, because the standard output of a dry run has only the settings."""
+    """Prints lines to standard error, so that the standard output of a dry run contains only the settings."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
@@ -177,9 +177,9 @@ def train(config: RunConfig) -> int:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[Callable[[], None]]:
-    """Context manager: buffers log lines in memory, and yields a function that opens the file `log.txt` in
-    `folder`. When the run has created its folder, it calls this function; the buffered lines and all later
-    ones then go to the file."""
+    """Context manager: collects log lines in memory, because the run's folder does not exist yet. Yields a
+    function that the run calls when it has created `folder`. The function writes the collected lines to
+    `log.txt` in `folder`; later lines go there directly."""
     root, early = logging.getLogger(), MemoryHandler(1000)
     handlers: list[logging.Handler] = [early]
     root.addHandler(early)

@@ -16,12 +16,12 @@ _READ_BYTES = 1 << 16
 _PASSED_ON = {
     *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
 }
-"""The request headers that are forwarded. Others are dropped, because some would let a program tell verifiers
-which replies to train on."""
+"""The request headers that are forwarded to the model endpoint. All others are dropped, because with some of
+them a program could tell verifiers which replies to train on."""
 
 
 class RequestError(Exception):
-    """Error: the bytes are not a valid HTTP request, or the request is too large."""
+    """Raised if the bytes are not a valid HTTP request, or the request is too large."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
 
 
 async def digest_of(task: TaskSpec) -> str:
-    """Returns the digest of a task, its settings, and the ids that the images of its boxes have now. Image
+    """Returns one digest over a task, its settings, and the present ids of the images of its boxes. Image
     names would not be enough, because a name can be given to another image, and an image can be built
     again."""
     from air.sandbox.docker import engine

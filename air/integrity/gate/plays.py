@@ -48,12 +48,13 @@ class _Steps:
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)
-    """The rewards of the steps when their artefacts are graded a second time."""
+    """The rewards of the steps of the task when their artefacts are graded a second time."""
     artefacts: list[Artefact] = field(default_factory=list)
     complaint: str = ""
     error: str = ""
     ended: bool = False
-    """Whether the box ended, or could not be prepared, before the last step."""
+    """Whether the play ended before the last step of the task, because the box ended or could not be prepared
+    for a step."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Player:
 
     async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
         if self.rules.shared:
-            with contextlib.suppress(ArtefactError):  # not graded here, but shows what was made
+            with contextlib.suppress(ArtefactError):  # kept to show what was made, not graded
                 steps.artefacts.append(await self._collect(box, number))
             return [await self.grader.grade_in(self.task, box, number)]
         artefact = await self._collect(box, number)

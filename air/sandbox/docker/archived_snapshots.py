@@ -83,8 +83,8 @@ class ArchivedSnapshot(Snapshot):
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits until a command has ended. Returns the reason if it failed, else an empty text. `errors` is the
-    end of its standard error."""
+    """Waits until a command has ended. Returns the reason if the command failed, else an empty text. `errors`
+    is the last part of the command's standard error."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

@@ -46,8 +46,8 @@ from air.sandbox.written.changes import changes
 from air.sandbox.written.size_watch import SizeWatch
 
 _LESSONS = 2
-"""Maximum number of failed starts after which air starts the box again with other settings, because the
-failure showed what the container engine or the image lacks (a capability or Python)."""
+"""Maximum number of times that air starts the same box again with other settings, because the failed start
+showed what the container engine or the image lacks (a capability or Python)."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
 would fail for the same reason."""
@@ -188,8 +188,8 @@ class DockerBox(GuestBox):
         return await self._started.start(request, info, None)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the empty workspace by a copy of the snapshot's: mounts a frozen workspace, or unpacks an
-        archive; see `Box.restore`."""
+        """Replaces the empty workspace by a copy of the workspace in `snapshot`; see `Box.restore`. Mounts
+        the copy, or unpacks it if the snapshot is an archive."""
         self._check_mounted()
         if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
             await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))

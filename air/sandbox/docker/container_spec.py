@@ -29,8 +29,8 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""Capabilities that the guest of an open box has in addition, so that commands that run as root can have
-them; see `air.sandbox.guest.users.ROOTS`."""
+"""Capabilities that the guest of an open box gets in addition to those of other guests. The guest needs them
+to pass them on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
 
 
 class Python(NamedTuple):
@@ -48,8 +48,9 @@ def container(
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
-    `run` is the id of the run of air, for the container's labels. `python` is the interpreter that runs the
-    guest; by default the image's own.
+    `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
+    process). `gpus` are the GPUs that the box gets. `python` is the interpreter that runs the guest; by
+    default the image's own.
     """
     gpus, python = gpus or GpuLease(), python or Python()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -121,9 +122,12 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
 
 
 def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
-    """Returns `spec` with the values of an open box that it leaves empty: user, workspace and, with
-    `OpenBox.keep`, environment variables. They come from the settings of its `image` or from air's
-    defaults."""
+    """Returns `spec` with the empty fields `user` and `workspace` of its `OpenBox` filled in. Returns `spec`
+    itself if the box is not an open box.
+
+    With `OpenBox.keep`, the values come from `image`, the settings of the box's image; so do the values of
+    environment variables for which air has a default. Without `OpenBox.keep`, the values are air's defaults.
+    """
     if spec.open is None:
         return spec
     if not spec.open.keep:
@@ -139,8 +143,9 @@ def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
-    """Returns the resource limits (kind, value) that a container's commands get in addition to those that
-    they inherit from the guest."""
+    """Returns the resource limits that commands of a container get in addition to those that they inherit
+    from the guest, as pairs (kind, value). Only a box with `OpenBox.keep` has one: the maximum size of a
+    file."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
@@ -164,8 +169,8 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly these GPUs, or None if there are none. In the container,
-    CUDA numbers the GPUs from 0."""
+    """Returns Docker's device request for exactly the GPUs of the lease `gpus`, or None if the lease has no
+    GPUs. In the container, CUDA numbers the GPUs from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

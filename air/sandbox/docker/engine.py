@@ -75,7 +75,7 @@ _LOCK = threading.Lock()
 
 def _knock() -> None:
     """Raises OSError if the container engine's socket refuses connections. Called before the Docker SDK
-    connects, because the SDK would then leave a socket open."""
+    connects, because the SDK leaves a socket open if its connection is refused."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as knock:
@@ -107,7 +107,8 @@ def translating(doing: str = "") -> Iterator[None]:
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
     """Returns (does not raise) air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box whose start failed. If another request failed, `doing` says what it was.
+    `image` is the image of the box whose start failed. If the failed request was not a start, `doing` says
+    for the error message what it was.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -144,8 +145,8 @@ async def image_id(image: str) -> str:
 
 
 async def image_of_box(image: str) -> dict[str, Any]:
-    """Returns the container engine's description of the image of a box. Raises the same errors as
-    `image_id`."""
+    """Returns the container engine's description of `image`, the image of a box that is to be started. Raises
+    the same errors as `image_id`."""
     try:  # not through `in_thread`, whose threads may be busy with starts and removals
         return dict(await asyncio.to_thread(lambda: client().inspect_image(image)))
     except FOREIGN as error:
@@ -213,7 +214,7 @@ def remove_left_behind(*labels: str) -> list[str]:
     """Removes those of air's containers that have expired or whose owner process is dead. Returns the names
     of the removed containers.
 
-    Only containers that have the `labels` are removed. Raises the errors of `boxes`.
+    If `labels` are given, removes only containers that have all of them. Raises the errors of `boxes`.
     """
     removed = []
     for container in boxes(*labels):

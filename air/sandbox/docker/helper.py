@@ -17,7 +17,8 @@ from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
-"""The image of helper containers. The command `air setup` builds it."""
+"""The image of helper containers (containers of air in which no agent acts). The command `air setup` builds
+this image."""
 _MEMORY = 256 * MIB
 
 

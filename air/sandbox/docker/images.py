@@ -180,8 +180,8 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
-    It is the file in `AIR_CA_BUNDLE` if that variable is set; else the first that exists of the file in
-    `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
+    If the variable `AIR_CA_BUNDLE` is set, it names the file. Otherwise, it is the first file that exists of
+    these: the file that the variable `SSL_CERT_FILE` names, Debian's system file, Red Hat's system file.
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -219,5 +219,5 @@ def _folder(name: str) -> Path:
 
 def _lock() -> Path:
     """Returns the path of the file that each build locks, so that only one build runs at a time. Needed
-    because a build removes dangling images."""
+    because a build, at its end, removes air's dangling images, which another running build may still use."""
     return paths.cache() / "locks" / "images.lock"

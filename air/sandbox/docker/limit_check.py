@@ -19,8 +19,8 @@ ORDER = "SYS_RESOURCE"
 which processes the kernel kills first if memory runs out."""
 _CHECKED: set[tuple[int, str]] = set()
 _WITHOUT_ORDER: set[str] = set()
-"""The container engines (values of `DOCKER_HOST`) that cannot grant the capability `ORDER`, as this process
-has learned from failed starts of boxes."""
+"""The container engines (values of `DOCKER_HOST`) that cannot grant the capability `ORDER` (SYS_RESOURCE),
+known to this process from failed starts of boxes."""
 _REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
 

@@ -43,10 +43,10 @@ _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
 
 
 async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python for a box of `image`. Returns None if the image is not known to lack Python,
-    so that the box uses the image's own.
+    """Returns the copy of Python for a box of `image`, if a failed start has shown that the image lacks a
+    usable Python. Otherwise returns None; the box then uses the image's own Python.
 
-    Raises the errors of `mounted`.
+    `run` is as in `mounted`, whose errors this function raises, too.
     """
     if not _WITHOUT or await _digest(image) not in _WITHOUT:
         return None
@@ -72,11 +72,11 @@ async def mounted(run: str) -> Python:
 
 
 async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Returns whether a box that did not start must be started again with a copy of Python, or with a new
-    copy.
+    """Returns whether a box of `image` that did not start must be started again with a copy of Python, or
+    with a new copy.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
-    it shows that the image lacks Python, the function remembers this.
+    this text shows that the image lacks Python, later boxes of the image get a copy at once.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -106,7 +106,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
 
 
 def _remove_others(volume: str) -> None:
-    """Removes all other volumes with copies of Python, except those that boxes use. Blocks."""
+    """Removes all volumes with copies of Python, except `volume` and those that boxes use. Blocks."""
     client = engine.client()
     with contextlib.suppress(*engine.FOREIGN):  # the copy for the next base image removes the rest
         volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []

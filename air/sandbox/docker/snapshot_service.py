@@ -54,7 +54,7 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request to the helper container that tell it where the box's workspace is."""
+        """The fields that tell the helper container, in a request, where the box's workspace is."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
@@ -81,16 +81,16 @@ class SnapshotHelper:
         return self
 
     async def release(self) -> None:
-        """Counts one user less. Ends the helper container if this was the last user."""
+        """Counts one user of this helper container less. Ends the container if this was the last user."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: Tenant) -> ContainerSnapshot:
-        """Stores the workspace of a box, in which nothing runs any more, and returns it as a snapshot.
+        """Stores the workspace of a box in which no process runs any more, and returns it as a snapshot.
 
-        The snapshot takes over the caller's use of the helper: the caller does not call `release`, because
-        closing the snapshot does.
+        From then on, the snapshot counts as a user of this helper instead of the caller. So the caller must
+        not call `release`: closing the snapshot calls it.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -117,7 +117,8 @@ class SnapshotHelper:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Calls `drop` for `name`, and then `release`, even if the first fails."""
+        """Releases the snapshot called `name`, or the writable copy of the box with the id `name`; then
+        counts one user of this helper less, even if the first step fails."""
         try:
             await self.drop(name)
         finally:
@@ -138,8 +139,8 @@ class ContainerSnapshot(Snapshot):
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace, and this snapshot's use of the helper container; see
-        `Snapshot.close`."""
+        """Releases the frozen workspace, and counts this snapshot no longer as a user of the helper
+        container; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.helper.drop_and_release(self.id)

@@ -181,8 +181,8 @@ class Rights:
 
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
-    """Makes a folder and its missing parents, unless the image has the folder. Returns the paths of the
-    created folders, without links."""
+    """Makes `folder` and its missing parents, unless the image has the folder. Returns the paths of the
+    created folders, without links. A new `folder` gets the given mode and, unless None, the given owner."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):

@@ -246,8 +246,9 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes an entry and everything below it, and yields after each removal. Links are removed, not
-    followed."""
+    """Removes the entry `name` of the folder with the descriptor `folder`, and everything below it; yields
+    after each removal. Links are removed, not followed. `depth` is the depth below the entry of the first
+    call; Refused is raised if it is too large."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

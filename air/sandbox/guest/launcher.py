@@ -34,8 +34,8 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the launcher's parent process keeps the workspace open. Through it, the
-host reaches the box's files."""
+"""The file descriptor number at which the parent process of the launcher keeps the box's workspace open. The
+host reaches the files of the workspace through this descriptor (`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -87,8 +87,12 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process of the launcher, which started the process `child` to become the box's guest:
-    maps the box's user ids, waits until the box has ended, removes its folder, and exits."""
+    """Runs the parent process of the launcher until the box has ended: maps the box's user ids, waits for the
+    end of the process `child`, which becomes the box's guest, removes the box's folder, and exits.
+
+    `ready` and `go` are file descriptors of pipes: `child` reports through `ready` that the user ids can be
+    mapped, and continues when it reads a byte from `go`.
+    """
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
@@ -131,7 +135,8 @@ def _remove_group(folder: str) -> None:
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
     """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
-    for the child's descendants. `group` has the group's `folder` and the contents of its `files`."""
+    for the child's descendants. `group` describes the control group: its `folder`, and `files`, pairs of a
+    file name in this folder and the text to write there."""
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
         file = f"{group['folder']}/{name}"
@@ -222,8 +227,8 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Mounts files over the host's /etc/passwd and /etc/group in the box, which list only the box's own
-    users."""
+    """Replaces the host's /etc/passwd and /etc/group in the box by files that list only the box's own users,
+    by mounting these files there. `home` is the home folder of the user of commands."""
     accounts = (("root", 0, "/"), ("agent", users.INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 16
-"""Maximum number of bytes of one read: the size of a pipe's buffer."""
+"""Maximum number of bytes that the guest reads at once from the host or from a command's output: the size of
+a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
 """The operations that the guest of an open box does with the rights of the user whom the request names.
 Operations with several answers are not listed; they use `Rights.during`."""
@@ -50,8 +51,8 @@ FRAMES = 16
 results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. A command can
-never cause it."""
+"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. Commands in the
+box can never cause such an end, so it counts as an infrastructure error."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration from the host. If none comes, for example because the
 host's process has died, the guest ends. See `connection.PATIENCE`."""
@@ -67,8 +68,8 @@ class FileRefused(Exception):
 
 
 class Guest:
-    """The guest's event loop. It waits for requests of the host, for output of commands, and for data on
-    forwarded ports."""
+    """The guest's event loop. It waits for requests of the host, for output of commands, and for data of
+    network connections to forwarded ports, and handles them."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))

@@ -34,7 +34,7 @@ class Source:
     unread output."""
 
     def pull(self) -> None:
-        """Makes one frame and queues it in the outbox. Does nothing if the source has nothing to send."""
+        """Makes one frame and queues it in the `Outbox`. Does nothing if this source has nothing to send."""
         raise NotImplementedError
 
 
@@ -58,8 +58,8 @@ class Outbox:
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:
-        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first asks
-        each source for one frame."""
+        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first makes
+        each source (an object that makes frames on request, see `Source`) queue one frame."""
         self.unsent = False
         if len(self.frames) > 1:
             self._join()
@@ -88,8 +88,8 @@ class Outbox:
 
 
 class Copies(Source):
-    """The source for answers that consist of several frames, such as files that `get` reads piece by piece.
-    Unfinished requests take turns."""
+    """The `Source` of answers that consist of several frames, such as the files that a `get` request reads
+    piece by piece. Unfinished requests take turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox

@@ -29,8 +29,8 @@ CPUs busy."""
 ARGUMENT_BYTES = 100_000
 STILLBORN = 4096
 """Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
-The forked process sets it if the command's program cannot run, so that the guest can tell this from a failing
-program."""
+The forked process sets this byte if the command's program cannot run, so that the guest can distinguish this
+from a program that runs and fails."""
 
 
 class NotStarted(Exception):
@@ -184,8 +184,8 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of the command that the request `header` describes. A long script is put
-    into a file in memory; the file's descriptor is added to `fds`."""
+    """Returns the argument vector of the command that the request `header` describes. `shell` is the shell
+    that runs scripts. A long script is put into a file in memory; the file's descriptor is added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -230,8 +230,8 @@ def bound(limits: list[tuple[int, int]]) -> None:
 
 
 def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Finds the program `argv[0]` in the folders of PATH, and returns the result of `run(path, argv, env)`
-    with the program's path.
+    """Finds the program `argv[0]` in the folders of PATH (unless the name contains `/`), calls the function
+    `run` with the program's path, `argv` and `env`, and returns its result.
 
     Raises OSError if there is no such program, ValueError if `argv` is empty.
     """

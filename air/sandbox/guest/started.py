@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 COST = 1024
-"""The credit that each piece of output costs in addition to its bytes, because many tiny pieces take much
-memory."""
+"""The number of bytes that each piece of output counts in addition to its own bytes, because many tiny pieces
+take much memory. They count against a command's credit: the number of output bytes that the guest may still
+send to the host."""
 ENDED = "the command has ended"
 
 

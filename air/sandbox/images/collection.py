@@ -90,9 +90,9 @@ def chosen(
     """Returns those of `images` that are to be removed. Never chooses an image that a container uses.
     `images` must be sorted by last use, oldest first.
 
-    With `unused_seconds`, chooses all images that were unused for longer. Otherwise, chooses the oldest
-    images, until the sum of `Stored.own` of all remaining images is at most `keep_bytes`. `now` is in epoch
-    seconds.
+    If `unused_seconds` is given, chooses all images whose last use is longer ago. Otherwise, chooses the
+    images with the oldest last use, until the sum of `Stored.own` of all remaining images is at most
+    `keep_bytes`. `now` is in epoch seconds.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]

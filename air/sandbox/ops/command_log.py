@@ -53,7 +53,9 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Creates the log file of the box, and records that the box is ready."""
+        """Creates the log file of the box, and records in its first line that the box is ready, with the
+        given facts. `run` is the id of the run of air; `owner` is the owner label of the process that started
+        the box."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -88,7 +90,7 @@ class Events:
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone and the `reason`, and closes the log file. A second call does
+        """Records that the box is gone, and the `reason` for it. Closes the log file. A second call does
         nothing."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)

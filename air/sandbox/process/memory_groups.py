@@ -32,8 +32,8 @@ class Groups:
     does not count it."""
 
     def of_box(self, name: str, limit: int) -> dict[str, object]:
-        """Returns the description of a box's control group for the box's launcher. `name` is the group's
-        name, `limit` its memory limit in bytes."""
+        """Returns the description of a box's control group for the launcher, the program that starts the box
+        and creates the group. `name` is the group's name, `limit` its memory limit in bytes."""
         files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
         return {"folder": str(self.folder / name), "files": files}
 
@@ -83,8 +83,8 @@ def _below(mount: str, root: str, path: str) -> Path:
 
 
 def _works(groups: Groups) -> bool:
-    """Whether air can create a group with a limit below this group, and put a process there. Tries this with
-    a process that ends at once."""
+    """Whether air can create a control group with a memory limit below `groups`, and put a process there.
+    Tries this with a process that ends at once."""
     trial = groups.folder / f"air-trial-{secrets.token_hex(8)}"
     try:
         trial.mkdir()

@@ -184,8 +184,11 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
-    Empty if none of the GPUs exists."""
+    """Returns the paths of the device files of the NVIDIA GPUs with these UUIDs, and of the device files that
+    all GPUs share. Empty if none of the GPUs exists.
+
+    `driver` is the folder in which the NVIDIA driver describes the GPUs; `dev` is the folder of device files.
+    """
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
@@ -245,8 +248,8 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths at which the box would see the host folders `folders`, so that the launcher can hide
-    them. `visible` are the host paths that the box sees."""
+    """Returns the paths at which a process box would see the host folders `folders`. The launcher, which
+    starts the box, hides these paths. `visible` maps the paths that the box sees to the host's real paths."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)

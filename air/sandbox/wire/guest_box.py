@@ -349,7 +349,8 @@ class GuestBox(Box):
     async def get(
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
-        """Copies files from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
+        """Copies files from the box to a host folder; see `Box.get`. Writes nothing on the host if the guest
+        refuses the request, for example because the files are too large."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 

@@ -1,9 +1,9 @@
 """The host's side of commands that `Box.start` started: passes their output to handles, and input for them to
 the guest.
 
-Each command has one stream of frames from the guest, and any number of handles. The guest may only send as
-much output as the host has granted it credit for. It gets new credit when the reader of the slowest handle
-has taken its output, so this process never holds more than `WINDOW` bytes of a command.
+Each command has one stream of frames from the guest, and any number of handles. The host limits the number of
+output bytes that the guest may send (its credit), and raises this limit when the reader of the slowest handle
+has taken output. So this process never holds more than `WINDOW` bytes of a command's output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class RunningCommands:
         """Starts a command, and returns a handle to it when the guest has reported its process id.
 
         `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
-        describes the command, still without its process id.
+        describes the command, still without its process id. `terminal` is the size (rows, columns) of the
+        command's terminal; None means no terminal.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
@@ -107,8 +108,8 @@ class CommandStream:
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """The number of bytes that the command's output has used so far of what the host allowed the guest to
-        send (the credit). Each piece of output costs a fixed number of bytes (`COST`) in addition."""
+        """The credit that the command's output has used so far: the number of bytes that the guest has sent,
+        plus `COST` bytes for each piece of output."""
         self._granted = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._name = name
@@ -214,9 +215,12 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Keeps a piece of output of the stream `name` for the reader. `received` is the number of bytes
-        of all streams of the command that the guest has sent, including `data`. The guest stops sending at
-        a limit, the credit, which grows as the reader reads."""
+        """Keeps `data`, a piece of output of the stream `name`, for this handle's reader. Does nothing if the
+        handle keeps no output (see `held`).
+
+        `received` is `CommandStream.received` after this piece. When the reader takes the piece, the host
+        lets the guest send more (grants credit) up to this position.
+        """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()

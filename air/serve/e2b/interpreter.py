@@ -24,8 +24,8 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32
 MOST_UNREAD = 16
-"""The maximum number of outputs of one execution that are stored for the client. While it is reached, the
-code is paused at its next output."""
+"""The maximum number of outputs of one execution that wait until the client reads them. If this number is
+reached, the code pauses at its next output."""
 _PYTHON = ("python", "python3")
 
 
@@ -71,8 +71,8 @@ class Context:
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Does nothing. It is called when air's helper program in the box has ended, but each running
-        execution then raises an error anyway."""
+        """Does nothing. The method is called when air's helper program in the box has ended; each running
+        `execute` then raises an error anyway."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If

@@ -67,8 +67,8 @@ class Ports:
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handles a new connection that comes from the box through its port relay, which connects the box to
-        this server. The first line is a secret word, by which the connection is assigned to the request that
-        waits for it."""
+        this server. The first line is a secret word. It tells which call of `connection` waits for this
+        connection."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)
@@ -80,7 +80,8 @@ class Ports:
 
 
 def ports_of(sandbox: Sandbox) -> Ports:
-    """Returns the `Ports` of a sandbox, which the first call creates."""
+    """Returns the `Ports` of a sandbox, which opens connections to its ports. The first call creates the
+    object."""
     ports: Ports = sandbox.extras.setdefault("ports", Ports(sandbox))
     return ports
 

@@ -35,7 +35,8 @@ ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")
 _LOG = logging.getLogger(__name__)
 _RESUMED_SECONDS = 300
-"""The timeout in seconds of a sandbox that a request has resumed, as in E2B."""
+"""The timeout in seconds of a sandbox that was paused, and that a request to one of its ports has resumed.
+E2B uses the same number."""
 
 
 class Target(NamedTuple):
@@ -133,8 +134,8 @@ class E2B(Protocol):
         raise ApiError(401, "invalid signature")
 
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
-        """Resumes a paused sandbox if its creator set `autoResume`. A health check (`/health` of envd) does
-        not resume it."""
+        """Resumes a sandbox that is paused with its processes, if its creator set `autoResume`. A health
+        check (`/health` of envd) does not resume it."""
         if sandbox.state == "running" or not sandbox.wishes.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
@@ -159,8 +160,8 @@ class E2B(Protocol):
 
 
 async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
-    """Handles one remote call to envd. Raises RpcError without the sandbox's token, and for calls that do not
-    exist."""
+    """Handles one remote call to envd. Raises RpcError if the request lacks the sandbox's token, or if the
+    call does not exist."""
     if not _has_token(sandbox, request):
         raise RpcError(
             "unauthenticated", "unauthorized access, please provide a valid access token"

@@ -30,7 +30,7 @@ class Wishes:
     metadata: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     pause_at_end: bool = False
-    """Whether the sandbox is paused at its timeout, and not ended."""
+    """Whether the sandbox is paused at its timeout. Otherwise it is ended."""
     keep_processes: bool = True
     """Whether a pause at the timeout keeps the processes. Otherwise only the files are kept."""
     resume_on_traffic: bool = False
@@ -55,27 +55,28 @@ class Sandbox:
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """Held by a task while it changes the sandbox's state."""
+        """Held while the sandbox's state changes, for instance during a pause."""
         self.copying = asyncio.Lock()
         """Held while the box is frozen for a snapshot. `awake_box` waits for this lock, so that no command
         starts in the box meanwhile."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
-        """The workspace of a sandbox that is paused without its processes; else None."""
+        """A snapshot of the workspace while the sandbox is paused without its processes; otherwise None."""
         self.dead = False
         self.tags: dict[int, str] = {}
         """The tags that clients gave to processes, by process id."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        """Tasks that are cancelled when the sandbox's box ends."""
+        """Asyncio tasks that are cancelled when the sandbox's box ends."""
         self.extras: dict[str, Any] = {}
-        """Objects that other modules attach to the present box of the sandbox, by name."""
+        """Objects of other modules that belong to the present box of the sandbox, by name, such as its
+        watched folders. They are dropped when the sandbox loses the box."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
 
     @property
     def running_box(self) -> Box:
-        """The box of a running sandbox. Raises SandboxGone if the sandbox is paused or has ended."""
+        """The sandbox's box. Raises SandboxGone if the sandbox is paused or has ended."""
         if self.box is None or self.dead or self.state != "running":
             raise SandboxGone(self.id)
         return self.box
@@ -107,8 +108,8 @@ class Sandbox:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in its own
-        task."""
+        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in an asyncio task
+        of its own."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 
@@ -126,8 +127,8 @@ class Sandbox:
             self._timer = None
 
     async def forget_programs(self) -> None:
-        """Cancels the sandbox's tasks and kills air's helper programs in its present box. Call it before the
-        box is closed."""
+        """Cancels the sandbox's asyncio tasks and kills air's helper programs in its present box. Call this
+        method before the box is closed."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -139,7 +140,8 @@ class Sandbox:
             await program.close()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Runs a coroutine in a task that is cancelled when the sandbox's box ends."""
+        """Runs a coroutine in an asyncio task that is cancelled when the sandbox's box ends. Returns the
+        task."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)

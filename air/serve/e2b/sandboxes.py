@@ -175,7 +175,7 @@ class Sandboxes:
                     raise
 
     def paused(self) -> tuple[int, int]:
-        """Returns two numbers: the sandboxes that are paused with their processes, and those that are paused
+        """Returns two numbers: how many sandboxes are paused with their processes, and how many are paused
         with only their files."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
         with_processes = sum(each.box is not None for each in paused)
@@ -213,8 +213,8 @@ class Sandboxes:
             return True
 
     async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
-        """Resumes a sandbox if it is paused, and makes it live for at least `seconds` more. Returns whether
-        it was paused."""
+        """Resumes a sandbox if it is paused, and extends its timeout to at least `seconds` from now. Returns
+        whether it was paused."""
         resumed = await self.resume(sandbox)
         if resumed or sandbox.seconds_left < seconds:
             self.set_end(sandbox, seconds)
@@ -229,8 +229,9 @@ class Sandboxes:
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        """Returns a copy of a running sandbox's workspace. New commands and changes of its state wait
-        meanwhile."""
+        """Returns a copy of a running sandbox's workspace. While it is copied, new commands and changes of
+        the sandbox's state must wait. Raises ApiError if the sandbox is paused or the copy cannot be stored,
+        and SandboxGone if its box has ended."""
         async with sandbox.lock, sandbox.copying:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
@@ -245,8 +246,8 @@ class Sandboxes:
                 raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
-        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. The
-        result has a sandbox, or the error with which its creation failed, for each."""
+        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
+        a list with one element for each: the new sandbox, or the error with which its creation failed."""
         async with await self._files(sandbox) as files:
 
             async def one() -> Sandbox | ApiError:

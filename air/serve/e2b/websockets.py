@@ -19,8 +19,8 @@ from air.serve.e2b.sandbox import Sandbox
 MOST_BYTES = 16 << 20
 """The maximum size in bytes of one message on a forwarded WebSocket."""
 CLOSE_SECONDS = 5.0
-"""Seconds within which a program in the sandbox must close its WebSocket after the client has disconnected.
-Then the server closes the connection."""
+"""Seconds that a program in the sandbox has to close its WebSocket after the client has disconnected. After
+this time, the server closes the connection."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),

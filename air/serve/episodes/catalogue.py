@@ -1,4 +1,5 @@
-"""The catalogue of a server: the tasks that it offers, and a list of their episodes for each split."""
+"""The catalogue of an episode server (`air serve openenv` or `air serve ors`): the tasks that the server
+offers, and a list of their episodes for each split."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order of its settings."""
+    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order in which the
+    server's settings name them."""
 
     def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
         self.offers = {offer.id: offer for offer in offers}
@@ -27,7 +29,8 @@ class Catalogue:
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
         """Returns the task id and the seed of the episode number `index` (from 0) in the list of a split
-        (`train` or `validation`). The tasks take turns in the list.
+        (`train` or `validation`). The list goes through all tasks with the first seed, then through all tasks
+        with the next seed, and so on.
 
         Raises UsageError if there is no such split or index.
         """

@@ -1,4 +1,4 @@
-"""Runs one episode of a task, in which a client of the server is the agent."""
+"""Runs one episode of a task on an episode server. The agent is a client of the server."""
 
 from __future__ import annotations
 
@@ -167,8 +167,9 @@ class Play:
     async def _limit(
         self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
     ) -> Turn:
-        """Ends the episode at a limit of actions or time. The turn's reward is `reward`, that of the last
-        action, plus the task's reward for such an end."""
+        """Returns the last turn of an episode that has reached its limit of actions or time. The turn's
+        reward is the sum of `reward`, the reward of the last action, and the task's reward for such an end
+        (`Offer.at_limit`)."""
         last = await self.offer.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})

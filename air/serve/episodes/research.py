@@ -1,5 +1,5 @@
-"""Research tasks as a server offers them. A client's message is a shell script, `validate` or `submit`, or a
-script whose last line is one of these words."""
+"""Offers research tasks to the clients of an episode server. A client's message is a shell script, the word
+`validate` or `submit`, or a script whose last line is one of these words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOOLS = (
 
 @dataclass(frozen=True)
 class ResearchOffer:
-    """The offer of a research task, whose episodes run in boxes of a pool."""
+    """The `Offer` of a research task, whose episodes run in boxes of a pool."""
 
     spec: TaskSpec
     env: ResearchEnv

@@ -18,7 +18,8 @@ from air.serve.metrics import Metrics
 
 
 class Full(Exception):
-    """Error: the server's maximum number of clients plays episodes already."""
+    """Error: the number of clients that play episodes has reached the server's limit, so a further client is
+    refused."""
 
 
 class Places:

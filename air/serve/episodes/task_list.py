@@ -1,4 +1,5 @@
-"""The requests for splits and lists of tasks, which the protocols OpenEnv and ORS have in common."""
+"""Handles requests for the splits and for lists of tasks. The protocols OpenEnv and ORS have these requests
+in common."""
 
 from __future__ import annotations
 
@@ -147,6 +148,6 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
 
 
 def check(request: Request) -> None:
-    """Raises Refused if the request's path contains another environment's name than `NAME`."""
+    """Raises Refused if the request's path contains an environment name other than `NAME`."""
     if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

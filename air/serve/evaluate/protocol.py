@@ -1,5 +1,5 @@
 """The server of `air serve evaluate`, in which a model answers proposed questions to find out how hard they
-are. The code that plays the questions is in `air.train.coevolve.evaluate_service`."""
+are. The module `air.train.coevolve.evaluate_service` contains the code that plays the questions."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ class Reset(Closed):
 
 
 class Metadata(Closed):
-    """Base class for the data of a client's WebSocket message `step`. It has the field `metadata`, which must
-    be empty, because OpenEnv's own clients may send it so."""
+    """Base class for the data of a client's WebSocket message `step`. OpenEnv's own clients may add an empty
+    field `metadata`, so the field is allowed, but must be empty."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 

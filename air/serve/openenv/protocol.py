@@ -1,7 +1,7 @@
 """OpenEnv's protocol: episodes over the WebSocket `/ws`, and HTTP requests that describe the server.
 
 A client plays its episodes over one WebSocket. OpenEnv's HTTP requests `POST /reset` and `POST /step` would
-create a new environment each time, so they cannot play an episode; they are refused.
+create a new environment each time, so they cannot play an episode, and are refused.
 """
 
 from __future__ import annotations

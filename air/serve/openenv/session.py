@@ -65,8 +65,8 @@ class Session:
                 raise error
 
     async def _read(self) -> None:
-        """Stores the client's messages for `_work`; returns when the client has disconnected, even while a
-        step runs."""
+        """Receives the client's messages, also while a step runs, and stores them for `_work`. Returns when
+        the client has disconnected, or when too many messages wait for responses."""
         while True:
             try:
                 message = await self._socket.receive_text()
@@ -189,7 +189,7 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def tools(server: EpisodesServer, play: Play | None) -> tuple[Any, ...]:
-    """Returns the tools of the episode `play`, in OpenAI's form. If it is None, returns the tools of the
+    """Returns the tools of the episode `play`, in OpenAI's form. If `play` is None, returns the tools of the
     server's first task."""
     offer = next(iter(server.catalogue.offers.values())) if play is None else play.offer
     return tuple(offer.tools)

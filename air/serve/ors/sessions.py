@@ -51,7 +51,8 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns the call with the id `task_id` as a task; None if the session has no such call."""
+        """Returns the asyncio task of the tool call with the id `task_id`; None if the session has no such
+        call."""
         return self._calls.get(task_id)
 
     @property
@@ -153,8 +154,8 @@ class Sessions:
             await to_the_end(session.close())
 
     async def reap(self) -> None:
-        """Deletes sessions whose clients are silent for too long, and sessions whose episode ended some time
-        ago, until it is cancelled."""
+        """Runs until it is cancelled: deletes sessions whose clients have been silent for too long, and
+        sessions whose episode ended some time ago."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))

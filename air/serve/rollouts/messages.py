@@ -33,7 +33,8 @@ class Body(BaseModel):
     max_tokens: int = Field(512, ge=1)
     """The maximum number of tokens in a reply."""
     seed: int = 0
-    """The seed of the model's sampling. Each episode samples with another seed, which is derived from it."""
+    """The seed of the model's sampling. Each episode samples with a seed of its own, which is derived from
+    this seed."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
@@ -64,10 +65,13 @@ class Played(BaseModel):
     sample: int
     """The number of this episode (from 0) among the `n` episodes of the same entry of `ids`."""
     score: float | None
-    """The score of the episode: from 0 to 1 in AgentGym and in tasks with a score scale, else the world's
-    reward."""
+    """The episode's score. In AgentGym: the environment's own score, from 0 to 1. In a research task: the
+    best normalised score φ of its validates. In other worlds: the score that the world reports, or else the
+    sum of its rewards."""
     raw_score: float | None
-    """The value from which `score` was computed: AgentGym's own score, or the metric of a research task."""
+    """A score that is not normalised. In AgentGym: the number that the environment's server sent last. In a
+    research task: the metric at the last validate that has a score. In other worlds: the sum of the
+    rewards."""
     success: bool | None
     done: bool
     """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""

@@ -1,4 +1,5 @@
-"""Plays the episodes of one request, with the same environment as training and evaluation."""
+"""Plays the episodes of one request to `POST /rollouts`, with the same environment as training and
+evaluation."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ become `done`."""
 
 
 async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) -> list[Played]:
-    """Plays all episodes of a request, and returns their results in the order of `ids`. `gate` limits how
-    many episodes run at the same time.
+    """Plays all episodes of a request, and returns their results in the order of `ids`. `gate` is a semaphore
+    that limits how many episodes run at the same time.
 
     Raises UsageError if the task does not exist, or does not work with the action format.
     """
@@ -150,8 +151,9 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the episode's score, the value from which it was computed, and whether the agent solved the
-    task (score at least 1, unless the world itself reports success)."""
+    """Returns the fields `score`, `raw_score` and `success` of `Played`. If the world itself reports whether
+    the episode was a success, its report counts; otherwise an episode is a success if its score is at least
+    1."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target

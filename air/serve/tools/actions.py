@@ -30,7 +30,7 @@ class Call:
 
     tool: str
     arguments: Any
-    """The arguments: normally an object, but a model can write any JSON value here."""
+    """The arguments: normally a JSON object, but a model can write any other JSON value."""
     shown: Callable[[str], str]
     """A function that formats an observation to match the syntax of the call, such as
     `<result>…</result>`."""

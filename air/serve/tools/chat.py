@@ -43,8 +43,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a chat completion request. Fields that would be ignored are refused; the error names the
-    field."""
+    """The body of a chat completion request. Fields that this class does not declare are refused; the error
+    names the field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -135,8 +135,8 @@ class Chat(Protocol):
         return JSONResponse(_completion(config.model, talks))
 
     async def _talks(self, body: ChatBody) -> list[Talk]:
-        """Runs the chat `n` times at the same time, each with tools of its own; returns the finished
-        chats."""
+        """Runs the chat of a request `n` times at the same time, each time with newly opened tools. Returns
+        the finished chats."""
         sessions, config = self._server.sessions, self._server.config
         messages = with_instructions(
             [one.model_dump(exclude_unset=True) for one in body.messages], self._form.instructions

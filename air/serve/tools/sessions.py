@@ -62,7 +62,8 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait until sessions (sets of opened tools) may be opened for them."""
+        """The number of requests that wait for sessions (sets of opened tools), because the limit on open
+        sessions is reached."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:

@@ -1,8 +1,8 @@
 """A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size limits.
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
-or does not answer, the functions raise `Lost` or `Answered`, and nothing else. Infrastructure failures of the
-box or of this machine are raised unchanged.
+or does not answer, the methods of `Connection` raise `Lost` or `Answered`. Infrastructure errors of the box
+or of this machine are raised unchanged.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ T = TypeVar("T")
 MESSAGE_BYTES = 4 * 2**20
 """The maximum size of one message from a server, in bytes."""
 CALL_BYTES = 16 * 2**20
-"""The maximum number of bytes that a server may send during one call. What it sent since the previous call
-is included."""
+"""The maximum number of bytes that a server may send during one call. Bytes that it sends between two calls
+count towards one of the two."""
 MOST_PAGES, MOST_TOOLS = 20, 256
 _TEXT = 500
 _UNWIND_SECONDS = 2.0
 _BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
 """The beginnings of the error messages with which the package `mcp` reports a broken connection or a session
-that the server does not know. The error codes do not help, because errors that a server reports have the same
-codes."""
+that the server does not know. The error codes cannot tell, because the errors that a server itself reports
+have the same codes."""
 
 
 class Answered(Exception):
@@ -227,8 +227,8 @@ class Connection:
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Returns the exceptions inside a possibly nested exception group. Any other exception gives a list with
-    itself, and None an empty list."""
+    """Returns a flat list of the exceptions in `error`: those inside a possibly nested exception group, the
+    exception itself if it is no group, or none for None."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [] if error is None else [error]

@@ -2,8 +2,8 @@
 output.
 
 The box needs no other software than the program. The program is not trusted: the length of its lines and
-the amount of output per call are limited. Between calls its output is not read, so that a program that
-prints much blocks.
+the amount of output per call are limited. Between calls its output is not read: a program that prints much
+then blocks until the next call.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class RemoteChannel:
         self.broken.clear()
 
     def pause(self) -> None:
-        """Does nothing. The byte limit still applies to what the server sends between calls."""
+        """Does nothing, because reading goes on between calls. What the server sends then counts towards the
+        byte limit of the last call."""
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:

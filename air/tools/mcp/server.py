@@ -1,10 +1,10 @@
 """`Server`: an MCP server during one episode. This module decides whether a failure of the server is the
 agent's doing or an infrastructure error.
 
-Any failure of a server in the box is an observation, because the agent may have caused it. If a remote
-server does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the
-call may have crashed the server and a supervisor may restart it. If the server comes back, the model is
-told that the call had no result. If the server stays away, this is an infrastructure error.
+Any failure of a server in the box is an observation, because the agent may have caused it. If a remote server
+does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the call may
+have crashed the server and a supervisor may restart it. If the server can be reached again, the model is told
+that the call had no result. Otherwise this is an infrastructure error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Answer:
 
     text: str
     error: bool = False
-    """Whether the call failed, by the tool's or the server's report or because no result came."""
+    """Whether the call failed: the tool or the server reported an error, or no result came."""
 
 
 class Server:

@@ -1,6 +1,9 @@
 """Runs Python cells in a box, as a notebook does. The program is this single file and does not import air.
 
-    python3 -I -c BOOT PROGRAM      (see `interpreter.py`: PROGRAM gets builtins that no cell can replace)
+    python3 -I -c BOOT PROGRAM
+
+PROGRAM is the text of this file. BOOT (in `interpreter.py`) executes it with a copy of the builtins, so that
+a cell that replaces a builtin function does not break the program.
 
 The program consists of two processes. The keeper communicates with air: each line of its standard input is
 a request, and it writes one line to standard output as the response. The worker, a child process, runs the
@@ -173,7 +176,7 @@ class Keeper:
             return b""
 
     def alive(self) -> bool:
-        """Returns whether the worker still runs. If it has ended, stores how in `status`."""
+        """Returns whether the worker still runs. If the worker has ended, stores in `status` how it ended."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return True

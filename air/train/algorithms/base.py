@@ -35,9 +35,10 @@ class Part:
     agent: str = ""
     """The name of the agent that sampled the tokens."""
     input_tokens: int = 0
-    """The number of the conversation's tokens that were not sampled: prompts and observations."""
+    """The number of tokens, in the conversation to which the part belongs, that were not sampled: prompts and
+    observations."""
     turns: int = 0
-    """The number of the model's replies in the conversation."""
+    """The number of the model's replies in the conversation to which the part belongs."""
     seconds: float | None = None
     """The duration of the part in seconds; None if not known."""
     logprobs: Sequence[float] = ()
@@ -65,8 +66,8 @@ class Part:
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns the reward of each token, [n]: minus the token's penalty. The last token also gets the
-        reward of the part."""
+        """Returns the reward of each token, [n]: the token's penalty with a minus sign, or 0 if there are no
+        penalties. The last token also gets the reward of the part."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -123,8 +124,8 @@ class Credit:
     """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
     `values` set this field."""
     clip_high: float | None = None
-    """The upper bound that the loss `ppo_clip` uses for the tokens of this part. None: the loss uses its
-    setting `clip_high`."""
+    """The upper clip bound, in place of the setting `clip_high`, that the loss `ppo_clip` uses for the tokens
+    of this part. None: the loss uses its setting."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Further arrays [n] that the loss function receives, by name."""
 
@@ -148,12 +149,12 @@ class Algorithm(ABC):
     which may keep state between steps."""
 
     needs: frozenset[Need] = frozenset()
-    """The inputs that the algorithm needs beyond rewards. The trainer computes them and fills the fields of
-    these names before it calls the algorithm."""
+    """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
+    computes them and stores them in the fields of these names, in `Part` and `ScoredGroup`."""
     rewards_at_turns: bool = False
-    """Whether the algorithm needs a reward for each turn if the environment's setting `credit` is "episode".
-    If true, its parts are then always turns, and `ScoredGroup.reward_to_go` is set. If false, its parts are
-    turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
+    """Whether the algorithm needs a reward for each turn, if the environment's setting `credit` is "episode".
+    If true, the algorithm's parts are always turns, and `ScoredGroup.reward_to_go` is true. If false, the
+    parts are turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -163,8 +164,8 @@ class Algorithm(ABC):
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
         """Returns the final credits of a training step. `credits` has the results of `__call__` for all
-        groups of the step. Algorithms that need all tokens of the step at once, for example to whiten the
-        advantages, override this method; the default returns `credits` unchanged."""
+        groups of the step. Algorithms that need all tokens of the step at once override this method, for
+        example to scale the step's advantages to variance 1. The default returns `credits` unchanged."""
         return credits
 
     def metrics(self) -> dict[str, float]:
@@ -178,7 +179,7 @@ class Algorithm(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restores the state that `state_dict` returned. The default does nothing."""
+        """Restores a state that `state_dict` returned. The default does nothing."""
 
 
 class AlgorithmConfig(BaseConfig, ABC):

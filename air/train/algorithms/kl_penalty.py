@@ -26,8 +26,8 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, Sco
 from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
-"""The bound of the relative error of the mean KL penalty (mean penalty / target − 1): when the penalty's
-coefficient is adapted to the target after a step, the error is clipped to ± this number."""
+"""The bound of the relative error of the mean KL penalty, which is mean penalty / target − 1. After each
+step, the error is clipped to ± this number before the penalty's coefficient is adapted."""
 LARGEST_CHANGE = 2.0
 """The largest factor by which the coefficient β of the KL penalty is multiplied or divided after one step.
 This bound keeps β positive."""

@@ -43,15 +43,15 @@ BATCH = 64
 
 class CoevolveRun:
     """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
-    returns a context manager in which a training logs to a file in its folder."""
+    returns a context manager in which the log lines of a training go to a file in the training's folder."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:
         """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
-        models. Raises the errors that a run of `rl` raises. After SIGINT, raises CancelledError; all finished
-        work is kept."""
+        models. Raises the errors that `EmbeddedRun.run` raises for a training. After SIGINT, raises
+        CancelledError; all finished work is kept."""
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
         )
@@ -199,8 +199,9 @@ class CoevolveRun:
         return answering(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
-        """Writes the file `name` of a task `posed:…`, which asks the questions in `rows` and offers the
-        executor's tools. Writes nothing if the executor has no tools."""
+        """If the executor has tools, writes the file `name`, which a task `posed:…` names: the task asks the
+        questions in `rows` and offers the tools. Without tools, the task names the file of questions itself,
+        and nothing is written."""
         if self._config.answers.tools:
             self._write(number, name, [self._plan.posed(rows)])
 

@@ -3,8 +3,9 @@
 `air coevolve` runs the service on the loopback interface, `air serve evaluate` for any client.
 `air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
 definition `as_coded` if the request has the proposer's own answer, else `published`
-(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 503 if the executor fails,
-and 500 with `"stop": true` if a tool of the user hangs, which must stop the client's run.
+(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 413 for one that is too large,
+503 if the executor fails, and 500 with `"stop": true` if a tool of the user hangs, which must stop the
+client's run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
 LEFT = 499
-"""The HTTP status recorded in logs and metrics for a request whose client disconnected. No client gets it."""
+"""The HTTP status that logs and metrics show for a request whose client disconnected before it got a
+response."""
 _START_SECONDS = 30.0
 
 
@@ -64,7 +66,7 @@ class EvaluateBody(BaseConfig):
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
     max_turns: int | None = Field(None, ge=1, le=64)
-    """None: 4 if the executor has tools, else 1."""
+    """The largest number of turns in one answer. None: 4 if the executor has tools, else 1."""
     sampling: SamplingBody = SamplingBody()
 
 
@@ -73,9 +75,9 @@ async def evaluated(
     executor: Executor,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Handles a request to `/evaluate` and returns the response. Enters the context manager of `turn` (for
-    example a queue for a free place) before the executor starts. If the client disconnects, stops waiting and
-    ends the episodes. Raises the errors of `turn`."""
+    """Handles a request to `/evaluate` and returns the response. The executor works inside the context
+    manager that `turn` returns, which can make the request wait, for example in a queue. If the client
+    disconnects, stops waiting and ends the episodes. Raises the errors of `turn`."""
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -108,8 +110,8 @@ async def evaluated(
 
 
 def application(executor: Executor) -> Starlette:
-    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution serves to the
-    training of its proposer. It refuses requests of other sites' web pages."""
+    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution runs while its
+    proposer is trained. The application refuses requests from web pages of other sites."""
 
     async def evaluate(request: Request) -> Response:
         return await evaluated(request, executor)

@@ -37,13 +37,14 @@ AT_ONCE = 64
 """The largest number of concurrent episodes in one call of `Executor.answers`."""
 
 KEY_ENV = "OPENAI_API_KEY"
-"""The environment variable that holds the API key of a model's endpoint."""
+"""The environment variable that holds the API key for the executor's model, if this model is on a server."""
 
 
 class Executor:
     """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
-    `tools` if there are any. The function `answering` makes it. `env` holds the settings of its episodes. For
-    the same question, seed and settings, the answers are the same, apart from effects of rounding."""
+    `tools` if there are any. The function `answering` creates an executor. `env` has the environment's
+    settings for the episodes. For the same question, seed and settings, the answers are the same, apart from
+    effects of rounding."""
 
     def __init__(
         self,
@@ -82,7 +83,8 @@ class Executor:
     async def _played(
         self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
     ) -> list[Rollout]:
-        """Plays k episodes of each question, in order. One that failed is played once more."""
+        """Plays k episodes of each question, and returns their rollouts in the order of the questions. An
+        episode that failed is played once more."""
         config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
         async with serving([config], 1) as (source,):
 
@@ -114,7 +116,8 @@ class Executor:
 
     @contextmanager
     def _lending(self) -> Iterator[None]:
-        """Context manager: the tools are those of all questions that are loaded in it."""
+        """Context manager: tasks that are loaded inside the block use the executor's tools, and do not load
+        tools of their own."""
         token = LENT.set(self._tools)
         try:
             yield
@@ -166,7 +169,7 @@ async def answering(
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
     """Returns the answers to one question, one for each episode in `rollouts`. If the question is too long
-    for the context, its answers are None; this counts against the question, not the model. Raises
+    for the model's context, its answers are None, and no error is raised: the question is at fault. Raises
     InfrastructureError if an episode failed for another reason."""
     for rollout in rollouts:
         if _has_failed(rollout):

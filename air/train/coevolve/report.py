@@ -19,8 +19,8 @@ from air.train.loop import run_folder
 from air.train.matrix.intervals import interval
 
 BINS = 10
-"""The number of bars in the histogram of p, the share of equal answers to a question. Bar n counts the
-questions with n/10 ≤ p < (n + 1)/10; the last bar includes p = 1."""
+"""The number of bars in the histogram of p, the share of equal answers to a question. Bar n (from 0) counts
+the questions with n/10 ≤ p < (n + 1)/10; the last bar also counts p = 1."""
 
 
 def report(plan: Plan) -> dict[str, Any]:

@@ -41,9 +41,9 @@ class Sources:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the name of the file or flag that set the key at the path `loc`, for error messages. If no
-        file or flag set this key, returns the name for the key whose path has the longest common beginning
-        with `loc`."""
+        """Returns the file or flag that set the key at the path `loc`, for error messages. If none set this
+        key, returns the file or flag of the key whose path has the longest common beginning with `loc`; if
+        there is no such key, the last run file."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -80,8 +80,8 @@ def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
 def apply_flags(
     sources: Sources, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
 ) -> None:
-    """Sets in `sources` the keys of all flags in the command-line arguments. Error messages contain the flag
-    that set a wrong value, or the text `shown` in its place if `shown` is not empty. Raises ConfigError if an
+    """Sets in `sources` the keys of all flags in the command-line arguments. Error messages name the flag
+    that set a wrong value or, if `shown` is not empty, the text `shown` instead. Raises ConfigError if an
     argument is neither a file nor a flag, or if a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
@@ -241,12 +241,13 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Returns a tuple (types, class, start): the types that the pydantic class `kind` allows for the key at
-    `path`, and where the last list index in `path` leads.
+    """Follows the dotted path of a key through the pydantic class `kind`. Returns a tuple (types, class,
+    start).
 
-    `types` is empty if `kind` has no such key, or if the path ends with a list index. `class` is the pydantic
-    class of the list element at the last index, and `start` is the number of parts of the path up to and
-    including this index. If the path has no index, `class` is `kind` and `start` is 0.
+    `types` are the types that the key may have. It is empty if `kind` has no such key, or if the path ends
+    with a list index. `class` is the pydantic class of the list element at the last index in the path, and
+    `start` is the number of parts of the path up to and including this index. If the path has no index,
+    `class` is `kind` and `start` is 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -304,7 +305,8 @@ def _position(here: list[Any], part: str, flag: str) -> int:
 
 
 def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) -> ConfigError:
-    """Returns the error to raise for settings that the pydantic class `kind` refused."""
+    """Turns pydantic's `error` about the merged settings into the error to raise: its text names the wrong
+    key, the file or flag that set the key, and a remedy. `kind` is the pydantic class of the settings."""
     bad = first_bad_key(error, sources.data)
     where = sources.where(bad.path)
     if not bad.unknown:
@@ -321,8 +323,8 @@ def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) ->
 
 
 def _narrowed() -> dict[type, type[BaseModel]]:
-    """Returns air's own settings classes for the tables below `env`: for each class of verifiers, the
-    subclass that air uses in its place."""
+    """Returns a mapping from classes of verifiers to the subclasses with air's own settings, which air uses
+    for the tables at and below `env`."""
     import verifiers.v1 as vf
 
     from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
@@ -335,8 +337,8 @@ def _narrowed() -> dict[type, type[BaseModel]]:
 
 
 def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, ...]) -> None:
-    """Raises ConfigError if a key with a number was set to true or false, as a flag without a value sets it.
-    Without this check, pydantic would read true as 1 and false as 0."""
+    """Raises ConfigError if a key that needs a number has the value true or false, for example from a flag
+    without a value. Without this check, pydantic would read true as 1 and false as 0."""
     if isinstance(data, bool) and isinstance(config, int | float) and not isinstance(config, bool):
         where = sources.where(path)
         problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"

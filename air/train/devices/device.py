@@ -25,7 +25,7 @@ _WHERE = "embedded.device"
 
 @dataclass(frozen=True)
 class Device:
-    """The device that was chosen for the policy, with the reason of the choice in words."""
+    """The device that was chosen for the policy, with the reason for the choice in words."""
 
     torch_device: torch.device
     reason: str
@@ -35,8 +35,9 @@ class Device:
     """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
 
     def dtype(self, setting: str) -> torch.dtype:
-        """Returns the data type of the policy's weights. `setting` is that of `embedded.dtype`: the name of a
-        torch type, or `auto`, which is bfloat16 on a GPU that supports bfloat16, else float32."""
+        """Returns the data type of the policy's weights. `setting` is the value of `embedded.dtype` in the
+        run file: the name of a torch type, or `auto`, which means bfloat16 on a GPU that supports it, else
+        float32."""
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
@@ -67,13 +68,14 @@ def choose(
     trainer: Sequence[str] = (),
     inference: Gpu | None = None,
 ) -> Device:
-    """Chooses the device for `embedded.device`: `auto`, `cpu`, `cuda`, or `cuda:N` with N as in `nvidia-smi`.
+    """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
-    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `inference` is the GPU of
-    vLLM, if any; the policy shares it only if no other GPU is free. `auto` takes a GPU that torch can use,
-    that boxes may not use and that is not leased, or the CPU if there is none. Raises UsageError if `setting`
-    requires a GPU and there is none, boxes may use them all, or they are leased by other processes; also if a
-    named GPU does not exist.
+    `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
+    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
+    `inference` is the GPU of vLLM, if any; the policy shares this GPU only if no other GPU is free. `auto`
+    takes a GPU that torch can use, that boxes may not use and that is not leased; if there is no such GPU,
+    the CPU. Raises UsageError if `setting` requires a GPU and there is none, boxes may use all GPUs, or other
+    processes have leased them; also if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -103,8 +105,8 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Calls `choose` with the GPU settings of the environments `envs`, in which the policy acts: `boxes` and
-    `trainer` come from their settings `gpus` and `trainer_gpus`. Returns the chosen device."""
+    """Chooses the policy's device for a run with the environments `envs`: calls `choose` with the GPUs that
+    their settings `gpus` (for boxes) and `trainer_gpus` name. Returns the chosen device."""
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     boxes: list[str] = []
     for env in research:

@@ -1,4 +1,5 @@
-"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, lost format."""
+"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, and replies that
+no longer follow the action format."""
 
 from __future__ import annotations
 
@@ -89,8 +90,9 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def _stays(values: Sequence[float]) -> bool:
-    """Whether the first of some gradient norms is a lasting rise: it is not many times the median of the
-    norms after it. False if there are no later norms."""
+    """Whether a high gradient norm begins a lasting rise and is not a spike. `values` has this norm, followed
+    by the norms of later steps. The rise lasts if this norm is not many times the median of the later ones.
+    Returns False if there are no later norms."""
     return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
 
 

@@ -31,12 +31,12 @@ class Series:
 
     @property
     def first(self) -> float:
-        """The mean over the first `window` steps."""
+        """The mean of the metric over the first `window` steps."""
         return fmean(self.values[: self.window])
 
     @property
     def last(self) -> float:
-        """The mean over the last `window` steps."""
+        """The mean of the metric over the last `window` steps."""
         return fmean(self.values[-self.window :])
 
     def began(self, bad: Callable[[float], bool]) -> int | None:

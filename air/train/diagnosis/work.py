@@ -1,5 +1,5 @@
-"""Checks the episodes of a run: failures, sources whose groups have equal rewards, cut replies,
-bottlenecks."""
+"""Checks the episodes of a run: failures, sources whose groups have equal rewards, replies that are cut off
+at the token limit, and bottlenecks."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the share of episodes which end at the context limit or by a cut reply is large and has
-    grown, or is very large."""
+    """Reports that many episodes end because the context limit is reached or a reply is cut off at the token
+    limit. The share of such episodes must be large and have grown, or be very large."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
@@ -166,7 +166,8 @@ def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the episodes spend most of their time on one activity."""
+    """Reports that the episodes spend most of their time on one activity: sampling, commands, grading, or
+    waiting for boxes."""
     for name in ACTIVITIES:
         part = series(rows, _part(name), window)
         limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck

@@ -26,8 +26,8 @@ class LocalModel:
 
     ctx: vf.ModelContext
     settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """A function that fills in the settings of an environment that depend on this model, such as its GPU and
-    its context length."""
+    """A function that fills in those settings of an environment that depend on this model, such as the GPU on
+    which the model runs and the model's context length."""
     description: str
     """One line for the user: the model's device, the precision of its weights, and its kind of attention."""
 

@@ -83,9 +83,9 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns a copy of `taskset`, the settings of a taskset, with only the tasks `own`, for the episodes
-        that are still to be played. Worlds get seeds that no training and no recorded episode uses; `missing`
-        has the number of these episodes by task id."""
+        """Returns a copy of `taskset`, the settings of a taskset, for playing the missing episodes of the
+        tasks `own`. `missing` has the number of these episodes by task id. Worlds get seeds that no training
+        and no recorded episode uses."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())

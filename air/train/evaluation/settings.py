@@ -44,7 +44,7 @@ class Settings:
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the results of episodes, as JSON data without secrets. Two
-        evaluations with equal data can be compared."""
+        evaluations can be compared if this data is equal."""
         # A default value is left out, as in evaluations that earlier versions recorded.
         dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
@@ -186,9 +186,9 @@ def of_run(
 
 
 def with_turns(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings of an environment, with the default limit of turns if it has research tasks and no
-    limit. An environment with worlds is returned unchanged, because worlds limit the turns themselves. Use it
-    after the tasks of an environment were replaced."""
+    """Returns the settings `env` of an environment. If they have no limit of turns and the environment's
+    tasks are research tasks, a copy with the default limit is returned. Other worlds limit the turns
+    themselves. Call this function after the tasks in `env` were replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env

@@ -159,8 +159,8 @@ def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
 
 
 def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
-    """Returns the cells of one benchmark in the table: the accuracy, the result of the benchmark check, the
-    numbers of questions and samples, and how many episodes were played."""
+    """Returns the cells of one benchmark in the table: the accuracy, whether it is above `Benchmark.above`,
+    the numbers of questions and samples, and how many episodes were played."""
     mean, above = accuracy(data, episodes), data.benchmark.above
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + data.episodes)
     count = len({one.seed for one in episodes if one.task == data.task and one.seed in seeds})

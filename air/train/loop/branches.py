@@ -129,10 +129,11 @@ def _new_branch(folder: Path, step: int) -> Path:
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
 
-    Most episodes are listed in a group of `groups`. An episode that is not listed was repeated after a
-    failure, or belongs to a step that was interrupted. Its trajectory states the training step. A trajectory
-    of an older version of air does not; it counts as later if it began after the last listed episode of step
-    `step` ended, because older versions never ran episodes of two steps at the same time.
+    `groups` has the lines of `groups.jsonl`, which list most episodes. An episode that no line lists was
+    repeated after a failure, or belongs to a step that was interrupted; its trajectory file states the
+    training step. A trajectory file of an older version of air does not state the step. Such an episode
+    counts as later if it began after the last listed episode of step `step` ended, because older versions
+    never ran episodes of two steps at the same time.
     """
     if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []
@@ -148,17 +149,18 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns the evaluation folders of the run in `folder` that are to be moved when the run resumes from an
-    earlier step: those whose evaluation was made after this step or is not finished. These have no line in
-    the field `kept` of `lines`, the divided lines of `evaluations.jsonl`."""
+    """Returns the folders of the evaluations that must be moved when the run in `folder` resumes from an
+    earlier step. These are all evaluations without a line in `lines.kept`: they were made after that step, or
+    are not finished. `lines` are the lines of `evaluations.jsonl`, divided at that step."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
-    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. If `step` is given,
-    yields only the episodes of this training step."""
+    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. The name of an episode
+    is that of its trajectory file without `.jsonl`. If `step` is given, yields only the episodes of this
+    training step."""
     for group in groups:
         if step is None or group["step"] == step:
             played = [*group.get("episodes", []), group.get("greedy") or {}]
@@ -180,7 +182,7 @@ def _move(source: Path, target: Path) -> None:
 def _is_later(path: Path, step: int, ended: float) -> bool:
     """Returns whether the episode of the trajectory file `path`, which no line of `groups.jsonl` lists, was
     played after training step `step`. `ended` is the time (seconds since the epoch) at which the last episode
-    of that step ended."""
+    of that step ended. A file without a complete line counts as later."""
     first = next(_lines(path), None)
     if first is None:
         return True
@@ -195,8 +197,9 @@ def _ended(path: Path) -> float:
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. Copies the episode's
-    artefacts there, because other episodes may use the same artefacts."""
+    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. The episode's
+    artefacts are copied to `target` and also remain in the old folder, because other episodes may use the
+    same artefacts."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

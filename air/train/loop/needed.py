@@ -86,8 +86,8 @@ class NeededModels:
 
     @property
     def scores_here(self) -> bool:
-        """Whether the method `score` runs a model in this process, and not only on a teacher's server. The
-        inference server must then not sample meanwhile (see `Server.exclusive`)."""
+        """Whether the method `score` runs a model in this process, instead of only asking a teacher's server.
+        If so, the inference server must not sample during the call (see `Server.exclusive`)."""
         local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
         return bool(local) or self.values is not None
 
@@ -153,8 +153,8 @@ class NeededModels:
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state_dict`. If `state` has no value model, the present one starts
-        untrained."""
+        """Restores the state of the value model from a result of `state_dict`. If `state` has none, because
+        the earlier run had no value model, the value model keeps its initial weights."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 
@@ -174,9 +174,11 @@ def load(
     """Loads the models that `needs` names, with the settings of `config`, onto the device of `model`, the
     policy.
 
-    If a teacher's server does not answer yet, waits for it, calls `say` with one line for the user, and ends
-    the wait if `stopping` is set. Raises UsageError if a model cannot be loaded or has another vocabulary
-    than the policy, and InferenceError if the teacher's server does not answer or the wait was stopped."""
+    If the teacher is on a server that does not answer yet, calls `say` with one line for the user and waits
+    for the server; setting the event `stopping` ends the wait. Raises UsageError if a model cannot be loaded
+    or has another vocabulary than the policy. Raises InferenceError if the teacher's server does not answer
+    or the wait was stopped.
+    """
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
     beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
@@ -199,9 +201,10 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample, with advantage 0, for each branch of the episodes that did not fail. A branch is one
-    linear conversation of a trace. If several branches contain the same reply, `Sample.mask` is true for this
-    reply only in the first of these samples."""
+    """Yields one sample for each branch of the episodes that did not fail. A branch is one linear
+    conversation of a trace. The samples are scored but not trained, so their advantages are 0. If several
+    branches contain the same reply, `Sample.mask` is true for this reply only in the first of these
+    samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -215,8 +218,8 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Splits `numbers`, which has for each sample one number per sampled token, into one list per message.
-    The keys of the result are the `id()` of the messages (verifiers' nodes)."""
+    """Regroups `numbers`, which has for each sample a list with one number per sampled token: returns such a
+    list for each message. The keys of the result are the `id()` of the messages (verifiers' nodes)."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -273,8 +276,8 @@ class _Beside:
     """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference model `name`. If this is the base model under the policy's LoRA adapter, its
-        weights are used and no second copy is loaded."""
+        """Returns the reference model `name` (a folder or hub id). If the policy is a LoRA adapter on this
+        very model, returns the policy with its adapter switched off, so that no second copy is loaded."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)
@@ -300,8 +303,9 @@ class _Beside:
         return endpoint
 
     def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
-        """Returns a new value model, which starts from the weights of the configured model or, without one,
-        of `start`. The weights are float32, because rounding to bfloat16 would lose small updates."""
+        """Returns a new value model. It starts from the weights of the model that `config` names or, if it
+        names none, of the model `start` (a folder or hub id). The weights are float32, because rounding to
+        bfloat16 would lose small updates."""
         name = _expanded(config.model or start)
         other = self._load(name, "embedded.value_model.model", torch.float32)
         return ValueModel(other, config, self.micro_batch_tokens)

@@ -84,8 +84,9 @@ class Opening:
         self.folder = config.folder
         self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of the inference server and the trainer, which boxes must not use, under the names of the
-        environment settings that reserve them: `inference_gpus` and `trainer_gpus`. None reserves no GPU."""
+        """The GPUs of the inference server and the trainer, which boxes must not use. The keys are the
+        environment settings that reserve the GPUs: `inference_gpus` and `trainer_gpus`. A value of None
+        reserves no GPU."""
 
     async def open(self, stack: AsyncExitStack) -> Resources:
         """Loads the models, starts the inference server and the environments, and returns all resources.
@@ -174,16 +175,16 @@ class Opening:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Returns the device for the policy. It is never a GPU that boxes may use, and it is the GPU of vLLM
-        only if no other GPU is free."""
+        """Returns the device for the policy. It is never a GPU that boxes may use. It is the GPU of vLLM only
+        if no other GPU is free. `choice` is the inference server that was chosen, with its GPU."""
         place = self._free_device(choice.gpu)
         if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
         return place
 
     def _overlaps_on(self, place: Device, choice: Choice) -> bool:
-        """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there.
-        This is not supported."""
+        """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there,
+        which is not supported. `place` is the device of the policy, `choice` the inference server."""
         return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
 
     def _free_device(self, inference: Gpu | None) -> Device:
@@ -206,8 +207,8 @@ class Opening:
     def _problem_of_auto(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device
     ) -> str:
-        """Returns the reason why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose
-        the GPU of vLLM and its memory is too small for both. Otherwise returns an empty string."""
+        """Returns why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose the GPU of
+        vLLM for the policy, and its memory is too small for both. Otherwise returns an empty string."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -313,7 +314,8 @@ class Opening:
 
 
 def _shared(place: Device, choice: Choice) -> bool:
-    """Returns whether the policy and the inference server use the same GPU."""
+    """Returns whether the policy, on the device `place`, and the inference server `choice` use the same
+    GPU."""
     return place.gpu is not None and place.gpu == choice.gpu
 
 

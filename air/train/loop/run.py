@@ -141,8 +141,8 @@ class EmbeddedRun:
         return resources
 
     def _set_aside(self) -> None:
-        """Moves the results that an earlier process of this run made after the step from which the run
-        resumes into a folder under `branches/` in the run's folder. Reads the remaining lines of
+        """If an earlier process of this run trained beyond the step from which the run now resumes, moves its
+        later results into a folder under `branches/` in the run's folder. Reads the remaining lines of
         `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.set_aside(self.folder, self._done)
@@ -235,8 +235,8 @@ class EmbeddedRun:
     async def _check(self, played: Played, resources: Resources) -> None:
         """Checks the step's episodes before the weights change. Raises an error if the inference server has
         ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has stopped
-        the run (see `_check_breakers`), or if an episode lacks the metric that decides about the level of its
-        source's curriculum."""
+        the run (see `_check_breakers`), or if an episode lacks the metric of its source's curriculum, which
+        decides on the next level."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
@@ -322,8 +322,8 @@ class EmbeddedRun:
             )
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
-        """Raises InfrastructureError if the failure breaker of an environment has stopped the run: after too
-        many consecutive infrastructure errors, or after an error in code that the user added."""
+        """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
+        infrastructure errors, or after an error in code that the user added."""
         for source in sources:
             if isinstance(source.env, ResearchEnv):
                 try:
@@ -366,9 +366,12 @@ class EmbeddedRun:
         resources: Resources,
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
-        """Trains the policy, then the value model if there is one; sampling pauses meanwhile. Returns the
-        metrics, and the exception if one occurred after the policy had changed (otherwise None). Raises an
-        exception that occurs before."""
+        """Trains the policy, then the value model if there is one. Sampling pauses meanwhile. Returns the
+        metrics and an exception or None.
+
+        If an exception occurs after the policy has changed, it is returned, so that the caller can still
+        record the step. An earlier exception is raised.
+        """
         tokens, models = resources.tokens, resources.needed
 
         def listen(sample: Sample, logprobs: Tensor) -> None:

@@ -29,7 +29,7 @@ class Part:
 
     @property
     def sampled_nodes(self) -> list[Any]:
-        """The messages (verifiers' nodes) of the part that have sampled tokens, in order."""
+        """The part's messages (verifiers' nodes) that contain tokens sampled by the policy, in order."""
         return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
 
@@ -42,10 +42,10 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
 
 
 def turns(trace: Any) -> list[Part]:
-    """Divides a trace into turns: one `Part` for each reply of the model. The reward of a turn is the sum of
-    the rewards between this reply and the next, as the list `trace.info["air"]["paid"]` records them. If the
-    sum of this list differs from the trace's reward, the last turn gets the difference. A trace without
-    replies is one part."""
+    """Divides a trace into turns: one `Part` for each reply of the model. The list
+    `trace.info["air"]["paid"]` records when each reward was given; the reward of a turn is the sum of those
+    given between its reply and the next. If the sum of the list differs from the trace's reward, the last
+    turn gets the difference. A trace without replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [Part(trace, frozenset(), float(trace.reward))]
@@ -61,8 +61,9 @@ def turns(trace: Any) -> list[Part]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The numbers, other than rewards, that an algorithm needs for the groups of one training step. They fill
-    fields of `Part` and `ScoredGroup` in `air.train.algorithms.base`."""
+    """The numbers, other than rewards, that an algorithm needs for the groups of one training step, such as
+    log-probabilities under the reference model. Algorithms get them in the fields of `Part` and `ScoredGroup`
+    (in `air.train.algorithms.base`)."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     """Numbers per token, under the keys `reference`, `divergence`, `values` and `teacher`. Each is a mapping
@@ -75,7 +76,7 @@ class Needed:
     """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
     failed. None: the algorithm needs no greedy episodes."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics computed from these numbers, by name, for the step's log."""
+    """Metrics of the step that were computed together with these numbers, by name."""
 
 
 def samples(
@@ -191,7 +192,8 @@ def _of_episode(
     keep_zeros: bool,
 ) -> Iterator[Sample]:
     """Yields the training samples of one episode, and sets the field `advantage` of `rollout`. `credits` has
-    the credit of each part. With `keep_zeros`, branches whose advantages are all 0 give samples, too."""
+    one credit for each of the `parts`. With `keep_zeros`, branches whose advantages are all 0 give samples,
+    too."""
     by_node: _ByNode = {}
     means = []
     for part, credit in zip(parts, credits, strict=True):

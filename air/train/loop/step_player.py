@@ -57,8 +57,8 @@ class Played:
 
 class StepPlayer:
     """Draws the prompts of training steps and plays their episodes on the inference server. Records the
-    version of the weights (the number of the training step that made them) that sampled each reply. `served`
-    is the version that the server has at first."""
+    version of the weights that sampled each reply; a version is the number of the training step that made the
+    weights. `served` is the version on the server at the start."""
 
     def __init__(self, config: RunConfig, progress: Progress, served: int = 0) -> None:
         self.config, self.progress = config, progress
@@ -66,15 +66,16 @@ class StepPlayer:
         """The version of the weights that the inference server has: the number of the training step that made
         them."""
         self._versions: dict[int | None, int] = {0: served}
-        """Maps the inference server's own version numbers to the training steps that made the weights."""
+        """Maps the inference server's own version numbers to our versions: the numbers of the training steps
+        that made the weights."""
         self._played_until = 0.0
         """The time (monotonic clock, seconds) at which the last episode of the previous step ended. The
         playing time of a step counts only from then on, so that the times of overlapping steps add up."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
         """Draws the prompts of training step `step` from `sources`. `positions` has the number of prompts
-        drawn from each source before this step; None (a checkpoint of an older version) computes these
-        numbers again."""
+        drawn from each source before this step. If it is None, because the run resumes from a checkpoint of
+        an older version of air, the prompts of all earlier steps are drawn again to get these numbers."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
         if positions is None:  # a checkpoint of an older air: draws the earlier prompts again
             positions = {}
@@ -137,8 +138,9 @@ class StepPlayer:
         return Played(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Sets the versions of the weights that sampled each reply in `rollout`, an episode during which the
-        server may have loaded new weights."""
+        """Sets, for each reply in `rollout`, the version of the weights that sampled it, and the oldest of
+        these versions for the whole episode. Needed if the server loaded new weights during the step's
+        episodes."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
             ends = {call.node: call.time.end for call in trace.calls if call.node is not None}

@@ -15,7 +15,8 @@ from air.train.matrix.training import Logged, train
 
 class MatrixRun:
     """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
-    `logged` returns a context manager in which a training logs to a file in its folder."""
+    `logged` returns a context manager in which the log lines of a training go to a file in the training's
+    folder."""
 
     def __init__(
         self,
@@ -32,8 +33,8 @@ class MatrixRun:
     async def run(self) -> None:
         """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
         columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
-        errors that a run of `rl` raises. After SIGINT or SIGTERM, raises CancelledError; finished work is
-        kept."""
+        errors that `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError;
+        finished work is kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)

@@ -1,5 +1,5 @@
-"""Turns the settings of a matrix into trainings and evaluations, and checks that the matrix's folder belongs
-to it.
+"""Turns the settings of a matrix into trainings and evaluations. Checks that the existing content of the
+matrix's folder was made with the same settings.
 
 A row of a matrix is a list of training tasks; one model is trained on them with each seed. A column is a task
 that all models play. A cell has the episodes of a row's models on a column's task.
@@ -43,8 +43,8 @@ class Trained:
 
     @property
     def label(self) -> str:
-        """The name of the training's folder in `runs/`, and of the folder in `cells/` with its
-        evaluations."""
+        """The name of the training's folder in `runs/`, and of the folder in `cells/` with the evaluations of
+        the trained model."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:
@@ -119,8 +119,8 @@ class Plan:
             ) from None
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
-        """Compares `before`, the recorded settings of the matrix, with the current settings in `identity`,
-        and raises UsageError if they differ. Adds to `identity` the rows that only `before` has."""
+        """Compares `before`, the settings in the matrix's folder, with the current settings in `identity`,
+        and raises UsageError if a setting differs. Adds to `identity` the rows that only `before` has."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -131,12 +131,12 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the settings that the results in the cells depend on (as `_identity` does) without those
-        that have their default value."""
+        """Returns the settings that `_identity` returns, without those that have their default value."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Returns the settings that the results in the cells depend on, as JSON data."""
+        """Returns the settings that the results in the cells depend on, as JSON data. With
+        `exclude_defaults`, leaves out settings of trainings and evaluations that have their default value."""
         how: Any = {"mode": "json", "exclude_defaults": exclude_defaults}
         settings = self.trained[0].config.model_dump(**how)
         for key in ("run", "output_dir", "resume"):
@@ -154,7 +154,8 @@ class Plan:
 
 
 def plan(config: MatrixConfig) -> Plan:
-    """Returns the plan of a matrix. Raises ConfigError or MissingError if a run file cannot be used."""
+    """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
+    if a run file cannot be used."""
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.put(files, config.settings, "settings")
     trained = [
@@ -214,8 +215,8 @@ def _at(data: Any, *keys: str) -> Any:
 
 
 def slug(task: str) -> str:
-    """Returns the name of a task's folder: the task id, in which `-` replaces all characters except letters,
-    digits, `_`, `.` and `-`."""
+    """Returns the name of a task's folder: the task id, in which `-` replaces each sequence of characters
+    other than letters, digits, `_`, `.` and `-`. Removes `-` and `.` at both ends."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 

@@ -29,7 +29,8 @@ _AT_ONCE = 16
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
-"""Seconds between two checks, while `score` waits for the server, whether the run is being stopped."""
+"""Interval in seconds at which `score`, while it waits for the server, checks whether the run is being
+stopped."""
 
 
 class TeacherEndpoint:
@@ -37,8 +38,8 @@ class TeacherEndpoint:
     `close` at the end.
 
     `say` is called with one line of text if the server does not answer at once. A failed request is sent
-    again after `pause` seconds; each later pause is twice as long. Setting the event `stopping` ends `wait`
-    and `score` with InferenceError: `wait` after its current request, `score` also during requests. `close`
+    again after `pause` seconds; each later pause is twice as long. If the event `stopping` is set, `wait` and
+    `score` end with InferenceError: `wait` after its current request, `score` also during a request. `close`
     sets `stopping`.
     """
 
@@ -60,8 +61,8 @@ class TeacherEndpoint:
 
     def wait(self) -> None:
         """Waits until the server answers. Raises InferenceError if the server does not answer within the
-        seconds of the setting `wait_for_ready_timeout`, and ConfigError if the server does not list the
-        model."""
+        seconds of the setting `wait_for_ready_timeout`, or if the event `stopping` is set. Raises ConfigError
+        if the server does not list the model."""
         limit = self.config.wait_for_ready_timeout
         deadline, told = time.monotonic() + limit, False
         while True:

@@ -121,8 +121,8 @@ class ValueModel:
         )
 
     def _forward(self, batch: MicroBatch) -> Tensor:
-        """Returns the value before the token of each of the N entries of a micro-batch, [N], with
-        gradient."""
+        """Returns the predicted values [N], with gradient, for the N entries (sampled tokens) of a
+        micro-batch. A token's value is predicted from the tokens before it."""
         hidden = batch_hidden_states(self.backbone, batch)[batch.entries.parents]
         values: Tensor = self.head(hidden.float())[:, 0]
         return values

@@ -148,7 +148,8 @@ def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
 
 def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
     """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
-    Each run file becomes `@ FILE`, with its full path if it is shipped with air; the rest is unchanged."""
+    Each run file becomes `@ FILE`, with the file's full path if the file ships with air. All other arguments
+    are unchanged."""
     files, out, words = iter(sources.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -275,8 +276,8 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence for the user about a dry run without prime-rl: which checks of the run file were
-    made, and which were not."""
+    """Returns a sentence for the user of a dry run on a machine without prime-rl. It says which checks of the
+    run file were made, and which were not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

@@ -86,7 +86,7 @@ class Age:
     name: str
     steps: float
     share: float
-    """The share of these episodes among all episodes of the run, from 0 to 1."""
+    """The share of the task's episodes among all episodes of the run, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Throughput:
 
     @property
     def outliving(self) -> tuple[Age, ...]:
-        """The ages (one for each task) of more than `bound` (`max_off_policy_steps`) training steps. prime-rl
-        drops the episodes of these tasks if they use their whole time limit."""
+        """The ages that exceed `bound`, the value of `max_off_policy_steps`. There is one age for each task.
+        prime-rl drops an episode of such a task if the episode uses its whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:

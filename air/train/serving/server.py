@@ -166,7 +166,8 @@ class InferenceServer:
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
         """Waits until no request is running, loads the weights `state` into the policy, and returns their new
-        version number. None: the policy's weights were already changed in place."""
+        version number. If `state` is None, loads nothing: the caller has already changed the policy's weights
+        in place."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)

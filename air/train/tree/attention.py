@@ -1,9 +1,10 @@
 """Attention in a row that holds token trees: each token attends only to its ancestors and itself.
 
 `TreeMask` is a mask for any attention implementation. With SDPA attention (torch's scaled dot-product
-attention) it takes a faster way: the row is cut into runs. A run is a range of tokens in which every token's
-parent is the token directly before it. The queries of a run attend to the run's ancestors and to the run
-itself, so hidden pairs of tokens cost nothing. On a CPU, the module `run_attention` is faster still.
+attention), attention is computed faster: the row is divided into runs. A run is a range of tokens in which
+every token's parent is the token directly before it. The queries of a run are compared only with the run's
+ancestors and the run itself, so pairs of tokens in different branches cost nothing. On a CPU, the module
+`run_attention` is faster still.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """One row of a micro-batch, divided into runs and, more finely, into blocks, for attention without hidden
-    pairs of tokens. A run is a range of tokens in which each token's parent is the token before it. A block
-    is a range of tokens to which any other run attends either completely or not at all."""
+    """One row of a micro-batch, divided into runs and, more finely, into blocks, so that attention need not
+    compute pairs of tokens in different branches. A run is a range of tokens in which each token's parent is
+    the token before it. A block is a range of tokens to which any other run attends either completely or not
+    at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
@@ -96,8 +98,8 @@ class TreeMask(Tensor):
     dimension) attends to the key token (fourth dimension).
 
     torch's `scaled_dot_product_attention` with this mask is computed separately for each run: a range of
-    tokens in which each token's parent is the token before it. So hidden pairs of tokens cost nothing. Every
-    other torch function gets an ordinary mask tensor in its place, which is built at the first use.
+    tokens in which each token's parent is the token before it. So pairs of tokens in different branches cost
+    nothing. Every other torch function gets an ordinary mask tensor instead, which is built at the first use.
     """
 
     rows: Sequence[Runs]
@@ -171,7 +173,7 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, separately
-    for each run of tokens (see `Runs`), so that hidden pairs of tokens are not computed."""
+    for each run of tokens (see `Runs`), so that pairs of tokens in different branches are not computed."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.parts(), options.get("scale")

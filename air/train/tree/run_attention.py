@@ -1,5 +1,5 @@
-"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel, without
-computing pairs of tokens of which one does not attend to the other.
+"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel. Pairs of
+tokens in different branches of a tree are not computed.
 
 A row is divided into runs: ranges of tokens in which each token's parent is the token before it. There are
 two kinds of attention calls, called parts. In a causal part, a run attends to itself. In each other part, all

@@ -22,11 +22,11 @@ class Single:
     facts: Facts
     places: list[Place]
     problems: int
-    """Number of lines that could not be read."""
+    """Number of lines in the trajectory file that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
         """Reads the lines that belong to no turn, such as `start` and `end`, and returns them by type. If the
-        file has no line `start` or `end`, its value is an empty dict."""
+        file has no line `start` or `end`, the value of this type is an empty dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 

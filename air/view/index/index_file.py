@@ -120,8 +120,8 @@ class IndexFile:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Stores in the index that the trajectory file `name` cannot be read. Its size there is -1, so that
-        every refresh tries to read the file again.
+        """Stores in the index that the trajectory file `name` cannot be read. The index then has the size -1
+        for this file, so that every refresh tries to read the file again.
 
         Returns whether the index has changed.
         """

@@ -16,8 +16,8 @@ from air.worlds.agentgym.environment import Environment, Outcome
 from air.worlds.agentgym.sent import bare_line, browser_action, search_or_answer, select, tool_call
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
-"""The first words of observations with which a tool server reports that it could not reach the service
-behind a tool."""
+"""Texts that an observation contains if a tool server could not reach the web service on which a tool
+depends."""
 _PLACE_AND_DAY = "{'latitude': 31.2, 'longitude': 121.5, 'current_date': '2023-01-05'}"
 _BROWSER_FAILURES = re.compile(
     r"Env \d+ is dead|Target (page|closed)|Browser (has been )?closed|Broken pipe|Connection reset"

@@ -1,4 +1,4 @@
-"""A session on an environment server. Requests are sent one at a time."""
+"""A session of one episode on an AgentGym server. Requests are sent one at a time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CREATE_TRIES = 3
 """The maximum number of attempts to create a session and start its task. No later request is repeated,
 because it could take effect twice."""
 CLOSE_SECONDS = 10.0
-"""The time limit in seconds for closing a session, and for the response to a cancelled request that creates
-a session."""
+"""The time limit, in seconds, for closing a session. If the creation of a session is cancelled, air also
+waits this long for the server's response, so that it can close the new session."""
 ERROR_BODY = "error body"
-"""The kind of failure in which the server responds with `{"error": TEXT}`."""
+"""The name of the kind of failure in which the server responds with `{"error": TEXT}`."""
 
 
 class Session:
@@ -44,7 +44,8 @@ class Session:
         self._id: int | None = None
         self._holder = Holder()
         self.answer: Any = None
-        """The response to the last action or, before the first action, to the start of the task."""
+        """The server's response to the last action or, before the first action, to the request that started
+        the task."""
 
     @property
     def begun(self) -> bool:

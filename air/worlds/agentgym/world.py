@@ -36,7 +36,7 @@ class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
     The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
-    request. After a failed action, air waits at most `patience` seconds until the server responds again.
+    request. After a failed action, air waits at most `patience` seconds for the server to respond again.
     """
 
     def __init__(
@@ -62,8 +62,8 @@ class AgentGymWorld:
         self._actions = self._valid = 0
 
     async def reset(self, seed: int) -> Observation:
-        """Waits until the number of sessions allows another one, creates a session on the server, starts the
-        task that the seed selects, and returns the first observation."""
+        """Waits while the maximum number of sessions is in use, then creates a session on the server, starts
+        the task that the seed selects, and returns the first observation."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots
@@ -128,7 +128,8 @@ class AgentGymWorld:
         self, session: Session, sent: str, failure: Unanswered, well: bool
     ) -> Step:
         """Handles an action that got no result. Returns a step if the agent caused the failure, and raises
-        `failure` otherwise. `well` is true if another session worked while the action was slow."""
+        `failure` otherwise. `well` is `SlowAction.well`: whether the server worked in another session while
+        it had not yet answered the action."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
         shown = refused or (well and failure.kind == SLOW)

@@ -81,7 +81,8 @@ class OpenEnvWorld:
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
         self._reset: tuple[dict[str, Any], int] = ({}, 0)
-        """The data of `reset`, and the seed. A repetition of the episode starts with them."""
+        """The data of the episode's `reset` message, and the episode's seed. `Attempt` starts a repetition of
+        the episode with both."""
         self._history = History()
         self._actions = self._valid = 0
         self._done = False
@@ -222,8 +223,8 @@ class OpenEnvWorld:
         """Closes the connection after an action that got no result, and determines whether the agent caused
         this.
 
-        If so, returns the episode's last step. Otherwise raises `failure`; every later step raises
-        InfrastructureError, too.
+        If the agent caused it, returns the episode's last step. Otherwise raises `failure`, and every later
+        step raises InfrastructureError.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -243,8 +244,8 @@ class OpenEnvWorld:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the action succeeded: false if the called tool reported
-        an error. Raises InfrastructureError if the server could not reach the tool."""
+        """Returns the observation as text, and whether the action succeeded. An action fails if the tool that
+        it calls reports an error. Raises InfrastructureError if the server could not reach the tool."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
             return told(observation), True
         problem = observation.get("error")

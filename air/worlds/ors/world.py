@@ -116,9 +116,9 @@ class OrsWorld:
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Handles a call that got no result.
+        """Closes the session after a call that got no result, and determines whether the agent caused this.
 
-        Returns the episode's last step if the agent caused this, and raises `failure` otherwise.
+        If the agent caused it, returns the episode's last step. Otherwise raises `failure`.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -205,7 +205,7 @@ class _Lookup:
 
 def _text(blocks: Any) -> str:
     """Returns a server's content blocks as one text. Raises InfrastructureError for a block that is not text,
-    such as an image, because models do not see images here."""
+    such as an image, because observations are only text."""
     rows = blocks if isinstance(blocks, list) else []
     if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
         raise InfrastructureError("the server sent an image or another block that is no text")

@@ -63,8 +63,8 @@ class ToolServers:
         self._offer()
 
     def carried(self, box: Box) -> ToolServers:
-        """Returns a copy of this object with the same tools, for the agent in the box `box`. Servers that are
-        programs start in that box at their first call."""
+        """Returns a copy of this object with the same tools, for the agent in the box `box`. An MCP server
+        that is a program starts in that box when one of its tools is called for the first time."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()

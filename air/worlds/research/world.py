@@ -76,8 +76,8 @@ class ResearchWorld:
     grader: Grader
     pay: DeltaReward
     counts: Counts = "last"
-    """Which validate's artefact is graded on the test split at the end: that of the last one (`last`), or of
-    the first one with the best score (`best`)."""
+    """Which artefact is graded on the test split at the end: that of the last validate (`last`), or that of
+    the first validate with the best score (`best`)."""
     offers_tools: bool = True
     """Whether the agent can call tools of MCP servers. If not, the task's MCP servers are not started."""
     servers: ToolServers | None = None
@@ -96,14 +96,15 @@ class ResearchWorld:
     """The number of validates that were not scored, because `max_validates` had been reached."""
     submitted: bool = False
     step_number: int = 0
-    """The number of steps that the agent has submitted, in a task with several steps."""
+    """The index, from 0, of the current step of a task whose `rules` have several steps, such as a Harbor
+    task. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
-    """In a task with several steps, the score of each graded step; None for a step that could not be
-    graded."""
+    """In a task whose `rules` have several steps, such as a Harbor task: the score of each graded step; None
+    for a step that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. Otherwise an agent could avoid a bad grade by a validate shortly before the time is over. `finish`
-    waits for the grading, and `abandon` cancels it."""
+    over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
+    over. `finish` waits for such a grading, and `abandon` cancels it."""
     lost: str = ""
     """The error message if the agent's commands have ended the box, else empty."""
     test_score: float | None = None
@@ -121,8 +122,8 @@ class ResearchWorld:
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
     _counted: Artefact | None = None
-    """The artefact to be graded on the test split. It was read from the box at its validate, so that the
-    agent cannot change it later. None if it could not be read."""
+    """The artefact to be graded on the test split, as a validate read it from the box, so that the agent
+    cannot change it later. None if the artefact could not be read, or before the first validate."""
     _grading: asyncio.Task[Validation] | None = None
     """The asyncio task of the latest grading, which may still run."""
     _began: float = field(default_factory=time.monotonic)
@@ -158,8 +159,8 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
-        """Returns the action format extended by the tools of the task's MCP servers. Raises ConfigError if
-        the format cannot call them."""
+        """Returns `action_format`, extended by the tools of the task's MCP servers. Raises ConfigError if the
+        format has no calls of such tools."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)
@@ -181,9 +182,9 @@ class ResearchWorld:
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`. If the
-        action's commands end the box, returns the episode's last step without a grading; `finish` then counts
-        the artefact as missing."""
+        """Runs the action's tool call or script. If the action is a `validate` or `submit`, then grades the
+        artefact. If the action's commands end the box, returns the episode's last step without a grading;
+        `finish` then counts the artefact as missing."""
         answer = result = validation = None
         score = ""
         try:
@@ -214,9 +215,10 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """In a task with several steps, ends the step that was just graded, prepares the next one and returns
-        its description. If there is no next step, sets `submitted` and returns an empty text. If the box has
-        ended, returns an empty text as well."""
+        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next step, as
+        in a Harbor task with several steps, prepares that step in the box and returns its instruction.
+        Otherwise sets `submitted` and returns an empty text. If the box has ended, returns an empty text as
+        well."""
         rules, number = self.task.rules, self.step_number
         done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
         if rules is None or done:
@@ -245,8 +247,8 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a validate that was read from a recording. Its artefact must be in the box now. The artefact
-        is not graded again, and no reward is computed."""
+        """Adds a validate that was read from a recorded episode. The artefact of this validate must be in the
+        box now. It is not graded again, and no reward is computed."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -256,8 +258,8 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate to `validations`. If its artefact is now the one that counts (see `counted`),
-        stores the artefact for the grading on the test split."""
+        """Adds a validate to `validations`. If its artefact is now the artefact to be graded on the test
+        split (see `counted`), stores it for this grading."""
         self.validations.append(validation)
         if self.counted == len(self.validations) - 1:
             self._counted = artefact
@@ -281,9 +283,9 @@ class ResearchWorld:
         does nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
-        artefact counts, both gradings use the same bytes. The artefact of a task with its own grading rules
-        is not graded on the test split. Raises InfrastructureError if one of these gradings, or the latest
-        earlier one, fails.
+        artefact counts, both gradings use the same bytes. In a task with `rules` of its own, such as a Harbor
+        task, no artefact is graded on the test split. Raises InfrastructureError if one of these gradings, or
+        the grading of the last validate before, fails.
         """
         if self._closed:
             return
@@ -303,8 +305,8 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Cancels a grading that still runs, and closes the MCP servers. It is for an episode whose result
-        is not needed."""
+        """Cancels a grading that still runs, and closes the MCP servers. Call this method instead of `finish`
+        if the result of the episode is not needed."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -360,8 +362,8 @@ class ResearchWorld:
 
     @property
     def _graded_in_place(self) -> bool:
-        """Whether the grader works in the agent's own box rather than on a copy of the artefact. False once
-        the box has ended."""
+        """Whether the grader works in the agent's own box rather than on a copy of the artefact, as the
+        `rules` of a Harbor task can demand. False once the box has ended."""
         rules = self.task.rules
         return rules is not None and rules.shared and not self.lost
 
@@ -472,7 +474,7 @@ class ResearchWorld:
 
 def describe(task: TaskSpec) -> str:
     """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
-    its own grading rules, it is only the task's instruction."""
+    `rules` of its own, such as a Harbor task, the observation is only the instruction of the first step."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (

@@ -76,8 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError if `folder`, the working folder of a new process, is not a folder. The account's home
-    folder is not checked."""
+    """Raises RpcError if `folder`, the working folder of a new process, is not an existing folder. The home
+    folder of the account is accepted without a check."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)

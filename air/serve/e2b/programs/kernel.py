@@ -129,8 +129,8 @@ def _setting(env: dict[str, str]) -> str:
 
 
 def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None for
-    messages that are no output."""
+    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None if
+    the message is not an output."""
     now = datetime.now(UTC).isoformat()
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": now}

@@ -48,21 +48,21 @@ _AT_A_TIME = 100
 
 @dataclass
 class Handed:
-    """The contents of an artefact: files by their absolute path, links, folders, removed files and
+    """The contents of a Harbor artefact: files by their absolute path, links, folders, removed files and
     permissions."""
 
     step: int
-    """The number of the task's step, from 0."""
+    """The number, from 0, of the task's step to which the artefact belongs."""
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """The target of each symbolic link, by the link's absolute path."""
     folders: list[str] = field(default_factory=list)
     """Absolute paths of the folders. A folder comes before the folders in it."""
     emptied: list[str] = field(default_factory=list)
-    """Folders that the artefact contains whole. They are deleted in the grading box first, so that no files
-    of the image remain in them."""
+    """Folders that the artefact contains completely. Each is first deleted in the grading box, so that no
+    file of the image remains in it."""
     removed: list[str] = field(default_factory=list)
-    """Files and folders of the image that the agent removed. They are deleted in the grading box, too."""
+    """Files and folders of the image that the agent removed. They are deleted in the grading box."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
@@ -102,10 +102,10 @@ async def read(
     most_bytes: int,
     own_image: bool = False,
 ) -> Artefact:
-    """Reads the artefact of the step numbered `step` from the agent's box and returns it. `declared` are the
-    artefacts that the task declares. `own_image`: whether the tests run in another image than the agent's.
-    Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be graded,
-    such as a device or a link to hidden files."""
+    """Reads the artefact of the task's step numbered `step` from the agent's box and returns it. `declared`
+    are the artefacts that the task declares. `own_image`: whether the tests run in another image than the
+    agent's. Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be
+    graded, such as a device or a link to hidden files."""
     await box.freeze()
     try:
         collection = _Collection(box, Handed(step), most_bytes, own_image)
@@ -130,7 +130,7 @@ class _Collection:
     box: Box
     handed: Handed
     left: int
-    """The number of bytes that may still be added."""
+    """The number of bytes of file contents that may still be added before the artefact is too large."""
     own_image: bool
     """Whether the grading box has another image than the agent's box. Hidden answers may then lie in its
     working directory, so links into that directory are refused."""
@@ -162,7 +162,7 @@ class _Collection:
                 continue
             if change.kind == "deleted":
                 self.handed.removed.append(change.path)
-                absent.append(change.path)  # or made anew
+                absent.append(change.path)  # it may exist again
             else:
                 there.append(change.path)
         await self._add(there)
@@ -301,10 +301,10 @@ async def _script(box: Box, lines: Sequence[str]) -> None:
 
 
 def untouched(step: int) -> Artefact:
-    """Returns the artefact of an agent that did nothing."""
+    """Returns the artefact of an agent that did nothing in this step of the task."""
     return Handed(step).artefact()
 
 
 def step_of(artefact: Artefact) -> int:
-    """Returns the number of the step to which an artefact belongs."""
+    """Returns the number, from 0, of the task's step to which an artefact belongs."""
     return int(json.loads(artefact.files[_MANIFEST])["step"])

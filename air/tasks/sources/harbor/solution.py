@@ -15,8 +15,9 @@ FOLDER = "/solution"
 
 
 def files(folder: HarborFolder, step: Step | None) -> dict[str, Path]:
-    """Returns the files of a step's reference solution by their path below `/solution`: the step's own or, if
-    it has none, those of the whole task. Returns an empty dict if there is no `solve.sh` among them."""
+    """Returns the files of the reference solution of `step`, a step of the task, by their path below
+    `/solution`. If the step has no solution of its own, these are the files of the task's solution. Returns
+    an empty dict if there is no `solve.sh` among them."""
     found = folder.solution(step) or folder.solution()
     return found if "solve.sh" in found else {}
 
@@ -24,10 +25,11 @@ def files(folder: HarborFolder, step: Step | None) -> dict[str, Path]:
 async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
-    """Copies the files of the task's `solution/` into the box and runs `solve.sh` there as the agent's user,
-    for at most `seconds`. Returns a message about a problem, or an empty text. As in Harbor, the script's
-    exit status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
-    environment variable for it is missing, and StagingError if the files do not fit into the box."""
+    """Copies the files of the reference solution into the box, and runs `solve.sh` there as the agent's user,
+    for at most `seconds`. `step` is a step of the task, or None for a task without steps. Returns a message
+    about a problem, or an empty text. As in Harbor, the script's exit status does not affect the reward.
+    Raises MissingError if there is no such script, ConfigError if an environment variable for it is missing,
+    and StagingError if the files do not fit into the box."""
     if not (laid_out := files(folder, step)):
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
     where = f"{folder.path / 'task.toml'}: solution.env"

@@ -108,8 +108,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the agent's settings for the step numbered `number`. The step's settings take precedence
-        over the task's."""
+        """Returns the agent's settings in the task's step numbered `number`. The settings of the step take
+        precedence over those of the task."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -130,8 +130,8 @@ class HarborRules:
         return self.folder.config.verifier.user if own is None else own
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the environment of the separate verifier of the step numbered `number`. None if the
-        verifier is shared, or declares no environment of its own."""
+        """Returns the environment that the separate verifier of the task's step numbered `number` declares
+        for itself. None if the verifier is shared, or declares no environment."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment or self.folder.config.verifier.environment
@@ -253,8 +253,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step in the agent's box; returns a message about a problem, or
-        an empty text (see `solution.run`)."""
+        """Runs the reference solution of one step of the task in the agent's box; returns a message about a
+        problem, or an empty text (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

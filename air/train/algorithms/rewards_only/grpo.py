@@ -28,13 +28,14 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 
 class LengthPenaltyConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: lower the reward of long
-    episodes.
+    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: a penalty that lowers the reward
+    of long episodes.
 
-    Each length of an episode is divided by the largest such length in the group, and multiplied by its
-    weight. The sum of the three products, times the group's mean reward, is subtracted from the reward. So a
-    group with mean reward 0 is not changed, and in a group with a negative mean, long episodes gain
-    reward."""
+    An episode has three lengths: its numbers of sampled tokens, of other tokens, and of replies. Each length
+    is divided by the largest such length in the group, and multiplied by its weight. The sum of the three
+    products, times the group's mean reward, is subtracted from the reward. So a group with mean reward 0 is
+    not changed, and in a group with a negative mean, long episodes gain reward.
+    """
 
     type: Literal["linear"] = "linear"
     """The form of the penalty; `linear` is the only one."""
@@ -61,8 +62,8 @@ class GRPOConfig(AlgorithmConfig):
 
 
 class Shorter(FromRewards):
-    """The algorithm `grpo` with the setting `length_penalty`: GRPO on rewards that are lowered for long
-    episodes."""
+    """The algorithm `grpo` with the setting `length_penalty`: the rewards of long episodes are lowered before
+    advantages are computed."""
 
     def __init__(self, config: LengthPenaltyConfig) -> None:
         super().__init__(grpo)

@@ -44,7 +44,8 @@ class ReinforcePlusPlusConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlus(Algorithm):
-    """The algorithm `reinforce_plus_plus`: a token's discounted return, whitened over the step's tokens."""
+    """The algorithm `reinforce_plus_plus`: a token's advantage is its discounted return, whitened (shifted
+    and scaled to mean 0 and variance 1) over all sampled tokens of the step."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
@@ -68,8 +69,8 @@ class ReinforcePlusPlus(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
-        advantages."""
+        """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
+        the step. Returns credits with these advantages."""
         return whitened(groups, credits)
 
 

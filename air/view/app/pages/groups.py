@@ -91,8 +91,8 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
-"""The first turns of each episode, by the episode's name. Each turn is a pair (item, preview); the preview is
-the line that the page shows for a turn that is not expanded."""
+"""The first turns of each episode, by the episode's name. Each turn is a pair: its `Item` (the turn with its
+validates), and its preview, the line that the page shows while the turn is not expanded."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:
