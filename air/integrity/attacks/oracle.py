@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from air.integrity.attack import VALIDATES, Attacks, Played, Setup, Target, turn
-from air.worlds.research.told_scores import step_of, told
+from air.worlds.research.score_rounding import step_of, told
 
 ATTACKS = Attacks("oracle")
 _MORE = "Each further grade tells more of the hidden answers."

@@ -11,9 +11,15 @@ from typing import Any
 from air.actions.base import Action
 from air.actions.search_r1 import SEARCH
 from air.worlds.agentgym import instructions
+from air.worlds.agentgym.action_text import (
+    bare_line,
+    browser_action,
+    search_or_answer,
+    select,
+    tool_call,
+)
 from air.worlds.agentgym.client import flag, number, text
 from air.worlds.agentgym.environment import Environment, Outcome
-from air.worlds.agentgym.sent import bare_line, browser_action, search_or_answer, select, tool_call
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
 """Texts that an observation contains if a tool server could not reach the web service on which a tool

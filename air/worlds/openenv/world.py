@@ -18,7 +18,7 @@ from air.worlds.openenv.attempt import Attempt
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
-from air.worlds.remote.speech import (
+from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,

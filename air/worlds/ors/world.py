@@ -16,7 +16,7 @@ from air.worlds.ors.attempt import REFUSED, Attempt, Call
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
-from air.worlds.remote.speech import (
+from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,

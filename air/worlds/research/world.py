@@ -26,7 +26,7 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
-from air.worlds.research.told_scores import OLD_STEP, told
+from air.worlds.research.score_rounding import OLD_STEP, told
 from air.worlds.research.tools import Tools
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ResearchWorld:
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     told_step: float = OLD_STEP
-    """The step to which scores that the agent sees are rounded (see `told_scores`)."""
+    """The step to which scores that the agent sees are rounded (see `score_rounding`)."""
     max_validates: int | None = None
     """The maximum number of validates by the agent that are scored, not counting `submit`. None: no limit."""
     refused_validates: int = 0

@@ -6,7 +6,7 @@ import pytest
 
 from air import tasks
 from air.actions import Action
-from air.worlds.research.told_scores import OLD_STEP, step_of, told
+from air.worlds.research.score_rounding import OLD_STEP, step_of, told
 from air.worlds.research.world import NONE_LEFT
 from tests.unit.worlds.conftest import MakeWorld
 
