@@ -43,7 +43,7 @@ class OpenTools:
         at the same time."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._threads = asyncio.Semaphore(_MOST_THREADS)
-        self._late: dict[asyncio.Future[threads.Outcome], str] = {}
+        self._late: dict[asyncio.Future[threads.CallOutcome], str] = {}
         """Calls that exceeded their time limit and may still run in a thread, each with its tool's name."""
         self._closed = False
 
@@ -71,7 +71,7 @@ class OpenTools:
         except ValueError as error:
             reply = Reply(f"Wrong arguments of {name}: {error}", "error")
         else:
-            async with self._alone(tool):
+            async with self._exclusive(tool):
                 reply = await self._reply(tool, given)
         text = _cut(_encodable(reply.observation), tool.max_length)
         return ToolResult(name, given, text, reply.status, reply.info)
@@ -125,7 +125,7 @@ class OpenTools:
             await asyncio.wait(self._late, timeout=_GRACE)
 
     @contextlib.asynccontextmanager
-    async def _alone(self, tool: Tool) -> AsyncIterator[None]:
+    async def _exclusive(self, tool: Tool) -> AsyncIterator[None]:
         """Context manager for one call: locks the tool's state against other calls of the episode, and
         occupies a place in the pool `Tool.calls`, which limits the concurrent calls of all episodes."""
         async with contextlib.AsyncExitStack() as stack:
@@ -148,7 +148,7 @@ class OpenTools:
                 raise
             return _failure(tool, error)  # the function's own, such as of a connection that it lost
         except (Exception, BaseExceptionGroup, SystemExit) as error:
-            if (raised := _not_the_models(error)) is not None:
+            if (raised := _error_to_raise(error)) is not None:
                 raise raised from error
             return _failure(tool, error)
 
@@ -175,7 +175,7 @@ class OpenTools:
             finally:
                 if not work.outcome.done():
                     self._late[work.outcome] = tool.name
-                    work.leave()
+                    work.abandon()
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
@@ -270,14 +270,14 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
     return Reply(f"The tool {tool.name} failed: {text[:_LONGEST_ERROR]}", "error")
 
 
-def _not_the_models(error: BaseException) -> InfrastructureError | HangingToolError | None:
+def _error_to_raise(error: BaseException) -> InfrastructureError | HangingToolError | None:
     """Returns the InfrastructureError or HangingToolError in `error`, which is an exception or a possibly
     nested exception group; None if it contains neither. The model must not see these two, because it did not
     cause them."""
     if isinstance(error, InfrastructureError | HangingToolError):
         return error
     if isinstance(error, BaseExceptionGroup):
-        inner = map(_not_the_models, error.exceptions)
+        inner = map(_error_to_raise, error.exceptions)
         return next((one for one in inner if one is not None), None)
     return None
 

@@ -119,7 +119,7 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     make = tool.state
     assert make is not None
     message = f"the state of the tool {tool.name} could not be made"
-    work: threads.Work | None = None
+    work: threads.ThreadCall | None = None
     if not inspect.iscoroutinefunction(make):
         work = await threads.start(lambda: make(context), make, tool.name)
     deadline = asyncio.timeout(tool.state_limit)
@@ -135,13 +135,13 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
         raise InfrastructureError(f"{message}: {type(error).__name__}: {error}") from error
 
 
-async def _from_thread(work: threads.Work) -> Any:
+async def _from_thread(work: threads.ThreadCall) -> Any:
     """Waits for a thread that makes a state, and returns the state. If the caller is cancelled, abandons the
     thread; the state is then closed as soon as the thread has made it."""
     try:
         outcome = await asyncio.shield(work.outcome)
     except asyncio.CancelledError:
-        work.leave()
+        work.abandon()
         work.outcome.add_done_callback(_discard)
         raise
     if outcome.error is not None:
@@ -149,7 +149,7 @@ async def _from_thread(work: threads.Work) -> Any:
     return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
 
 
-def _discard(made: asyncio.Future[threads.Outcome]) -> None:
+def _discard(made: asyncio.Future[threads.CallOutcome]) -> None:
     """Closes the state that an abandoned thread has made, because no episode uses it."""
 
     async def close() -> None:

@@ -1,8 +1,8 @@
 """A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size limits.
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
-or does not answer, the methods of `Connection` raise `Lost` or `Answered`. Infrastructure errors of the box
-or of this machine are raised unchanged.
+or does not answer, the methods of `Connection` raise `ConnectionLost` or `ErrorResponse`. Infrastructure
+errors of the box or of this machine are raised unchanged.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ that the server does not know. The error codes cannot tell, because the errors t
 have the same codes."""
 
 
-class Answered(Exception):
+class ErrorResponse(Exception):
     """Raised if the server answered a request with an error, or with something that is not a valid
     response."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """Raised if the server did not answer in time, ended the connection, or violated the protocol."""
 
 
@@ -100,8 +100,8 @@ class Connection:
         return self._task is not None and not self._task.done()
 
     async def open(self, seconds: float) -> None:
-        """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises Lost
-        or Answered if that fails."""
+        """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises
+        ConnectionLost or ErrorResponse if that fails."""
         self._task = asyncio.create_task(self._run(), name="MCP session")
         try:
             await self._within(seconds, lambda session: session.initialize())
@@ -110,8 +110,8 @@ class Connection:
             raise
 
     async def tools(self, seconds: float) -> list[Tool]:
-        """Returns the tools that the server lists. Raises Lost or Answered if the server does not list them
-        within `seconds`, and Answered if the list is too long."""
+        """Returns the tools that the server lists. Raises ConnectionLost or ErrorResponse if the server does
+        not list them within `seconds`, and ErrorResponse if the list is too long."""
         from mcp_types import PaginatedRequestParams
 
         async def listed(session: ClientSession) -> list[Tool]:
@@ -126,14 +126,14 @@ class Connection:
                 if not cursor or len(found) > MOST_TOOLS:
                     break
             if cursor or len(found) > MOST_TOOLS:
-                raise Answered(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
+                raise ErrorResponse(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
             return found
 
         return await self._within(seconds, listed)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
-        """Calls the tool `name` of the server and returns the result. Raises Lost or Answered if there is no
-        valid result within `seconds`."""
+        """Calls the tool `name` of the server and returns the result. Raises ConnectionLost or ErrorResponse
+        if there is no valid result within `seconds`."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         # Not `ClientSession.call_tool`: it asks for the list of tools anew, and refuses results that break
@@ -165,9 +165,9 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Runs `work` with the session and returns its result. Raises Lost if there is no result within
-        `seconds` or the connection ends first, and Answered if the server responds with an error or with an
-        invalid response."""
+        """Runs `work` with the session and returns its result. Raises ConnectionLost if there is no result
+        within `seconds` or the connection ends first, and ErrorResponse if the server responds with an error
+        or with an invalid response."""
         assert self._task is not None
 
         async def working() -> T:
@@ -182,8 +182,8 @@ class Connection:
             if not request.done():
                 self._raise_why_lost()
                 if broken.done():
-                    raise Lost(self._channel.reason)
-                raise Lost(f"it did not answer within {seconds:g} s")
+                    raise ConnectionLost(self._channel.reason)
+                raise ConnectionLost(f"it did not answer within {seconds:g} s")
             return await self._result(request)
         finally:
             self._channel.pause()
@@ -197,24 +197,24 @@ class Connection:
         error = request.exception()
         if error is None:
             return request.result()
-        if isinstance(error, AirError | Answered):
+        if isinstance(error, AirError | ErrorResponse):
             raise error
         if isinstance(error, MCPError):
             if error.message.startswith(_BROKEN) or self._channel.reason:
                 assert self._task is not None
                 await asyncio.wait([self._task], timeout=_UNWIND_SECONDS)  # it ends with the reason
                 self._raise_why_lost()
-                raise Lost(self._channel.reason or short(error.message))
+                raise ConnectionLost(self._channel.reason or short(error.message))
             status = f" ({self._channel.status})" if self._channel.status else ""
-            raise Answered(short(error.message + status))
+            raise ErrorResponse(short(error.message + status))
         if isinstance(error, ValidationError | RuntimeError | ValueError):
-            raise Answered("it answered with what is no answer to the request")
+            raise ErrorResponse("it answered with what is no answer to the request")
         self._raise_why_lost()
-        raise Lost(short(f"{type(error).__name__}: {error}"))
+        raise ConnectionLost(short(f"{type(error).__name__}: {error}"))
 
     def _raise_why_lost(self) -> None:
         """Does nothing while the session runs. After the session has ended, raises the infrastructure
-        error that ended it, or else Lost with the reason."""
+        error that ended it, or else ConnectionLost with the reason."""
         if self._task is None or not self._task.done():
             return
         error = None if self._task.cancelled() else self._task.exception()
@@ -222,8 +222,10 @@ class Connection:
             if isinstance(one, AirError):
                 raise one
         causes = [f"{type(one).__name__}: {one}" for one in leaves(error)]
-        lost = [str(one) for one in leaves(error) if isinstance(one, Lost)]
-        raise Lost(self._channel.reason or short("; ".join(lost or causes) or "it hung up"))
+        lost = [str(one) for one in leaves(error) if isinstance(one, ConnectionLost)]
+        raise ConnectionLost(
+            self._channel.reason or short("; ".join(lost or causes) or "it hung up")
+        )
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:

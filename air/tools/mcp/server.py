@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from air.errors import InfrastructureError
-from air.tools.mcp.connection import Answered, Channel, Connection, Lost
+from air.tools.mcp.connection import Channel, Connection, ConnectionLost, ErrorResponse
 from air.tools.mcp.in_box import ProgramChannel
 from air.tools.mcp.results import text_of
 
@@ -79,7 +79,7 @@ class Server:
             try:
                 await self._connect()
                 return
-            except (Lost, Answered) as error:
+            except (ConnectionLost, ErrorResponse) as error:
                 enough = attempt >= ATTEMPTS and loop.time() >= until
                 if enough or not self._remote:
                     message = f"the MCP server {self.name!r} cannot be used: {error}"
@@ -92,7 +92,7 @@ class Server:
         assert self._connection is not None
         try:
             return await self._connection.tools(self._start_seconds)
-        except (Lost, Answered) as error:
+        except (ConnectionLost, ErrorResponse) as error:
             raise InfrastructureError(
                 f"the MCP server {self.name!r} does not list its tools: {error}"
             ) from None
@@ -104,9 +104,9 @@ class Server:
             try:
                 connection = await self._connected()
                 result = await connection.call(tool, dict(arguments), seconds)
-            except Answered as error:
+            except ErrorResponse as error:
                 return Answer(f"[{self.name}] {error}", error=True)
-            except Lost as error:
+            except ConnectionLost as error:
                 await self._close()
                 if self._remote:
                     await self._reach(self._patience)
@@ -120,8 +120,8 @@ class Server:
 
     async def _connected(self) -> Connection:
         """Returns the current connection, or a new one if the current connection has broken. Raises
-        InfrastructureError if a remote server is unreachable for too long, and Lost or Answered if a server
-        in the box cannot be started."""
+        InfrastructureError if a remote server is unreachable for too long, and ConnectionLost or
+        ErrorResponse if a server in the box cannot be started."""
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:

@@ -89,7 +89,7 @@ class Stream:
         return (bytes(self.head) + mark + bytes(tail)).decode("utf-8", "replace")
 
 
-class Keeper:
+class Supervisor:
     """The process that communicates with air. It starts the worker, which is the child process that runs the
     cells, and kills the worker if necessary."""
 
@@ -339,5 +339,5 @@ def shortened(text: str, most: int) -> str:
 
 if __name__ == "__main__":
     _prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # cells must not write to this process's streams
-    Keeper().serve()
+    Supervisor().serve()
     os._exit(0)
