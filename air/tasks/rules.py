@@ -33,12 +33,12 @@ class Artefact:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GraderResult:
     """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
-    remember: bool = True
+    cacheable: bool = True
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
@@ -152,12 +152,12 @@ class Rules(Protocol):
         """Returns the artefact of an agent that did nothing in this step of the task."""
         ...
 
-    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+    async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
         """Grades an artefact in the fresh box `box`. Raises GradingError if grading produced no valid
         reward."""
         ...
 
-    async def grade_shared(self, box: Box, step: int) -> Outcome:
+    async def grade_shared(self, box: Box, step: int) -> GraderResult:
         """Grades the agent's work in a step of the task, in the agent's own box. Raises GradingError if
         grading produced no valid reward."""
         ...

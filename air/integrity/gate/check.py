@@ -21,7 +21,7 @@ from air.integrity.gate.scene import Scene, scene
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
-from air.tasks.sources.harbor.artefact import Handed
+from air.tasks.sources.harbor.artefact import HarborArtefact
 from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
@@ -218,7 +218,7 @@ class _Judge:
         made = {
             path: data
             for artefact in self.solved
-            for path, data in Handed.of(artefact).files.items()
+            for path, data in HarborArtefact.of(artefact).files.items()
         }
         tests = {
             name: file

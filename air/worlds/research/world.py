@@ -467,7 +467,7 @@ class ResearchWorld:
             digest=digest,
             kept=copy_path,
             seconds=time.monotonic() - began,
-            remembered=grade is not None and grade.remembered,
+            remembered=grade is not None and grade.reused,
             automatic=automatic,
         )
 

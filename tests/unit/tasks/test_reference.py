@@ -12,7 +12,7 @@ from air import tasks
 from air.errors import GradingError
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.reference import SolutionCheck
-from air.tasks.rules import Artefact, Outcome
+from air.tasks.rules import Artefact, GraderResult
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskSpec
 
@@ -38,7 +38,7 @@ class _Plays(SolutionCheck):
         self.began, self.may_end = asyncio.Event(), asyncio.Event()
 
     async def _graded(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
         self.count += 1
         self.began.set()
@@ -48,7 +48,7 @@ class _Plays(SolutionCheck):
         return True
 
 
-async def _grade(artefact: Artefact) -> Outcome:
+async def _grade(artefact: Artefact) -> GraderResult:
     raise AssertionError("the plays of this file grade nothing")
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from air.errors import BoxFileError, ConfigError, StagingError, boundary
 from air.sandbox.contract.box import Box, BoxSpec
-from air.tasks.rules import Artefact, Outcome, ToolServer
+from air.tasks.rules import Artefact, GraderResult, ToolServer
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
 from air.tasks.sources.harbor import boxes, ids, rewards, solution, staging, support, verifier
@@ -264,7 +264,7 @@ class HarborRules:
     def untouched(self, step: int) -> Artefact:
         return artefacts.untouched(step)
 
-    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+    async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
         number = artefacts.step_of(artefact)
         own = self._own_environment(number)
         where = f"the tests of {self.task_id}"
@@ -273,13 +273,15 @@ class HarborRules:
         try:
             await artefacts.lay_out(box, artefact)
         except BoxFileError as error:
-            return Outcome(message=f"it does not fit into the grading box: {error}", remember=False)
+            return GraderResult(
+                message=f"it does not fit into the grading box: {error}", cacheable=False
+            )
         if self._verifier_image(number) is None or self.shared:
             await verifier.put(box, self.folder.tests(self._step(number)), verifier.TESTS)
         outcome = await self._run(box, number, None, where)
-        return outcome if not box.spec.network else _not_remembered(outcome)
+        return outcome if not box.spec.network else _not_cacheable(outcome)
 
-    async def grade_shared(self, box: Box, step: int) -> Outcome:
+    async def grade_shared(self, box: Box, step: int) -> GraderResult:
         where = f"the tests of {self.task_id} in the agent's box"
         tests = self.folder.tests(self._step(step))
         with boundary(StagingError, where, BoxFileError):  # such as a file in the place of /logs
@@ -289,7 +291,7 @@ class HarborRules:
             await staging.clear_after_tests(box)
         return outcome
 
-    async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
+    async def _run(self, box: Box, number: int, user: User, where: str) -> GraderResult:
         return await verifier.run_tests(
             box,
             user=user,
@@ -304,5 +306,5 @@ class HarborRules:
         return boxes.resolved(env, self.settings, where=f"{self.task_id}: verifier.env")
 
 
-def _not_remembered(outcome: Outcome) -> Outcome:
-    return Outcome(metrics=outcome.metrics, remember=False, seconds=outcome.seconds)
+def _not_cacheable(outcome: GraderResult) -> GraderResult:
+    return GraderResult(metrics=outcome.metrics, cacheable=False, seconds=outcome.seconds)

@@ -28,7 +28,7 @@ ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
 """The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
 _SPARE_SECONDS = 120.0
-_RUNS_ALONE = 4
+_MIN_COMMANDS_PER_EPISODE = 4
 """The smallest time limit of an episode, as a multiple of the time limit of one command, so that an agent has
 time for several long commands."""
 
@@ -220,7 +220,9 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
         update={
             "exec_seconds": config.seconds,
             "grade_seconds": config.seconds + (_SPARE_SECONDS if waits else 0),
-            "episode_seconds": max(entry.limits.episode_seconds, _RUNS_ALONE * config.seconds),
+            "episode_seconds": max(
+                entry.limits.episode_seconds, _MIN_COMMANDS_PER_EPISODE * config.seconds
+            ),
         }
     )
 
