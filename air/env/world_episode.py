@@ -64,7 +64,7 @@ class WatchedWorld:
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
     """The seconds for which the episode waited for its box."""
-    lost: str = ""
+    box_end_reason: str = ""
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether an action has ended the episode."""
@@ -117,13 +117,13 @@ class WatchedWorld:
     async def _step(self, action: Action) -> Step:
         if self.box is None:
             return await self.world.step(action)
-        if self.lost:
+        if self.box_end_reason:
             return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
         try:
             async with self.box.attributing():
                 return await self.world.step(action)
         except BoxEndedError as error:
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
 
     @property
@@ -145,7 +145,7 @@ class WatchedWorld:
             async with asyncio.timeout(CLOSE_SECONDS):
                 return await self.world.close()
         except (InfrastructureError, BoxEndedError, TimeoutError) as error:
-            if self.lost:  # nothing is left that could end
+            if self.box_end_reason:  # nothing is left that could end
                 return {}
             self.close_error = f"{type(error).__name__}: {error}"
             _LOG.warning("a world failed to end: %s", self.close_error)
@@ -295,7 +295,7 @@ class WorldEpisode(Episode):
     def end(self) -> None:
         """Sets `why_ended`: `done` if the world ended the episode, or `box` if the agent's commands ended the
         box."""
-        self.why_ended = "box" if self.world.lost else "done"
+        self.why_ended = "box" if self.world.box_end_reason else "done"
 
     async def finish(self) -> None:
         """Stores the world's facts, then closes the world."""
@@ -341,7 +341,7 @@ class WorldEpisode(Episode):
         if box is None:
             return {}
         return {
-            "lost_boxes": float(bool(self.world.lost)),
+            "lost_boxes": float(bool(self.world.box_end_reason)),
             "seconds_queue": box.queue_seconds,
             "seconds_box": self.world.box_seconds,
             "process_isolation": float(box.isolation == "process"),

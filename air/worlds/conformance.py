@@ -114,7 +114,7 @@ async def check(
 
 
 @dataclass
-class Played:
+class EpisodeRecord:
     """The record of an episode that a check has run: its observations, rewards and facts."""
 
     texts: list[str]
@@ -123,13 +123,13 @@ class Played:
     facts: dict[str, float]
 
 
-async def play(case: Case, seed: int, turns: int | None = None) -> Played:
+async def play(case: Case, seed: int, turns: int | None = None) -> EpisodeRecord:
     """Runs one episode with `case.actions` until the world ends it or `turns` turns have passed (None: the
     task's maximum number of turns). Returns a record of the episode."""
     world = case.task.world()
     try:
         first = await world.reset(seed)
-        played = Played([first.text], [], [], {})
+        played = EpisodeRecord([first.text], [], [], {})
         for number in range(case.task.max_turns if turns is None else turns):
             step = await world.step(case.actions[number % len(case.actions)])
             played.texts.append(step.observation.text)

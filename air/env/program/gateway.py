@@ -189,7 +189,7 @@ class Gateway:
         if error is not None and (not isinstance(error.__cause__, BoxEndedError) or self._unplayed):
             raise error
         if error is not None:
-            self.episode.world.lost = str(error.__cause__)
+            self.episode.world.box_end_reason = str(error.__cause__)
             self.episode.why_ended = "box"
             return ended
         result = running.result()

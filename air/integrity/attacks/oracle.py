@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from air.integrity.attack import VALIDATES, Attacks, Played, Setup, Target, turn
-from air.worlds.research.score_rounding import step_of, told
+from air.worlds.research.score_rounding import score_text, step_of
 
 ATTACKS = Attacks("oracle")
 _MORE = "Each further grade tells more of the hidden answers."
@@ -36,7 +36,7 @@ def _rounded(target: Target, played: Played) -> str:
     step = step_of(target.task.model_copy(update={"told_step": None}))
     numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
-        if len(number.split(".")[1]) > len(told(0.0, step).partition(".")[2]):
+        if len(number.split(".")[1]) > len(score_text(0.0, step).partition(".")[2]):
             return f"a score was told as {number}, which is finer than {step:g}"
     return "" if numbers else "no score was told, so the attack tried nothing"
 

@@ -17,7 +17,7 @@ class Unsendable(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ActionResult:
     """The result of one action, read from the server's response."""
 
     observation: str
@@ -41,9 +41,9 @@ def _observation(answer: Any) -> str:
     return text(answer["observation"])
 
 
-def _reward(answer: Any, sent: str) -> Outcome:
+def _reward(answer: Any, sent: str) -> ActionResult:
     raw = number(answer["reward"])
-    return Outcome(_observation(answer), raw, raw, flag(answer["done"]))
+    return ActionResult(_observation(answer), raw, raw, flag(answer["done"]))
 
 
 def plain(action: Action) -> str:
@@ -92,7 +92,7 @@ class Environment:
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
     """A function that converts an action to the text that is sent to the server. Its second argument is the
     server's previous response. It raises Unsendable if the action may not be sent."""
-    outcome: Callable[[Any, str], Outcome] = _reward
+    outcome: Callable[[Any, str], ActionResult] = _reward
     """A function that extracts the result of an action from the server's response. Its second argument is the
     text that was sent."""
     success: float = 1.0

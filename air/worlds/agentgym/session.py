@@ -11,7 +11,7 @@ from typing import Any
 from air import aio
 from air.errors import InfrastructureError
 from air.worlds.agentgym.client import Client, ErrorBody
-from air.worlds.agentgym.environment import Environment, Outcome
+from air.worlds.agentgym.environment import ActionResult, Environment
 from air.worlds.agentgym.sessions import Holder, Sessions
 from air.worlds.remote.attribution import Unanswered
 
@@ -78,7 +78,7 @@ class Session:
                 first = _no_error(await self._get(path), path)
             return self.environment.first(first)
 
-    async def act(self, sent: str, seconds: float | None = None) -> Outcome:
+    async def act(self, sent: str, seconds: float | None = None) -> ActionResult:
         """Sends an action once, and returns its outcome. `seconds` is the time limit (None: the session's).
 
         Raises Unanswered if there is no usable outcome, and InfrastructureError if the server has given the

@@ -63,7 +63,7 @@ class Sessions:
 _ALL: dict[str, Sessions] = {}
 
 
-def of(server: str, most: int) -> Sessions:
+def sessions_of(server: str, most: int) -> Sessions:
     """Returns the `Sessions` object of a server, which `server` identifies as `ENVIRONMENT@URL`. The first
     call for a server creates the object, which allows at most `most` sessions in use at the same time."""
     return _ALL.setdefault(server, Sessions(most))

@@ -110,12 +110,12 @@ class ProposalWorld:
             self._ended = True
             reward = REWARDS[settings.reward](Proposal(False), Weights())
             return Step(Observation(str(error)), done=True, reward=reward if settings.url else 0.0)
-        reward = await self._paid(question) if settings.url else 0.0
+        reward = await self._reward_of(question) if settings.url else 0.0
         self._facts["proposal_read"] = 1.0
         self._ended = True
         return Step(Observation(""), done=True, reward=reward)
 
-    async def _paid(self, question: Question) -> float:
+    async def _reward_of(self, question: Question) -> float:
         """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
         service fails, and UserCodeError if a tool of the executor hangs."""
         s = self._settings

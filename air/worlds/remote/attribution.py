@@ -106,7 +106,7 @@ class SlowAction:
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
-        self.well = False
+        self.server_worked = False
         """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
@@ -126,12 +126,16 @@ class SlowAction:
         checking = asyncio.create_task(_checked(self._attempt()))
         try:
             await asyncio.wait([acting, checking], return_when=asyncio.FIRST_COMPLETED)
-            self.well = checking.done() and not acting.done() and checking.exception() is None
+            self.server_worked = (
+                checking.done() and not acting.done() and checking.exception() is None
+            )
         finally:
             await aio.ended(checking)
 
 
-async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
+async def environment_is_broken(
+    attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any
+) -> bool:
     """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
     It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
@@ -230,5 +234,5 @@ class Locks:
                 pass
 
 
-ALONE = Locks()
+SERVER_LOCKS = Locks()
 """The locks of all servers with which this process's episodes communicate."""

@@ -56,7 +56,7 @@ def usage(tools: Sequence[RemoteTool]) -> str:
     return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
 
 
-def spoken(action: Action) -> str:
+def action_text(action: Action) -> str:
     """Returns an action as text, for a server that expects text: the answer or, if the action has none, the
     tool call or script."""
     return action.answer or action.text
@@ -72,7 +72,7 @@ def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, An
         if action.tool.arguments is not None:
             return action.tool.name, dict(action.tool.arguments)
         return action.tool.name, _by_place(action.tool.name, action.tool.args, tools)
-    text = spoken(action)
+    text = action_text(action)
     if len(tools) == 1 and (only := single_text(tools[0].schema)):
         return tools[0].name, {only: text}
     body = json_object(text)
@@ -146,7 +146,7 @@ def single_text(schema: Mapping[str, Any]) -> str:
     return names[0] if isinstance(field, Mapping) and field.get("type") == "string" else ""
 
 
-def told(observation: Any) -> str:
+def observation_text(observation: Any) -> str:
     """Returns a server's observation as text.
 
     An object with one non-empty field becomes the text in this field; an object with several becomes one line
@@ -164,7 +164,7 @@ def told(observation: Any) -> str:
     return "\n".join(f"{name}: {_plain(value)}" for name, value in fields.items())
 
 
-def shown(text: str) -> Observation:
+def as_observation(text: str) -> Observation:
     """Returns a server's text as an observation. A text longer than `MOST_CHARACTERS` is shortened. Lone
     surrogates, which model servers reject, are replaced by `?`."""
     text = text.encode("utf-8", "replace").decode()

@@ -21,7 +21,7 @@ from air.errors import InfrastructureError
 MAX_BYTES = 500_000
 """The maximum size, in bytes, of the texts before and after an edit together. Larger texts are not linted."""
 MOST = 10
-"""The maximum number of errors that each of the lists `new` and `rest` of a `Verdict` reports with their
+"""The maximum number of errors that each of the lists `new` and `rest` of a `LintResult` reports with their
 text. Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
@@ -60,7 +60,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LintResult:
     """The result of linting one edit."""
 
     new: Findings = Findings()
@@ -71,7 +71,7 @@ class Verdict:
     """The reason why the text was not linted; empty if it was."""
 
 
-async def judge(before: str, after: str) -> Verdict:
+async def lint_edit(before: str, after: str) -> LintResult:
     """Lints a text before and after an edit. Returns the errors that the edit adds and the other errors, or
     the reason why the text was not linted.
 
@@ -79,12 +79,12 @@ async def judge(before: str, after: str) -> Verdict:
     file step by step. Raises InfrastructureError if the linter program fails.
     """
     if _exceed(before, after):
-        return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
+        return LintResult(given_up=f"before and after have more than {MAX_BYTES} bytes")
     async with _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
         answer = await _ask(before, after)
     if isinstance(answer, str):
-        return Verdict(given_up=answer)
-    return Verdict(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
+        return LintResult(given_up=answer)
+    return LintResult(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
 
 
 def _exceed(*texts: str) -> bool:

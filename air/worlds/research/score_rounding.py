@@ -29,7 +29,7 @@ def step_of(task: TaskSpec) -> float:
     return 10.0 ** math.floor(math.log10(width / 10))
 
 
-def told(score: float, step: float) -> str:
+def score_text(score: float, step: float) -> str:
     """Returns a score, rounded to a multiple of `step`, as text."""
     decimals = max(0, -math.floor(math.log10(step)))
     if step != 10.0**-decimals:

@@ -62,7 +62,7 @@ class ToolServers:
         self.left_out = tuple(left_out)
         self._offer()
 
-    def carried(self, box: Box) -> ToolServers:
+    def copied_to(self, box: Box) -> ToolServers:
         """Returns a copy of this object with the same tools, for the agent in the box `box`. An MCP server
         that is a program starts in that box when one of its tools is called for the first time."""
         other = ToolServers(self._declared, box)

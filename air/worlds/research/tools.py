@@ -100,7 +100,7 @@ class Tools:
             )
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=open_file)
 
-    def carried(self, box: Box) -> Tools:
+    def copied_to(self, box: Box) -> Tools:
         """Returns a copy of these tools for another box, with the same working directory, open file and
         notes.
 
@@ -214,9 +214,9 @@ class Tools:
         old = file.lines
         new = await asyncio.to_thread(old.replaced, first, last, body)
         end = first + len(body) - 1
-        verdict = lint.Verdict()
+        verdict = lint.LintResult()
         if file.path.endswith(".py"):
-            verdict = await lint.judge(old.text, new.text)
+            verdict = await lint.lint_edit(old.text, new.text)
         if verdict.new:
             raise Refusal(
                 f"Not edited. It would bring:\n{verdict.new}\n"

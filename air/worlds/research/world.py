@@ -26,7 +26,7 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
-from air.worlds.research.score_rounding import OLD_STEP, told
+from air.worlds.research.score_rounding import OLD_STEP, score_text
 from air.worlds.research.tools import Tools
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class ResearchWorld:
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
     over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
     over. `finish` waits for such a grading, and `abandon` cancels it."""
-    lost: str = ""
+    box_end_reason: str = ""
     """The error message if the agent's commands have ended the box, else empty."""
     test_score: float | None = None
     """The primary metric on the test split, measured once at the end. None before the end, or without a
@@ -121,7 +121,7 @@ class ResearchWorld:
     artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
-    _counted: Artefact | None = None
+    _counted_artefact: Artefact | None = None
     """The artefact to be graded on the test split, as a validate read it from the box, so that the agent
     cannot change it later. None if the artefact could not be read, or before the first validate."""
     _grading: asyncio.Task[Validation] | None = None
@@ -136,8 +136,8 @@ class ResearchWorld:
             self,
             box=box,
             pay=copy.deepcopy(self.pay),
-            tools=None if self.tools is None else self.tools.carried(box),
-            servers=None if self.servers is None else self.servers.carried(box),
+            tools=None if self.tools is None else self.tools.copied_to(box),
+            servers=None if self.servers is None else self.servers.copied_to(box),
             validations=list(self.validations),
             rewards=list(self.rewards),
             _grading=None,
@@ -192,7 +192,7 @@ class ResearchWorld:
                 answer = None if action.tool is None else await self._use(action.tool)
                 result = await self._run(action.script) if action.script else None
         except BoxEndedError as error:
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return Step(observation=Observation(BOX_ENDED), done=True)
         if action.ending == "validate" and self._none_left:
             self.refused_validates += 1
@@ -207,7 +207,7 @@ class ResearchWorld:
                 text=self._observe(answer, result, score),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
-            done=self.submitted or bool(self.lost),
+            done=self.submitted or bool(self.box_end_reason),
             validation=validation,
             code=None if result is None else result.code,
             exec_seconds=0.0 if result is None else result.seconds,
@@ -220,7 +220,11 @@ class ResearchWorld:
         Otherwise sets `submitted` and returns an empty text. If the box has ended, returns an empty text as
         well."""
         rules, number = self.task.rules, self.step_number
-        done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
+        done = (
+            rules is None
+            or self.box_end_reason
+            or not rules.goes_on(number, self.validations[-1].metrics)
+        )
         if rules is None or done:
             self.submitted = True
             return ""
@@ -229,7 +233,7 @@ class ResearchWorld:
             async with self.box.attributing():
                 await rules.stage(self.box, self.step_number)
         except (BoxEndedError, StagingError) as error:  # the agent can have broken the box
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return ""
         return f"[step {number + 1} of {rules.steps} is submitted]\n{rules.instruction(number + 1)}"
 
@@ -259,10 +263,10 @@ class ResearchWorld:
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
         """Adds a validate to `validations`. If its artefact is now the artefact to be graded on the test
-        split (see `counted`), stores it for this grading."""
+        split (see `counted_validate`), stores it for this grading."""
         self.validations.append(validation)
-        if self.counted == len(self.validations) - 1:
-            self._counted = artefact
+        if self.counted_validate == len(self.validations) - 1:
+            self._counted_artefact = artefact
 
     async def _validate(self, automatic: bool) -> Validation:
         began = time.monotonic()
@@ -279,8 +283,8 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact that counts (see `counted`) on the test split. A second call
-        does nothing.
+        """Ends the episode: grades the artefact that counts (see `counted_validate`) on the test split. A
+        second call does nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
         artefact counts, both gradings use the same bytes. In a task with `rules` of its own, such as a Harbor
@@ -296,10 +300,12 @@ class ResearchWorld:
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
-        if self._counted is not None and self.task.rules is None:
-            self.test_artefact = await self._kept(self._counted)
+        if self._counted_artefact is not None and self.task.rules is None:
+            self.test_artefact = await self._kept(self._counted_artefact)
             with contextlib.suppress(ArtefactError):
-                grade = await self.grader.grade(self.task, self._counted, split="test", seed=0)
+                grade = await self.grader.grade(
+                    self.task, self._counted_artefact, split="test", seed=0
+                )
                 self.test_score, self.test_stderr = grade.score, grade.stderr
         self.times.grading += time.monotonic() - began
         self.finished = True
@@ -355,7 +361,7 @@ class ResearchWorld:
         return max(scores) if self.task.direction == "higher" else min(scores)
 
     @property
-    def counted(self) -> int | None:
+    def counted_validate(self) -> int | None:
         """The index in `validations` of the validate whose artefact is to be graded on the test split, by the
         setting `counts`; None before the first validate."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
@@ -365,7 +371,7 @@ class ResearchWorld:
         """Whether the grader works in the agent's own box rather than on a copy of the artefact, as the
         `rules` of a Harbor task can demand. False once the box has ended."""
         rules = self.task.rules
-        return rules is not None and rules.shared and not self.lost
+        return rules is not None and rules.shared and not self.box_end_reason
 
     @property
     def _none_left(self) -> bool:
@@ -415,9 +421,11 @@ class ResearchWorld:
         if validation.score is None:
             return f"[not scored] {validation.problem}"
         step, best = self.told_step, validation.score if self.best is None else self.best
-        baseline = f", baseline {told(self.task.baseline, step)}" if self.tools else ""
-        error = "" if validation.stderr is None else f" ± {told(validation.stderr, step)}"
-        score = f"{told(validation.score, step)}{error} (best {told(best, step)}{baseline})"
+        baseline = f", baseline {score_text(self.task.baseline, step)}" if self.tools else ""
+        error = "" if validation.stderr is None else f" ± {score_text(validation.stderr, step)}"
+        score = (
+            f"{score_text(validation.score, step)}{error} (best {score_text(best, step)}{baseline})"
+        )
         return f"[{self.task.metric}] {score}"
 
     async def _kept(self, artefact: Artefact) -> tuple[str, str]:
@@ -427,12 +435,12 @@ class ResearchWorld:
 
     async def _collect(self) -> Artefact:
         """Reads the artefact from the box. Raises ArtefactError if the artefact cannot be read."""
-        if not self.lost:
+        if not self.box_end_reason:
             try:
                 async with self.box.attributing():
                     return await collect(self.task, self.box, step=self.step_number)
             except BoxEndedError as error:
-                self.lost = str(error)
+                self.box_end_reason = str(error)
         raise ArtefactError(BOX_ENDED)
 
     async def _grade(
