@@ -36,9 +36,9 @@ from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
 from air.sandbox.ops.command_log import Events, recorded
 from air.sandbox.wire import file_transfer as files
+from air.sandbox.wire.command_streams import RunningCommands, result_of
 from air.sandbox.wire.connection import CLOSED, Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
-from air.sandbox.wire.running import RunningCommands, result_of
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
