@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from air.errors import ConfigError
 
 if TYPE_CHECKING:
-    from air.sandbox.pool.gpus import Wanted
+    from air.sandbox.pool.gpus import GpuSelection
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
@@ -139,7 +139,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _gpus(text: str) -> Wanted:
+def _gpus(text: str) -> GpuSelection:
     return "auto" if text == "auto" else text.split(",")
 
 

@@ -22,7 +22,7 @@ from air.cli.output import print_columns
 
 if TYPE_CHECKING:
     from air.sandbox.pool.gpu_leases import GpuPool
-    from air.sandbox.pool.gpus import Wanted
+    from air.sandbox.pool.gpus import GpuSelection
     from air.tasks.check import Checked
     from air.tasks.sources.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
@@ -301,7 +301,9 @@ async def _check(args: argparse.Namespace) -> int:
     return 1 if complaints else 0
 
 
-def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
+def _gpus(
+    gpus: GpuSelection | None, specs: Sequence[TaskSpec]
+) -> tuple[GpuPool | None, GpuPool | None]:
     """Returns two GPU pools, one for agents' boxes and one for grader boxes. `gpus` is the value of `--gpus`;
     returns (None, None) if it is None. `specs` are the tasks to run."""
     from air.sandbox.pool.gpu_leases import divided

@@ -115,7 +115,7 @@ class Battery:
         if self.provider == "process":
             plain = isolation(self.provider) == "process/plain"
             return "a program plays only in isolated boxes" if plain else ""
-        if images.look(HARNESS_IMAGE).current:
+        if images.describe(HARNESS_IMAGE).current:
             return ""
         return f"the image {HARNESS_IMAGE} is not built: run `air images build harness`"
 

@@ -30,7 +30,7 @@ class _NotCopiedError(Exception):
 
 
 @dataclass(frozen=True)
-class Point:
+class UndoPoint:
     """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
@@ -46,7 +46,7 @@ class Point:
     """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
-    async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> Point:
+    async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> UndoPoint:
         """Copies the workspace to a new file in `folder`, and returns an undo point of the episode's present
         state.
 

@@ -121,7 +121,7 @@ class ManualWorld:
         return self.record.lines
 
     @property
-    def left(self) -> int | None:
+    def turns_left(self) -> int | None:
         """The number of turns that the person may still play, or None if there is no limit."""
         turns = self.episode.max_turns
         return None if turns is None else turns - self.episode.counters.turns
@@ -162,8 +162,8 @@ class ManualWorld:
         episode.counters.model_seconds += seconds
         episode.note_call(seconds, TokenRef())
         answer = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
-        await self._harness.act(episode, answer, tokens, self.left)
-        if self.left is not None and self.left <= 0:
+        await self._harness.act(episode, answer, tokens, self.turns_left)
+        if self.turns_left is not None and self.turns_left <= 0:
             episode.why_ended = episode.why_ended or "turns"
         if episode.why_ended:
             await episode.finish()

@@ -17,7 +17,7 @@ from air.replay.options import ReplayOptions
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.gpu_leases import GpuPool, divided
-from air.sandbox.pool.gpus import Wanted, plan
+from air.sandbox.pool.gpus import GpuSelection, plan
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
@@ -99,7 +99,7 @@ async def begin(
 
 
 def gpu_pools(
-    wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
+    wanted: GpuSelection, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
     """Returns two pools of GPUs for replaying the trajectories in `files`: one for agents' boxes and one for
     grader boxes.

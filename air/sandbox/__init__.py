@@ -52,7 +52,7 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
     box: GuestBox = await provider.open(spec, run=run, gpus=gpus)
     box.gpus = gpus.uuids
     run = run or ownership.run_id()
-    box.events.start(
+    box.command_log.start(
         spec, run=run, owner=ownership.owner(), workspace=box.seen_from_host or box.workspace
     )
     return box

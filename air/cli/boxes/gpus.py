@@ -73,7 +73,7 @@ def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
     from air.sandbox.pool import gpu_leases
 
     try:
-        labelled = engine.boxes(ownership.GPU_LABEL)
+        labelled = engine.containers_of_air(ownership.GPU_LABEL)
     except MissingError as error:
         named = os.environ.get("DOCKER_HOST")
         return {}, paths.runnable(f"containers cannot be listed: {error}") if named else ""

@@ -258,7 +258,7 @@ class _Shell:
     @property
     def ready(self) -> str:
         """The prompt before a person's input: the task's id and the number of remaining turns."""
-        left = self._session.left
+        left = self._session.turns_left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.task_id}{turns}> "
 

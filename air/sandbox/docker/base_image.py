@@ -81,11 +81,11 @@ def run(argv: list[str], doing: str) -> None:
         raise BoxStartError(f"{doing}: {error.strerror or error}") from error
     if process.returncode:
         tail = [line.strip() for line in process.stdout.decode("utf-8", "replace").splitlines()]
-        what = blame(tail[-60:], f"failed with status {process.returncode}")
+        what = failure_line(tail[-60:], f"failed with status {process.returncode}")
         raise BoxStartError(f"{doing} {what}")
 
 
-def blame(tail: list[str], error: str) -> str:
+def failure_line(tail: list[str], error: str) -> str:
     """Returns one line that explains why a build or program failed: the text `error`, the last line with an
     error in `tail` (the last lines of its output) and, for known causes, a remedy."""
     text = " ".join(error.split())

@@ -33,7 +33,7 @@ OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERV
 to pass them on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
 
 
-class Python(NamedTuple):
+class GuestPython(NamedTuple):
     """The Python interpreter that runs the guest (air's program in a box): the image's own, or one that is
     mounted into the container."""
 
@@ -44,7 +44,11 @@ class Python(NamedTuple):
 
 
 def container(
-    spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None, python: Python | None = None
+    spec: BoxSpec,
+    name: str,
+    run: str,
+    gpus: GpuLease | None = None,
+    python: GuestPython | None = None,
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
@@ -52,11 +56,11 @@ def container(
     process). `gpus` are the GPUs that the box gets. `python` is the interpreter that runs the guest; by
     default the image's own.
     """
-    gpus, python = gpus or GpuLease(), python or Python()
+    gpus, python = gpus or GpuLease(), python or GuestPython()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
     in_memory = limits.disk_mb * (len(spec.scratch) + (not keeps)) + (0 if keeps else TMP_MB)
     memory = (limits.memory_mb + in_memory + limits.shm_mb) * MIB
-    arguments = sealed(
+    arguments = common_arguments(
         name,
         run,
         limits.seconds,
@@ -88,7 +92,9 @@ def container(
     }
 
 
-def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dict[str, Any]:
+def common_arguments(
+    name: str, run: str, seconds: float, memory: int, **host: Any
+) -> dict[str, Any]:
     """Returns the arguments of `create_container` that boxes and helper containers have in common.
 
     `run` is the id of the run of air (empty: the run of this process). `seconds` is the time to live of the
@@ -121,7 +127,7 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
     }
 
 
-def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
+def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
     """Returns `spec` with the empty fields `user` and `workspace` of its `OpenBox` filled in. Returns `spec`
     itself if the box is not an open box.
 

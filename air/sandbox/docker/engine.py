@@ -64,7 +64,7 @@ def client() -> docker.APIClient:
 
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
-    _knock()
+    _check_socket()
     settings = docker.utils.kwargs_from_env()
     timeout, size = _ANSWER_SECONDS, _THREADS
     return docker.APIClient(version="auto", timeout=timeout, max_pool_size=size, **settings)
@@ -73,20 +73,20 @@ def _client(_pid: int, _host: str) -> docker.APIClient:
 _LOCK = threading.Lock()
 
 
-def _knock() -> None:
+def _check_socket() -> None:
     """Raises OSError if the container engine's socket refuses connections. Called before the Docker SDK
     connects, because the SDK leaves a socket open if its connection is refused."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.settimeout(_CONNECT_SECONDS)
-            knock.connect(host.removeprefix("unix://"))
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_CONNECT_SECONDS)
+            probe.connect(host.removeprefix("unix://"))
 
 
 def away() -> bool:
     """Whether the container engine's socket refuses connections now. Blocks for a short time."""
     try:
-        _knock()
+        _check_socket()
     except OSError:
         return True
     return False
@@ -177,7 +177,7 @@ async def inspected(container: str) -> dict[str, Any]:
         ) from error
 
 
-def boxes(*labels: str) -> list[dict[str, Any]]:
+def containers_of_air(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of air's containers, running or not.
 
     `labels` are labels that a container must have; by default those that every container of air has.
@@ -214,10 +214,11 @@ def remove_left_behind(*labels: str) -> list[str]:
     """Removes those of air's containers that have expired or whose owner process is dead. Returns the names
     of the removed containers.
 
-    If `labels` are given, removes only containers that have all of them. Raises the errors of `boxes`.
+    If `labels` are given, removes only containers that have all of them. Raises the errors of
+    `containers_of_air`.
     """
     removed = []
-    for container in boxes(*labels):
+    for container in containers_of_air(*labels):
         if ownership.is_left_behind(container["Labels"], now=time.time()):
             name = container["Names"][0].lstrip("/")
             with translating(f"removing {name}"):

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
     from typing import Any
 
-    Copy = Generator[tuple[dict[str, Any], bytes], None, None]
+    AnswerFrames = Generator[tuple[dict[str, Any], bytes], None, None]
 else:
-    Copy = None
+    AnswerFrames = None
 
 CHUNK = 1 << 18
 MAX_ENTRIES = 50_000
@@ -156,7 +156,7 @@ class Files:
         os.close(self._walk(root, parts, make=True))
         return {}
 
-    def get(self, header: dict[str, Any]) -> Copy:
+    def get(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields the contents of the file `header["path"]` or, if `header["tree"]` is true, of a folder with
         everything in it. Each piece is a header and bytes.
 

@@ -72,7 +72,7 @@ def _enter(config: dict[str, Any]) -> None:
     if child:
         os.close(ready[1])
         os.close(go[0])
-        _watch(child, ready[0], go[1], config)
+        _run_parent(child, ready[0], go[1], config)
     os.close(ready[0])
     os.close(go[1])
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -83,10 +83,10 @@ def _enter(config: dict[str, Any]) -> None:
         os._exit(1)  # the launcher has printed the reason
     os.close(ready[1])
     os.close(go[0])
-    _renounce(config, sysctls)
+    _drop_privileges(config, sysctls)
 
 
-def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
+def _run_parent(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     """Runs the parent process of the launcher until the box has ended: maps the box's user ids, waits for the
     end of the process `child`, which becomes the box's guest, removes the box's folder, and exits.
 
@@ -150,7 +150,7 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 def _build(config: dict[str, Any]) -> int:
     """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
-    `/proc/sys`, through which `_renounce` later forbids new user namespaces."""
+    `/proc/sys`, through which `_drop_privileges` later forbids new user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -268,7 +268,7 @@ def _raise_loopback() -> None:
 # Privileges
 
 
-def _renounce(config: dict[str, Any], sysctls: int) -> None:
+def _drop_privileges(config: dict[str, Any], sysctls: int) -> None:
     """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`: the
     function forbids new user namespaces through it, and closes it.
 

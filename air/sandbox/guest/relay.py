@@ -15,7 +15,7 @@ import collections
 import select
 import time
 
-from air.sandbox.guest.outbox import Source
+from air.sandbox.guest.outbox import FrameSource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Stream:
         self.free = False  # the host has sent "free"
 
 
-class Relay(Source):
+class Relay(FrameSource):
     """Opens loopback ports in the box, and exchanges the data of connections to these ports as frames."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:

@@ -358,7 +358,7 @@ async def _exchange(
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
         near[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    async with port_relay.patience(IDLE_SECONDS) as alive:
+    async with port_relay.idle_timeout(IDLE_SECONDS) as alive:
         sending = asyncio.create_task(_send_body(near[0], far[1], request.length or 0, alive))
         try:
             await port_relay.copy(far[0], near[1], alive)

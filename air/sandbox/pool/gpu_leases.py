@@ -229,7 +229,7 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
     Containers that share a GPU have different slots of it (1, 2, …) and do not conflict. Slot 0 (the whole
     GPU) conflicts with every slot. `label` is the `GpuLease.label` of the lease. `containers` are
-    descriptions as `engine.boxes` returns them.
+    descriptions as `engine.containers_of_air` returns them.
     """
     slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -263,4 +263,4 @@ def occupied(label: str) -> dict[str, str]:
     from air.sandbox.docker import engine
 
     engine.remove_left_behind(ownership.GPU_LABEL)
-    return users(label, engine.boxes(ownership.GPU_LABEL))
+    return users(label, engine.containers_of_air(ownership.GPU_LABEL))

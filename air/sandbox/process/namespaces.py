@@ -228,11 +228,11 @@ def layout(
         closed = second_user and named not in ("/workspace", "/tmp")
         access = "1777" if named == "/tmp" else "0700" if closed else "0755"
         writable[path] = options(limits.disk_mb, access)
-    groups = memory_groups.find() if root else None
+    parent = memory_groups.find() if root else None
     size_mb = limits.memory_mb + limits.disk_mb * len(where) + limits.shm_mb
     return {
         "folder": folder,
-        "group": groups and groups.of_box(Path(folder).name, size_mb * MIB),
+        "group": parent and parent.of_box(Path(folder).name, size_mb * MIB),
         "workspace": where["/workspace"],
         "host_ids": HOST_IDS if root else 0,
         "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],

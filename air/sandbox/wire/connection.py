@@ -157,7 +157,7 @@ class FrameHandler(Protocol):
         """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
-class Sink(Protocol):
+class AnswerReceiver(Protocol):
     """The interface of an object that receives the answers to one request, for example a queue."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
@@ -186,7 +186,7 @@ class Connection:
         self._errors = stderr
         self._name = name
         self._ids = itertools.count(1)
-        self._waiting: dict[int, Sink] = {}
+        self._waiting: dict[int, AnswerReceiver] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._demultiplexer = Demultiplexer()
         self._stderr = bytearray()
@@ -304,7 +304,7 @@ class Connection:
         finally:
             self.unroute(ident)
 
-    def route(self, ident: int, sink: Sink) -> None:
+    def route(self, ident: int, sink: AnswerReceiver) -> None:
         """Makes `sink` receive the answers to the request with the id `ident`, until `unroute` is called.
         Raises BoxDiedError if the stream to the guest has ended."""
         self.check()

@@ -34,11 +34,11 @@ from air.sandbox.contract.entries import BoxFile, FileInfo
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
-from air.sandbox.ops.command_log import Events, recorded
+from air.sandbox.ops.command_log import CommandLog, recorded
 from air.sandbox.wire import file_transfer as files
+from air.sandbox.wire.command_streams import RunningCommands, result_of
 from air.sandbox.wire.connection import CLOSED, Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
-from air.sandbox.wire.running import RunningCommands, result_of
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
@@ -81,7 +81,7 @@ class GuestBox(Box):
         self._execs = 0
         self._frozen = False
         self.born = time.monotonic()
-        self.events = Events(self.id)
+        self.command_log = CommandLog(self.id)
         self._closing: asyncio.Task[None] | None = None
         self._home = self.workspace = home(spec)
 
@@ -102,7 +102,7 @@ class GuestBox(Box):
         return self._connection
 
     def note_use(self, **facts: str | int | None) -> None:
-        self.events.use(facts)
+        self.command_log.use(facts)
 
     async def outside_cause(self) -> str:
         reason = self._connection.reason if self._connection else ""
@@ -234,7 +234,7 @@ class GuestBox(Box):
     @property
     def _started(self) -> RunningCommands:
         if self._running is None:
-            self._running = RunningCommands(self._guest, self.id, self.events)
+            self._running = RunningCommands(self._guest, self.id, self.command_log)
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class GuestBox(Box):
         into the command log."""
         if self._closing is not None:
             return
-        self.events.end(reason)
+        self.command_log.end(reason)
         self._closing = asyncio.create_task(self._close())
 
     @contextmanager

@@ -319,12 +319,12 @@ async def finish(writer: asyncio.StreamWriter) -> None:
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
     """Copies bytes between two connections, in both directions, until both have ended. Raises TimeoutError if
     no byte comes for `idle` seconds (None: never)."""
-    async with patience(idle) as alive:
+    async with idle_timeout(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
 
 
 @asynccontextmanager
-async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
+async def idle_timeout(idle: float | None) -> AsyncIterator[Callable[[], None]]:
     """Async context manager: raises TimeoutError if the block makes no progress for `idle` seconds (None: no
     limit).
 

@@ -18,7 +18,7 @@ from air.env.config import ResearchEnvConfig
 from air.errors import UsageError
 from air.sandbox.pool import gpus
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
-from air.sandbox.pool.gpus import Gpu, Wanted, listed
+from air.sandbox.pool.gpus import Gpu, GpuSelection, listed
 
 _WHERE = "embedded.device"
 
@@ -64,7 +64,7 @@ class Device:
 def choose(
     setting: str,
     *,
-    boxes: Wanted = (),
+    boxes: GpuSelection = (),
     trainer: Sequence[str] = (),
     inference: Gpu | None = None,
 ) -> Device:
@@ -130,13 +130,13 @@ def cpu_instead(place: Device, reason: str) -> Device:
 
 
 def free_for_training(
-    setting: str, inventory: Sequence[Gpu], *, boxes: Wanted, trainer: Sequence[str]
+    setting: str, inventory: Sequence[Gpu], *, boxes: GpuSelection, trainer: Sequence[str]
 ) -> list[Gpu]:
     """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`
     and `trainer` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a GPU for the
     policy, the policy gets the first GPU, but only if another GPU remains for boxes."""
     if setting.startswith("cuda:"):
-        wanted: Wanted = [setting.removeprefix("cuda:")]
+        wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
         wanted = list(trainer) or "auto"
     if wanted == "auto" and not inventory:

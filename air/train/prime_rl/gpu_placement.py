@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from air.errors import ConfigError
-from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
+from air.sandbox.pool.gpus import Gpu, GpuSelection, listed, select
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GpuRequest:
     """The GPUs that the setting `inference_gpus` names. Empty: the first GPUs that prime-rl can see."""
     trainer: tuple[str, ...] = ()
     """The GPUs that the setting `trainer_gpus` names. Empty: the GPUs after those of inference."""
-    boxes: tuple[Wanted, ...] = ()
+    boxes: tuple[GpuSelection, ...] = ()
     """The values of `env.gpus` (the GPUs for boxes), one for each source of prompts that sets this key."""
 
 

@@ -19,8 +19,8 @@ from typing import Any, cast
 from air.errors import AirError, BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.running import WINDOW, CommandInfo, RunningCommand, StreamName
-from air.sandbox.guest.started import COST
-from air.sandbox.ops.command_log import Events
+from air.sandbox.guest.started import PIECE_COST
+from air.sandbox.ops.command_log import CommandLog
 from air.sandbox.wire.connection import Connection, Reply
 
 INPUT_PIECE = 1 << 16
@@ -37,8 +37,8 @@ def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
 class RunningCommands:
     """Starts the commands of one box for `Box.start`, and lists those that still run."""
 
-    def __init__(self, connection: Connection, name: str, events: Events) -> None:
-        self._connection, self._name, self._events = connection, name, events
+    def __init__(self, connection: Connection, name: str, log: CommandLog) -> None:
+        self._connection, self._name, self._log = connection, name, log
         self._streams: dict[int, CommandStream] = {}
 
     async def start(
@@ -54,7 +54,7 @@ class RunningCommands:
         handle = stream.handle()
         start = {"op": "start", "id": stream.ident, "window": WINDOW, "stdin": info.stdin}
         start |= {"terminal": list(terminal) if terminal else None}
-        number = self._events.run(info.command)
+        number = self._log.run(info.command)
         stream.result.add_done_callback(lambda result: self._ended(number, stream, result))
         try:
             stream.open(start | request)
@@ -72,9 +72,9 @@ class RunningCommands:
         if self._streams.get(stream.info.pid) is stream:
             del self._streams[stream.info.pid]
         if error := result.exception():
-            self._events.failed(number, error)
+            self._log.failed(number, error)
         else:
-            self._events.done(number, result.result())
+            self._log.done(number, result.result())
 
     def infos(self) -> list[CommandInfo]:
         """Returns descriptions of the running commands, oldest first. Raises BoxDiedError if the box is
@@ -109,9 +109,9 @@ class CommandStream:
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
         """The credit that the command's output has used so far: the number of bytes that the guest has sent,
-        plus `COST` bytes for each piece of output."""
+        plus `PIECE_COST` bytes for each piece of output."""
         self._granted = 0
-        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[CommandHandle] = weakref.WeakSet()
         self._name = name
 
     def open(self, request: dict[str, Any]) -> None:
@@ -141,10 +141,10 @@ class CommandStream:
             self.info = replace(self.info, pid=header["pid"])
             self.pid.set_result(header["pid"])
         elif "stream" in header:
-            self.received += len(body) + COST
+            self.received += len(body) + PIECE_COST
             for handle in self._handles:
                 handle.feed(header["stream"], body, self.received)
-            self.settle()
+            self.grant_credit()
         elif self.pid.done():
             self.connection.unroute(self.ident)
             self.result.set_result(result_of(header, body))
@@ -164,7 +164,7 @@ class CommandStream:
         for handle in self._handles:
             handle.news.set()
 
-    def settle(self) -> None:
+    def grant_credit(self) -> None:
         """Allows the guest to send more output of this command (grants credit): as many bytes as the slowest
         reader of all handles has taken."""
         held = [handle.taken for handle in self._handles if handle.held]
@@ -174,11 +174,11 @@ class CommandStream:
             self._granted = taken
             self.connection.post(request)
 
-    def handle(self) -> Handle:
+    def handle(self) -> CommandHandle:
         """Returns a new handle to the command. The handle gets the output that comes from now on."""
-        handle = Handle(self)
+        handle = CommandHandle(self)
         self._handles.add(handle)
-        weakref.finalize(handle, _settle_later, asyncio.get_running_loop(), self)
+        weakref.finalize(handle, _grant_credit_later, asyncio.get_running_loop(), self)
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
@@ -190,14 +190,14 @@ class CommandStream:
             raise BoxCommandError(f"box {self._name}: {error}") from None
 
 
-def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
+def _grant_credit_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
     """Lets the command send more output after a handle was dropped, because the command no longer waits for
     the reader of that handle. May run in any thread, because garbage collection calls it."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
-        loop.call_soon_threadsafe(stream.settle)
+        loop.call_soon_threadsafe(stream.grant_credit)
 
 
-class Handle(RunningCommand):
+class CommandHandle(RunningCommand):
     """One handle to a started command. It keeps the output that its reader has not taken yet."""
 
     def __init__(self, stream: CommandStream) -> None:
@@ -240,7 +240,7 @@ class Handle(RunningCommand):
     def _discard(self) -> None:
         self.held = False
         self._chunks.clear()
-        self._stream.settle()
+        self._stream.grant_credit()
 
     async def output(self) -> AsyncIterator[tuple[StreamName, bytes]]:
         with self._reading():
@@ -249,7 +249,7 @@ class Handle(RunningCommand):
                     name, data, received = self._chunks.popleft()
                     yield name, data
                     self.taken = received
-                    self._stream.settle()
+                    self._stream.grant_credit()
                 self.news.clear()
                 if not self._stream.result.done():
                     await self.news.wait()
