@@ -35,8 +35,8 @@ from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
-from air.train.loop.opening import Opening, Resources
 from air.train.loop.progress import Progress
+from air.train.loop.resources import Opening, Resources
 from air.train.loop.rollout import (
     Group,
     Positions,

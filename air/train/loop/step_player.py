@@ -13,8 +13,8 @@ from air.aio import together
 from air.env import recording
 from air.env.world_episode import TURN_LIMIT
 from air.train.config.run_config import RunConfig
-from air.train.loop.opening import Resources
 from air.train.loop.progress import Progress
+from air.train.loop.resources import Resources
 from air.train.loop.rollout import (
     Gate,
     Group,

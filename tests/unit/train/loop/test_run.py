@@ -14,14 +14,14 @@ import pytest
 
 from air.errors import InferenceError, InfrastructureError
 from air.train.config.run_config import RunConfig
-from air.train.loop.needed import NeededModels
+from air.train.loop.further_models import NeededModels
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.run import EmbeddedRun
 from air.train.loop.samples import Needed
 from air.train.loop.step_player import Batch, Played, StepPlayer
 from tests.rollouts import chain, payment
-from tests.unit.train.loop.test_needed import Places
+from tests.unit.train.loop.test_further_models import Places
 
 
 class Fakes:

@@ -21,23 +21,23 @@ import torch
 from air.errors import ConfigError, UsageError
 from air.train.algorithms.base import Need
 from air.train.algorithms.opd import OPDConfig
+from air.train.config.further_models_config import TeacherConfig, ValueModelConfig
 from air.train.config.model_options import AdamWConfig
-from air.train.config.needs_config import TeacherConfig, ValueModelConfig
 from air.train.config.run_config import RunConfig
-from air.train.loop.rollout import Group
-from air.train.loop.samples import Needed, branch_masks
-from air.train.model import adapters, policy
-from air.train.model.attention import check_length
-from air.train.model.policy import Policy
-from air.train.needs.frozen_model import (
+from air.train.further_models.frozen_model import (
     FrozenModel,
     LocalModel,
     WithoutAdapter,
     check_same_tokens,
     divergences,
 )
-from air.train.needs.teacher_endpoint import TeacherEndpoint
-from air.train.needs.value_model import ValueModel, ValueTarget
+from air.train.further_models.teacher_endpoint import TeacherEndpoint
+from air.train.further_models.value_model import ValueModel, ValueTarget
+from air.train.loop.rollout import Group
+from air.train.loop.samples import Needed, branch_masks
+from air.train.model import adapters, policy
+from air.train.model.attention import check_length
+from air.train.model.policy import Policy
 from air.train.tree.sample import Sample
 
 

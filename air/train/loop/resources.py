@@ -23,8 +23,8 @@ from air.train.config.run_config import RunConfig
 from air.train.devices import device, memory
 from air.train.devices.device import Device
 from air.train.evaluation.during_run import Evaluations
-from air.train.loop import needed, run_folder
-from air.train.loop.needed import NeededModels
+from air.train.loop import further_models, run_folder
+from air.train.loop.further_models import NeededModels
 from air.train.loop.rollout import Source, serving, settled
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
@@ -202,7 +202,7 @@ class Opening:
             lora=self.config.trainer.model.lora,
         )
         check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
-        return model, needed.load(self.needs, self.config, model, self.say, self._stopping)
+        return model, further_models.load(self.needs, self.config, model, self.say, self._stopping)
 
     def _problem_of_auto(
         self, model: Policy, models: NeededModels, choice: Choice, place: Device

@@ -14,10 +14,10 @@ from air.sandbox.pool.gpus import Gpu
 from air.train import load
 from air.train.devices import memory
 from air.train.devices.device import Device, cpu_instead
-from air.train.loop.needed import NeededModels
-from air.train.loop.opening import Opening
+from air.train.further_models.frozen_model import FrozenModel
+from air.train.loop.further_models import NeededModels
+from air.train.loop.resources import Opening
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel
 from air.train.serving.choose_server import Choice
 
 GPU = Gpu(0, "GPU-a")

@@ -18,7 +18,7 @@ import httpx
 
 from air.aio import ended, together
 from air.errors import ConfigError, InferenceError
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.further_models_config import TeacherConfig
 from air.train.tree.sample import Sample
 
 KEY = "orchestrator.algo.teacher.base_url"

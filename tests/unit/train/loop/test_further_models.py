@@ -12,10 +12,10 @@ import torch
 from air.env.credit import split
 from air.train.config.model_options import LoRAConfig
 from air.train.config.run_config import RunConfig
-from air.train.loop.needed import NeededModels, load
+from air.train.further_models.frozen_model import FrozenModel, WithoutAdapter
+from air.train.loop.further_models import NeededModels, load
 from air.train.loop.rollout import Group, Rollout
 from air.train.model import policy
-from air.train.needs.frozen_model import FrozenModel, WithoutAdapter
 from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment
 
