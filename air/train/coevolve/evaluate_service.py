@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from air.aio import ClientLeft, ended, to_the_end, while_connected
+from air.aio import ClientLeft, cancel_and_wait, wait_shielded, while_connected
 from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
@@ -166,9 +166,9 @@ async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
                 raise InferenceError("the service /evaluate did not start")
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            await ended(begins)
+            await cancel_and_wait(begins)
             server.should_exit = True
-            await to_the_end(task)
+            await wait_shielded(task)
 
 
 class _Http(uvicorn.Server):

@@ -18,7 +18,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
@@ -94,12 +94,12 @@ class Executor:
                 return await play(source, source.tasks[number], own)
 
             work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
-            rollouts = await together(work, AT_ONCE)
+            rollouts = await run_concurrently(work, AT_ONCE)
             await self._check_tools(source)
             # Once more: an outage for a moment must not be charged to whoever wrote the question.
             failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
             again = [one(*divmod(number, k)) for number in failed]
-            for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
+            for number, rollout in zip(failed, await run_concurrently(again, AT_ONCE), strict=True):
                 rollouts[number] = rollout
             await self._check_tools(source)
         return rollouts

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import first_bad_key, instead, key_paths, read_toml, toml_or_text
+from air.config import first_bad_key, key_paths, read_toml, suggestion, toml_or_text
 from air.errors import ConfigError
 from air.train.prime_rl import schema
 
@@ -316,13 +316,13 @@ def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) ->
         remedy = "remove it" + ("" if root == "sft" else ", or train with --engine prime-rl")
         message = f"`{bad.name}` is a key of prime-rl that the embedded engine does not have"
         return ConfigError(f"{message}{bad.more}", where=where, remedy=remedy)
-    known = key_paths(kind, _narrowed())
+    known = key_paths(kind, _own_subclasses())
     return ConfigError(
-        f"there is no key `{bad.name}`{bad.more}", where=where, remedy=instead(bad.path, known)
+        f"there is no key `{bad.name}`{bad.more}", where=where, remedy=suggestion(bad.path, known)
     )
 
 
-def _narrowed() -> dict[type, type[BaseModel]]:
+def _own_subclasses() -> dict[type, type[BaseModel]]:
     """Returns a mapping from classes of verifiers to the subclasses with air's own settings, which air uses
     for the tables at and below `env`."""
     import verifiers.v1 as vf

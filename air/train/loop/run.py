@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from air import json_lines, paths
-from air.aio import cancelled_by_signals, ended, to_the_end
+from air.aio import cancel_and_wait, cancelled_by_signals, wait_shielded
 from air.env.environment import ResearchEnv
 from air.errors import InferenceError, InfrastructureError
 from air.train import monitors
@@ -201,11 +201,11 @@ class EmbeddedRun:
                 scored = await asyncio.to_thread(self._score, played.groups, resources)
                 # Not cancelled by an interruption: every change of the weights must get its line in the
                 # metrics.
-                await to_the_end(self._train(played, scored, resources, seconds))
+                await wait_shielded(self._train(played, scored, resources, seconds))
                 await self._evaluate(resources)
         finally:
             for _, task in playing:
-                await ended(task)
+                await cancel_and_wait(task)
 
     async def _evaluate(self, resources: Resources) -> None:
         """Runs the evaluation after the last finished step, if the run file asks for one after this step.

@@ -9,7 +9,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording
 from air.env.world_episode import TURN_LIMIT
 from air.train.config.run_config import RunConfig
@@ -117,7 +117,7 @@ class StepPlayer:
                 gate=gate,
             )
 
-        groups = await together([play(number) for number in range(len(batch.prompts))])
+        groups = await run_concurrently([play(number) for number in range(len(batch.prompts))])
         for replay in range(1, self.config.embedded.replays_without_spread + 1):
             again = [number for number, group in enumerate(groups) if group.lacks_spread]
             if not again:
@@ -125,7 +125,7 @@ class StepPlayer:
             episodes = sum(len(groups[number].played) for number in again)
             self.progress.phase(f"step {step}, replay {replay}", episodes)
             for number, group in zip(
-                again, await together([play(n, replay) for n in again]), strict=True
+                again, await run_concurrently([play(n, replay) for n in again]), strict=True
             ):
                 group.replays = replay
                 groups[number] = group

@@ -120,7 +120,7 @@ class SlowAction:
                 await self._check(acting)
             return await acting
         finally:
-            await aio.ended(acting)
+            await aio.cancel_and_wait(acting)
 
     async def _check(self, acting: asyncio.Task[Any]) -> None:
         checking = asyncio.create_task(_checked(self._attempt()))
@@ -128,7 +128,7 @@ class SlowAction:
             await asyncio.wait([acting, checking], return_when=asyncio.FIRST_COMPLETED)
             self.well = checking.done() and not acting.done() and checking.exception() is None
         finally:
-            await aio.ended(checking)
+            await aio.cancel_and_wait(checking)
 
 
 async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
