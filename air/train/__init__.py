@@ -38,7 +38,7 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     from air.train.config.run_config import RunConfig
     from air.train.prime_rl import throughput, throughput_inputs
 
-    merged = overrides.Sources()
+    merged = overrides.MergedSettings()
     for source in sources:
         if isinstance(source, Mapping):
             overrides.put(merged, source, "settings")

@@ -175,10 +175,10 @@ def plan(config: MatrixConfig) -> Plan:
 
 
 def _run_config(
-    files: overrides.Sources, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
+    files: overrides.MergedSettings, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
 ) -> RunConfig:
-    sources = copy.deepcopy(files)
-    taskset = single_taskset(sources, "a matrix")
+    merged = copy.deepcopy(files)
+    taskset = single_taskset(merged, "a matrix")
     taskset["tasks"] = list(tasks)
     taskset.pop("weights", None)
     name = f"{row}-seed{seed}"
@@ -187,21 +187,21 @@ def _run_config(
         "run": {"name": name},
         "embedded": {"seed": seed},
     }
-    overrides.put(sources, own, f"row {row}")
-    return overrides.build(RunConfig, sources).with_checkout()
+    overrides.put(merged, own, f"row {row}")
+    return overrides.build(RunConfig, merged).with_checkout()
 
 
-def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
+def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any]:
     """Returns the table `env.taskset` of the only source of prompts in the settings, so that the caller can
     replace its tasks. Raises ConfigError if there is not exactly one source, or if its taskset is not one of
     air; `what` is the subject of the error message."""
-    tables = _at(sources.data, "orchestrator", "train", "source")
+    tables = _at(merged.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
     if not isinstance(taskset, dict) or taskset.get("id") != "air":
         raise ConfigError(
             f'{what} needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
-            where=", ".join(map(str, sources.files)) or "run_files",
+            where=", ".join(map(str, merged.files)) or "run_files",
             remedy="name another run file in run_files",
         )
     return taskset
