@@ -171,7 +171,7 @@ def trained(
             1.0,
             by_turn=config.rewards_at_turns,
             shuffle=rng if shuffled else None,
-            needed=scored,
+            inputs=scored,
         )
         if models.trains_policy(step):
             mismatch = max(mismatch, trainer.step(batch)["mismatch_kl"])

@@ -185,7 +185,7 @@ def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
-def settled(
+def with_defaults(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
     """Returns a copy of the environment config `env` in which settings that the user left out are filled in:

@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedStep:
     """The finished episodes of a training step, in groups."""
 
     batch: Batch
@@ -91,12 +91,12 @@ class StepPlayer:
             self._served = done
         server.ready()
 
-    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
+    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
         """Plays the groups of episodes of a step on the inference server, and returns them. A group whose
         rewards are all equal teaches nothing: it is discarded and played again, at most
         `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
         can limit the number of simultaneous episodes."""
-        greedy, began = resources.needed.greedy, time.monotonic()
+        greedy, began = resources.further_models.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
         rounds = self.config.embedded.rounds
@@ -135,7 +135,7 @@ class StepPlayer:
                 self._note_versions(rollout, resources.server)
         now = time.monotonic()
         seconds, self._played_until = now - max(began, self._played_until), now
-        return Played(batch, groups, seconds)
+        return PlayedStep(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
         """Sets, for each reply in `rollout`, the version of the weights that sampled it, and the oldest of
