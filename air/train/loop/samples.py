@@ -62,8 +62,8 @@ def turns(trace: Any) -> list[TracePart]:
 @dataclass(frozen=True)
 class AlgorithmInputs:
     """The numbers, other than rewards, that an algorithm needs for the groups of one training step, such as
-    log-probabilities under the reference model. Algorithms get them in the fields of `Part` and `ScoredGroup`
-    (in `air.train.algorithms.base`)."""
+    log-probabilities under the reference model. Algorithms get them in the fields of `ScoredPart` and
+    `ScoredGroup` (in `air.train.algorithms.base`)."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     """Numbers per token, under the keys `reference`, `divergence`, `values` and `teacher`. Each is a mapping
@@ -114,7 +114,10 @@ def samples(
     greedy = inputs.greedy or [None] * len(groups)
     scored = [
         ScoredGroup(
-            [None if parts is None else [_scored(p, inputs) for p in parts] for parts in episodes],
+            [
+                None if parts is None else [_scored_part(p, inputs) for p in parts]
+                for parts in episodes
+            ],
             reward_to_go=by_turn,
             source=group.rollouts[0].source if group.rollouts else "",
             metrics=_metrics(group),
@@ -150,7 +153,7 @@ def _metrics(group: Group) -> dict[str, float]:
     return {name: fmean(float(m[name]) for m in each if m.get(name) is not None) for name in names}
 
 
-def _scored(part: TracePart, inputs: AlgorithmInputs) -> base.Part:
+def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
     """Converts a part of an episode to the type that algorithms take as input, with the numbers of `inputs`
     for its sampled tokens, such as reference log-probabilities."""
     nodes = part.sampled_nodes
@@ -160,7 +163,7 @@ def _scored(part: TracePart, inputs: AlgorithmInputs) -> base.Part:
             return None
         return [value for node in nodes for value in by_node[id(node)]]
 
-    return base.Part(
+    return base.ScoredPart(
         reward=part.reward,
         tokens=sum(sum(node.mask) for node in nodes),
         agent=part.trace.agent.name,
