@@ -42,7 +42,7 @@ KEY_ENV = "OPENAI_API_KEY"
 
 class Executor:
     """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
-    `tools` if there are any. The function `answering` creates an executor. `env` has the environment's
+    `tools` if there are any. The function `open_executor` creates an executor. `env` has the environment's
     settings for the episodes. For the same question, seed and settings, the answers are the same, apart from
     effects of rounding."""
 
@@ -75,12 +75,12 @@ class Executor:
             rows = ({"question": question, "answer": ""} for question in questions)
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             env = self._model.settle(self._environment(path, len(questions), max_turns))
-            with self._lending():
-                rollouts = await self._played(env, ctx, questions, k)
+            with self._shared_tools():
+                rollouts = await self._play(env, ctx, questions, k)
         each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
         return [_answered(of_question) for of_question in each]
 
-    async def _played(
+    async def _play(
         self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
     ) -> list[Rollout]:
         """Plays k episodes of each question, and returns their rollouts in the order of the questions. An
@@ -115,7 +115,7 @@ class Executor:
             raise UserCodeError(self._user_error) from None
 
     @contextmanager
-    def _lending(self) -> Iterator[None]:
+    def _shared_tools(self) -> Iterator[None]:
         """Context manager: tasks that are loaded inside the block use the executor's tools, and do not load
         tools of their own."""
         token = LENT.set(self._tools)
@@ -141,7 +141,7 @@ class Executor:
 
 
 @asynccontextmanager
-async def answering(
+async def open_executor(
     model: str,
     settings: Settings,
     seed: int,
