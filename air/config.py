@@ -76,7 +76,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         if bad.unknown:
             message = f"there is no key `{bad.name}`{bad.more}"
             raise ConfigError(
-                message, where=where, remedy=instead(bad.path, key_paths(kind))
+                message, where=where, remedy=suggestion(bad.path, key_paths(kind))
             ) from None
         raise ConfigError(bad.message, where=where, remedy=bad.remedy) from None
 
@@ -179,15 +179,15 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
 
 def key_paths(
-    kind: type[BaseModel], narrowed: Mapping[type, type[BaseModel]] | None = None
+    kind: type[BaseModel], subclasses: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
     """Returns the dotted paths of all keys of a config class. In a path, `0` stands for any index of a list.
-    `narrowed` maps classes to subclasses: where a field has the type of such a class, the keys of the
+    `subclasses` maps classes to subclasses: where a field has the type of such a class, the keys of the
     subclass are returned, too."""
-    return list(dict.fromkeys(_paths(kind, "", narrowed or {}, ())))
+    return list(dict.fromkeys(_paths(kind, "", subclasses or {}, ())))
 
 
-def instead(path: Sequence[str], known: Iterable[str]) -> str:
+def suggestion(path: Sequence[str], known: Iterable[str]) -> str:
     """Returns a remedy for an unknown key, as text for an error message. `path` has the parts of the key, and
     `known` all keys that exist. The remedy names the most similar key in the same table; if there is none, a
     key with the same name in another table; if there is none either, it advises to remove the key."""
@@ -206,17 +206,17 @@ def instead(path: Sequence[str], known: Iterable[str]) -> str:
 def _paths(
     kind: type[BaseModel],
     above: str,
-    narrowed: Mapping[type, type[BaseModel]],
+    subclasses: Mapping[type, type[BaseModel]],
     outer: tuple[type, ...],
 ) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         path = f"{above}.{name}".lstrip(".")
         yield path
         for inner, in_list in _models(field.annotation):
-            for each in dict.fromkeys((inner, narrowed.get(inner, inner))):
+            for each in dict.fromkeys((inner, subclasses.get(inner, inner))):
                 if each not in outer:
                     below = f"{path}.0" if in_list else path
-                    yield from _paths(each, below, narrowed, (*outer, kind, each))
+                    yield from _paths(each, below, subclasses, (*outer, kind, each))
 
 
 def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:

@@ -54,14 +54,14 @@ class Tail:
 
     path: Path
     mark: Mark
-    anew: bool = False
+    from_start: bool = False
     """Whether the iteration starts at the file's first line. True if the file is new or was rewritten."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
         self._size, self._mtime_ns = stat.st_size, stat.st_mtime_ns
-        self.anew = self.mark.offset == 0 or not self._continues()
-        if self.anew:
+        self.from_start = self.mark.offset == 0 or not self._continues()
+        if self.from_start:
             self.mark = Mark()
 
     def __iter__(self) -> Iterator[Line]:

@@ -52,7 +52,7 @@ from air.train.evaluation import tries
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
 from air.train.loop.progress import Progress
-from air.train.loop.rollout import Rollout, settled
+from air.train.loop.rollout import Rollout, with_defaults
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.train.model.demonstrations import read_examples
@@ -212,7 +212,7 @@ def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[
 
 async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
     policy = policies.load(model)
-    env = settled(
+    env = with_defaults(
         config.orchestrator.train.source[0].env, policy, max_context_tokens=config.seq_len
     )
     sampling = config.orchestrator.train.sampling

@@ -257,7 +257,7 @@ def _status_row(status: Status) -> tuple[str, ...]:
 
 async def _check(args: argparse.Namespace) -> int:
     from air import tasks
-    from air.aio import together
+    from air.aio import run_concurrently
     from air.errors import ConfigError
     from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check, out_of_order
@@ -290,7 +290,7 @@ async def _check(args: argparse.Namespace) -> int:
     ):
         grader = Grader(graders, args.provider)
         plays = [check(s, boxes, grader, args.provider) for s in specs]
-        for spec, solvers in zip(specs, await together(plays, args.at_once), strict=True):
+        for spec, solvers in zip(specs, await run_concurrently(plays, args.at_once), strict=True):
             rows += [_row(spec, row) for row in solvers]
             complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in solvers if r.problem]
             if problem := out_of_order(spec, solvers):

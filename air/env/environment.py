@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import verifiers.v1 as vf
 
 from air import actions, tasks
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording, start_checks
 from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
@@ -95,7 +95,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         others = [spec for spec in specs if spec.rules is not None]
         for spec in others:
             start_checks.check_rules(spec, config)
-        await together([start_checks.check_images(spec) for spec in others], 4)
+        await run_concurrently([start_checks.check_images(spec) for spec in others], 4)
         for spec in ours:
             assert chosen is not None
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
@@ -131,8 +131,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
             for spec in specs
         ]
-        measured = await together(measuring, at_once)
-        await together([grader.check(spec) for spec in measured], at_once)
+        measured = await run_concurrently(measuring, at_once)
+        await run_concurrently([grader.check(spec) for spec in measured], at_once)
         return measured
 
     def _images(self, specs: Sequence[TaskSpec]) -> set[str]:

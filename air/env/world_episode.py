@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions import Action, Standing
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
@@ -138,7 +138,7 @@ class WatchedWorld:
         `close_error`, because the episode's rewards are final already."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        return await to_the_end(self._closing)
+        return await wait_shielded(self._closing)
 
     async def _close(self) -> dict[str, Any]:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import tasks
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InfrastructureError, UsageError
@@ -76,7 +76,9 @@ class Battery:
         """
         async with Host.open(record_dir) as host, self._environment(record_dir, DEFAULT) as env:
             targets = [self._target(env, name, host) for name in self.names]
-            plain = await together([self._plain(env, target) for target in targets], self.at_once)
+            plain = await run_concurrently(
+                [self._plain(env, target) for target in targets], self.at_once
+            )
             pairs = list(zip(targets, plain, strict=True))
             verdicts = []
             for setup in dict.fromkeys(attack.setup for attack in self.attacks):
@@ -105,7 +107,7 @@ class Battery:
                 for attack in attacks
                 for target, bounds in (_first_that_applies(attack, pairs) if attack.once else pairs)
             ]
-            return await together(works, self.at_once)
+            return await run_concurrently(works, self.at_once)
 
     def _missing(self, setup: Setup) -> str:
         """Returns the reason why episodes with the settings `setup` cannot run here, or an empty text if they
@@ -257,7 +259,7 @@ async def attack_boxes(
         on_verdict(verdict)
         return verdict
 
-    return await together([one(family, check) for family, check in attacks], at_once)
+    return await run_concurrently([one(family, check) for family, check in attacks], at_once)
 
 
 def _first_that_applies(

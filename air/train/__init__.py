@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from air.train.config.run_config import RunConfig
-    from air.train.loop.run import Outcome
+    from air.train.loop.run import RunOutcome
 
 __all__ = ["load", "run"]
 
@@ -38,7 +38,7 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     from air.train.config.run_config import RunConfig
     from air.train.prime_rl import throughput, throughput_inputs
 
-    merged = overrides.Sources()
+    merged = overrides.MergedSettings()
     for source in sources:
         if isinstance(source, Mapping):
             overrides.put(merged, source, "settings")
@@ -49,7 +49,7 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     return config
 
 
-def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
+def run(config: RunConfig, *, quiet: bool = False) -> RunOutcome:
     """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
     By default it shows a live table on a terminal; elsewhere it prints one line for each step. With

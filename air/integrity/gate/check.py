@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.config import BaseConfig, validate
 from air.errors import ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
@@ -184,7 +184,7 @@ class _Judge:
         the tests need the network."""
         rules = self.player.rules
         plays = [self.player.play(act, twice=True) for act in (self._solve, self._look)]
-        solved, nothing = await together(plays)
+        solved, nothing = await run_concurrently(plays)
         self.oracle, self.nothing, self.solved = solved.reward, nothing.reward, solved.artefacts
         self._judge_solution(solved)
         self._judge_nothing(nothing)
@@ -230,12 +230,12 @@ class _Judge:
         about = scene(self._workdir, self._before, made, tests)
         combined = [hack for hack in hacks if hack.leaves_task_files_alone and not rules.shared]
         groups = [combined, *([hack] for hack in hacks if hack not in combined)]
-        await together([self._try(group, about) for group in groups if group])
+        await run_concurrently([self._try(group, about) for group in groups if group])
 
     async def _try(self, hacks: Sequence[Hack], about: Scene) -> None:
         played = await self._hack(hacks, about)
         if len(hacks) > 1 and self._pays(played):
-            await together([self._try([hack], about) for hack in hacks])
+            await run_concurrently([self._try([hack], about) for hack in hacks])
             names = {hack.name for hack in hacks}
             if not any(one.name in names for one in self.findings):
                 earned = (

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError, StagingError
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -135,7 +135,7 @@ class Player:
         steps.artefacts.append(artefact)
         # Grades are cached by seed, so a second grading needs another seed.
         works = [self.grader.grade(self.task, artefact, split="val", seed=n) for n in range(times)]
-        return await together(works)
+        return await run_concurrently(works)
 
     async def _collect(self, box: Box, number: int) -> Artefact:
         async with box.attributing():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from air import paths, tasks
-from air.aio import together
+from air.aio import run_concurrently
 from air.errors import AirError, ConfigError, UsageError, boundary
 from air.integrity.gate.check import VERSION, Finding, GateVerdict, check, digest_of, not_checked
 from air.integrity.gate.hacks import Hack
@@ -61,7 +61,7 @@ class Gate:
                     write(self.report, [both[name] for name in ids if name in both])
                 self.on_verdict(verdict)
 
-            await together([one(task_id) for task_id in ids], self.at_once)
+            await run_concurrently([one(task_id) for task_id in ids], self.at_once)
         return [verdicts[name] for name in ids]
 
     async def _check(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InfrastructureError
@@ -70,13 +70,13 @@ class PartBattery:
                 env = ResearchEnv(self._config(stage, folder))
                 async with env.serving():
                     plain = [self._plain(env, stage, weak[id(part)]) for part in parts]
-                    rewards = await together(plain, self.at_once)
+                    rewards = await run_concurrently(plain, self.at_once)
                     bounds = {id(p): r for p, r in zip(parts, rewards, strict=True)}
                     works = [
                         self._verdict(env, stage, one, weak[id(one.part)], bounds[id(one.part)])
                         for one in attacks
                     ]
-                    return await together(works, self.at_once)
+                    return await run_concurrently(works, self.at_once)
 
     def _weaker(self, part: AttackedPart) -> AttackedPart:
         spec = (self.weaker or {}).get(part.name)

@@ -12,7 +12,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
@@ -79,7 +79,7 @@ class ArchivedSnapshot(Snapshot):
             raise BoxDiedError(f"a snapshot was not unpacked: {problem}")
 
     async def close(self) -> None:
-        await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
+        await wait_shielded(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Isolation, Snapshot
 from air.sandbox.contract.entries import Change
@@ -179,7 +179,7 @@ class DockerBox(GuestBox):
             most = 2 * self.spec.limits.disk_mb * MIB
             return await archived_snapshots.ArchivedSnapshot.of(packing, most)
         finally:
-            await to_the_end(self.thaw())
+            await wait_shielded(self.thaw())
 
     async def _tar(self, command: list[str], *, stdin: bool) -> RunningCommand:
         info = CommandInfo(0, command, self.workspace, {}, "", stdin, False)

@@ -21,7 +21,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError
 from air.sandbox.contract import ownership
 from air.sandbox.docker.engine_errors import (
@@ -132,7 +132,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     If the caller is cancelled, `work` still runs to its end.
     """
     loop = asyncio.get_running_loop()
-    return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
+    return await wait_shielded(loop.run_in_executor(_threads(os.getpid()), work))
 
 
 async def image_id(image: str) -> str:

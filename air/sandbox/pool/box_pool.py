@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import start_box
 from air.sandbox.contract import ownership
@@ -127,7 +127,7 @@ class Pool:
 
             self._snapshot_helper = await snapshot_service.hold(self._run)
         try:
-            await to_the_end(asyncio.to_thread(orphans.collect))
+            await wait_shielded(asyncio.to_thread(orphans.collect))
         except InfrastructureError as error:
             _LOG.warning("boxes of earlier runs could not be removed: %s", error)
         except BaseException:  # cancellation too: nobody else would release the helper
@@ -153,12 +153,12 @@ class Pool:
         ]:
             self._retire(box)
         self._subpools.clear()
-        await to_the_end(self._drain())
+        await wait_shielded(self._drain())
         await self._release_snapshot_helper()
 
     async def _release_snapshot_helper(self) -> None:
         if self._snapshot_helper is not None:
-            await to_the_end(self._snapshot_helper.release())
+            await wait_shielded(self._snapshot_helper.release())
             self._snapshot_helper = None
 
     @asynccontextmanager

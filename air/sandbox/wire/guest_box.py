@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract import open_box
 from air.sandbox.contract.box import (
@@ -385,7 +385,7 @@ class GuestBox(Box):
         """Kills all processes in the box and removes the box, even if the caller is cancelled meanwhile."""
         self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
-        await to_the_end(self._closing)
+        await wait_shielded(self._closing)
 
     def _end(self, reason: str) -> None:
         """Starts the removal of the box in the background, unless it has been started before. `reason` goes

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.app import Server
@@ -89,7 +89,7 @@ class Sandboxes:
             if files is not None:
                 await box.restore(files)
         except BaseException as error:  # cancellation too: the box must go back
-            await to_the_end(stack.aclose())
+            await wait_shielded(stack.aclose())
             if isinstance(error, NoBoxInTime):
                 raise ApiError(429, str(error)) from error
             if isinstance(error, MissingError):
@@ -123,7 +123,7 @@ class Sandboxes:
         """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
         method returns."""
         self._sandboxes.pop(sandbox.id, None)
-        await to_the_end(self._end(sandbox))
+        await wait_shielded(self._end(sandbox))
 
     async def _end(self, sandbox: Sandbox) -> None:
         sandbox.stop_timer()

@@ -11,7 +11,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.sandbox.wire.port_relay import PIECE, Streams
 from air.serve.e2b.relayed import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
@@ -95,7 +95,7 @@ async def _copy(protocol: ClientProtocol, streams: Streams, receive: Receive, se
         if not outward.done():
             await send({"type": "websocket.close", "code": 1000 if code == 1005 else code})
     finally:
-        await ended(outward)
+        await cancel_and_wait(outward)
 
 
 def _message(kind: Opcode, data: bytes) -> dict[str, Any]:

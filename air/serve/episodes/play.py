@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.actions.base import Action
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import InfrastructureError
 from air.serve.episodes.offers import Mistake, Offer
 from air.worlds.base import Refusal, World
@@ -85,7 +85,7 @@ class Play:
             self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
         except BaseException as error:
             expected = isinstance(error, Exception)
-            await to_the_end(self._end("failed" if expected else "left"))
+            await wait_shielded(self._end("failed" if expected else "left"))
             if expected:
                 raise self._failure(error) from error
             raise
@@ -121,9 +121,9 @@ class Play:
 
     async def close(self) -> None:
         """Ends the episode and frees its box. Does nothing if the episode has ended already."""
-        await to_the_end(self._end("left"))
+        await wait_shielded(self._end("left"))
         if self._expired is not None:
-            await to_the_end(self._expired)
+            await wait_shielded(self._expired)
 
     async def _turn(self, action: Callable[[], Action]) -> Turn:
         if self._world is None:
@@ -133,14 +133,14 @@ class Play:
             turn = await self._played(self._world, action)
         except BaseException as error:
             expected = isinstance(error, Exception)
-            await to_the_end(self._end("failed" if expected else "left"))
+            await wait_shielded(self._end("failed" if expected else "left"))
             if expected:
                 raise self._failure(error) from error
             raise
         finally:
             self._turn_runs = False
         if turn.done:
-            await to_the_end(self._end("done"))
+            await wait_shielded(self._end("done"))
         return turn
 
     async def _played(self, world: World[Action], action: Callable[[], Action]) -> Turn:

@@ -22,8 +22,8 @@ from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.request_queue import RequestQueue
 from air.tools import ToolSet
-from air.train.coevolve.evaluate_service import evaluated
-from air.train.coevolve.executor import Executor, answering
+from air.train.coevolve.evaluate_service import handle_evaluate
+from air.train.coevolve.executor import Executor, open_executor
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Evaluate(Protocol):
 
     async def _evaluate(self, request: Request) -> Response:
         try:
-            return await evaluated(request, self._server.executor, self._server.queue.turn)
+            return await handle_evaluate(request, self._server.executor, self._server.queue.turn)
         except QueueFull as error:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
 
@@ -75,7 +75,7 @@ async def opened(
     if tools.box is not None and settings.envs[0].provider == "process":
         log.event("warning", text=NOT_ISOLATED)
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
-    loading = answering(model, settings, config.seed, name=config.model_name, tools=tools)
+    loading = open_executor(model, settings, config.seed, name=config.model_name, tools=tools)
     async with loading as executor:
         yield EvaluateServer(config, metrics, log, executor, tools, queue)
     log.event("stop", requests=queue.running)

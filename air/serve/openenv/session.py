@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from air.aio import ended, to_the_end
+from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
 from air.serve.episodes.play import Failed, NotPlaying, Play
 from air.serve.episodes.server import EpisodesServer
@@ -56,10 +56,10 @@ class Session:
         try:
             await asyncio.wait([reading, working], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await ended(reading)
-            await ended(working)
+            await cancel_and_wait(reading)
+            await cancel_and_wait(working)
             if self._play is not None:
-                await to_the_end(self._play.close())
+                await wait_shielded(self._play.close())
         for task in (reading, working):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.serve.app import Protocol
 from air.serve.episodes import task_list
 from air.serve.episodes.offers import Schema
@@ -60,7 +60,7 @@ class Ors(Protocol):
         try:
             yield
         finally:
-            await ended(reaper)
+            await cancel_and_wait(reaper)
             await self._sessions.close()
 
     @property

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from air.aio import ended, to_the_end
+from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
 from air.serve.episodes.play import Failed, NotPlaying, Play, Turn, UnknownTool
 from air.serve.episodes.server import EpisodesServer, Full
@@ -63,7 +63,7 @@ class Session:
     async def close(self) -> None:
         """Cancels the session's tool calls, and ends its episode."""
         for call in self._calls.values():
-            await ended(call)
+            await cancel_and_wait(call)
         await self.play.close()
 
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -151,7 +151,7 @@ class Sessions:
         """Deletes a session and frees its box. Does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            await to_the_end(session.close())
+            await wait_shielded(session.close())
 
     async def reap(self) -> None:
         """Runs until it is cancelled: deletes sessions whose clients have been silent for too long, and

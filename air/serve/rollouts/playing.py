@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import ResearchEnvConfig
 from air.env.taskset import AirTask
 from air.errors import ConfigError, boundary
@@ -59,7 +59,7 @@ async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) 
                 rollout = await play(source, task, own)
             return _played(body.ids[place], sample, rollout)
 
-        return await together(
+        return await run_concurrently(
             [
                 one(place, task, sample)
                 for place, task in enumerate(tasks)

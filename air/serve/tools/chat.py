@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from air.aio import together, while_connected
+from air.aio import run_concurrently, while_connected
 from air.errors import HangingToolError, InferenceError, InfrastructureError, MissingError
 from air.serve.app import FACTS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
@@ -156,7 +156,7 @@ class Chat(Protocol):
                 )
 
         try:
-            talks = await together([one(sample) for sample in range(body.n)])
+            talks = await run_concurrently([one(sample) for sample in range(body.n)])
         finally:
             sessions.free(body.n)
         for name in (name for each in talks for name in each.calls):

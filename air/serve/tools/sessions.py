@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxEndedError
 from air.sandbox.contract.box import Box
 from air.serve.boxes import Boxes, NoBoxInTime, QueueFull
@@ -136,6 +136,6 @@ class Sessions:
 
 async def _close(tools: OpenTools) -> None:
     try:
-        await to_the_end(tools.close())
+        await wait_shielded(tools.close())
     except BoxEndedError:  # its states have ended with it
         return

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxEndedError
 from air.serve.metrics import Metrics
 from air.serve.tools.sessions import Session, Sessions
@@ -69,7 +69,7 @@ class Trajectories:
             await asyncio.gather(sweep, return_exceptions=True)
             for name in list(self.open):
                 self._end(name, "stopped")
-            await to_the_end(asyncio.gather(*self._endings))
+            await wait_shielded(asyncio.gather(*self._endings))
 
     @asynccontextmanager
     async def used(self, fields: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[None]:

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.errors import AirError, MissingError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Connection:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await asyncio.wait([self._task])
-            await ended(self._task)
+            await cancel_and_wait(self._task)
         self._session.cancel()
 
     async def _run(self) -> None:
@@ -187,8 +187,8 @@ class Connection:
             return await self._result(request)
         finally:
             self._channel.pause()
-            await ended(request)
-            await ended(broken)
+            await cancel_and_wait(request)
+            await cancel_and_wait(broken)
 
     async def _result(self, request: asyncio.Task[T]) -> T:
         from mcp.shared.exceptions import MCPError

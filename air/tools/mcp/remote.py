@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.sandbox.network.egress_proxy import Proxy
 from air.tools.mcp.connection import CALL_BYTES, ConnectionLost, short
 
@@ -220,4 +220,4 @@ async def _serving(hosts: Sequence[str]) -> AsyncIterator[str]:
     finally:
         server.close()
         for task in list(tasks):
-            await ended(task)
+            await cancel_and_wait(task)

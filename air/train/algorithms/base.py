@@ -1,9 +1,9 @@
 """Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
 An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
-episodes of one prompt, each as a list of `Part` objects. Its result is one `Credit` for each part. A token
-whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all; the mask
-of each training sample does (`Sample.mask`).
+episodes of one prompt, each as a list of `ScoredPart` objects. Its result is one `Credit` for each part. A
+token whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all;
+the mask of each training sample does (`Sample.mask`).
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -20,12 +20,12 @@ from air.config import BaseConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 """The name of an input that an algorithm may need beyond rewards. Each name is that of a field: `values`,
-`reference`, `divergence` and `teacher` are arrays of each `Part`; `greedy` is a number of each `ScoredGroup`.
-An algorithm that names `divergence` must also name `reference`."""
+`reference`, `divergence` and `teacher` are arrays of each `ScoredPart`; `greedy` is a number of each
+`ScoredGroup`. An algorithm that names `divergence` must also name `reference`."""
 
 
 @dataclass(frozen=True)
-class Part:
+class ScoredPart:
     """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
 
     reward: float
@@ -78,7 +78,7 @@ class Part:
 class ScoredGroup:
     """The input of an algorithm: the episodes of one prompt with their rewards."""
 
-    episodes: Sequence[Sequence[Part] | None]
+    episodes: Sequence[Sequence[ScoredPart] | None]
     """For each episode its list of parts in order, with at least one part. None for an episode that is masked
     (not trained) because of an infrastructure error."""
     reward_to_go: bool = False
@@ -93,14 +93,14 @@ class ScoredGroup:
     """The reward of one further episode of the prompt, sampled at temperature 0 (greedily). None if the
     algorithm does not need this reward, or if that episode failed."""
 
-    def streams(self, episode: Sequence[Part]) -> list[Sequence[Part]]:
+    def streams(self, episode: Sequence[ScoredPart]) -> list[Sequence[ScoredPart]]:
         """Returns the episode's parts, grouped into streams. A stream is a sequence of parts within which a
         token is credited with later rewards; rewards of other streams do not count for the token. With
         `reward_to_go`, all parts form one stream; otherwise each part is a stream of its own."""
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
-def stream_rewards(stream: Sequence[Part]) -> list[float]:
+def stream_rewards(stream: Sequence[ScoredPart]) -> list[float]:
     """Returns the reward of each sampled token of a stream, penalties subtracted. A stream is a sequence of
     parts within which a token is credited with later rewards (see `ScoredGroup.streams`). The reward of a
     part counts at the part's last token. The reward of a part without tokens counts at the last token before
@@ -150,7 +150,7 @@ class Algorithm(ABC):
 
     needs: frozenset[Need] = frozenset()
     """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
-    computes them and stores them in the fields of these names, in `Part` and `ScoredGroup`."""
+    computes them and stores them in the fields of these names, in `ScoredPart` and `ScoredGroup`."""
     rewards_at_turns: bool = False
     """Whether the algorithm needs a reward for each turn, if the environment's setting `credit` is "episode".
     If true, the algorithm's parts are always turns, and `ScoredGroup.reward_to_go` is true. If false, the

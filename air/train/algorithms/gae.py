@@ -21,8 +21,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
     stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
@@ -94,7 +94,7 @@ class GAE(Algorithm):
         the step. Returns credits with these advantages and the unchanged returns."""
         return whitened(groups, credits)
 
-    def _of_episode(self, streams: Sequence[Sequence[Part]]) -> list[Credit]:
+    def _of_episode(self, streams: Sequence[Sequence[ScoredPart]]) -> list[Credit]:
         credits = []
         for stream in streams:
             values = [value for part in stream for value in part.values or ()]

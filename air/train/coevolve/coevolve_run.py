@@ -19,7 +19,7 @@ from air.rewards.proposals.novelty import words
 from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
-from air.train.coevolve.executor import Executor, answering, last_reply
+from air.train.coevolve.executor import Executor, last_reply, open_executor
 from air.train.coevolve.files import (
     ANSWERED,
     HELD_OUT_FILE,
@@ -30,7 +30,7 @@ from air.train.coevolve.files import (
     SAMPLING_FILE,
 )
 from air.train.coevolve.plan import Plan, expanded
-from air.train.coevolve.questions import kept
+from air.train.coevolve.questions import select_rows
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.loop import run_folder
@@ -79,7 +79,7 @@ class CoevolveRun:
         config = self._plan.proposer_run(number, model)
         if (done := last_checkpoint(config)) is not None:
             return str(done)
-        async with self._executor(executor) as answering, serving_evaluations(answering) as url:
+        async with self._executor(executor) as opened, serving_evaluations(opened) as url:
             self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
             title = self._place(number, "proposer")
             return str(await train(config, title, self._say, self._logged))
@@ -147,7 +147,7 @@ class CoevolveRun:
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
-        chosen = kept(lines, self._config.generation, self._config.payment, held_out)
+        chosen = select_rows(lines, self._config.generation, self._config.payment, held_out)
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
         file = self._folder(number) / ROWS
         if not file.is_file():  # a training that goes on must find the file that it began with
@@ -196,7 +196,7 @@ class CoevolveRun:
         """Async context manager: loads the model `model` (a folder or hub id) as an executor."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        return answering(model, settings, self._config.seed, tools=self._plan.tools)
+        return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
         """If the executor has tools, writes the file `name`, which a task `posed:…` names: the task asks the

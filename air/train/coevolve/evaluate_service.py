@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from air.aio import ClientLeft, ended, to_the_end, while_connected
+from air.aio import ClientLeft, cancel_and_wait, wait_shielded, while_connected
 from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
@@ -35,7 +35,7 @@ from air.train.serving.other_sites import RefusingOtherSites
 from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
-LEFT = 499
+CLIENT_CLOSED_REQUEST = 499
 """The HTTP status that logs and metrics show for a request whose client disconnected before it got a
 response."""
 _START_SECONDS = 30.0
@@ -70,7 +70,7 @@ class EvaluateBody(BaseConfig):
     sampling: SamplingBody = SamplingBody()
 
 
-async def evaluated(
+async def handle_evaluate(
     request: Request,
     executor: Executor,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
@@ -85,7 +85,7 @@ async def evaluated(
             if len(data) > LARGEST_BODY:
                 return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
     except ClientDisconnect:
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     try:
         body = EvaluateBody.model_validate_json(bytes(data))
     except ValidationError as error:
@@ -104,7 +104,7 @@ async def evaluated(
     except UserCodeError as error:
         return JSONResponse({"error": str(error), "stop": True}, STOP)
     except ClientLeft:
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     pairs = zip(body.tasks, answered, strict=True)
     return JSONResponse({"results": [result(task, one) for task, one in pairs]})
 
@@ -114,7 +114,7 @@ def application(executor: Executor) -> Starlette:
     proposer is trained. The application refuses requests from web pages of other sites."""
 
     async def evaluate(request: Request) -> Response:
-        return await evaluated(request, executor)
+        return await handle_evaluate(request, executor)
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -166,9 +166,9 @@ async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
                 raise InferenceError("the service /evaluate did not start")
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            await ended(begins)
+            await cancel_and_wait(begins)
             server.should_exit = True
-            await to_the_end(task)
+            await wait_shielded(task)
 
 
 class _Http(uvicorn.Server):

@@ -202,14 +202,14 @@ def plan(config: CoevolveConfig) -> Plan:
 def _run_config(
     side: SideConfig, name: str, task: str, prompts: int, own: dict[str, Any]
 ) -> RunConfig:
-    sources = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
-    overrides.put(sources, side.settings, f"{name}.settings")
-    taskset = single_taskset(sources, f"the training of the {name}")
+    merged = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
+    overrides.put(merged, side.settings, f"{name}.settings")
+    taskset = single_taskset(merged, f"the training of the {name}")
     taskset |= {"tasks": [task], "examples_per_task": prompts}
     taskset.pop("weights", None)
-    overrides.put(sources, {"model": {"name": expanded(side.model)}}, f"{name}.model")
-    overrides.put(sources, own, name)
-    run = overrides.build(RunConfig, sources).with_checkout()
+    overrides.put(merged, {"model": {"name": expanded(side.model)}}, f"{name}.model")
+    overrides.put(merged, own, name)
+    run = overrides.build(RunConfig, merged).with_checkout()
     (source,) = run.orchestrator.train.source
     if not isinstance(source.env, ResearchEnvConfig):
         raise ConfigError("needs an environment of air", where=f"{name}.run_files")

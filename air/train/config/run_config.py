@@ -33,6 +33,7 @@ from air.train.algorithms.kl_penalty import WithKL
 from air.train.config.curriculum_config import LevelsConfig, RoundsConfig, check_curricula
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
+from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
 from air.train.config.loss_options import DefaultLossConfig, KLConfig, LossConfig
 from air.train.config.model_options import (
     AdamWConfig,
@@ -43,7 +44,6 @@ from air.train.config.model_options import (
     check_schedule,
 )
 from air.train.config.monitor_options import MonitorsConfig
-from air.train.config.needs_config import ReferenceConfig, ValueModelConfig
 
 AnySource = TypeVar("AnySource", bound=EnvSource)
 

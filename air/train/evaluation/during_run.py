@@ -20,7 +20,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import json_lines
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording
 from air.env.config import AirTasksetConfig
 from air.errors import ConfigError, boundary
@@ -144,7 +144,7 @@ class Evaluations:
                 )
                 for place, task in enumerate(_prompts(opened.tasks, self._examples(source)))
             ]
-            return [r for group in await together(groups, _AT_ONCE) for r in group.rollouts]
+            return [r for group in await run_concurrently(groups, _AT_ONCE) for r in group.rollouts]
 
     def _examples(self, source: EvalSourceConfig) -> int:
         own = source.num_examples

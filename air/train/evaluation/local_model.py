@@ -15,7 +15,7 @@ from air.train.devices import device
 from air.train.devices.device import Device
 from air.train.evaluation.play import served
 from air.train.evaluation.settings import Settings
-from air.train.loop.rollout import settled
+from air.train.loop.rollout import with_defaults
 from air.train.model.policy import Policy, load
 
 
@@ -52,7 +52,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
         def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
             if place.gpu is not None and not env.trainer_gpus:  # so boxes do not get it
                 env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
-            done: Any = settled(env, policy, max_context_tokens=context)
+            done: Any = with_defaults(env, policy, max_context_tokens=context)
             return done  # type: ignore[no-any-return]
 
         async with served(

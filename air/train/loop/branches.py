@@ -47,7 +47,7 @@ class _Lines:
     later: list[Line] = field(default_factory=list)
 
 
-def set_aside(folder: Path, step: int) -> Path | None:
+def move_later_results(folder: Path, step: int) -> Path | None:
     """Moves the results that the run in `folder` made after training step `step` into a new folder under
     `branches/` in the run's folder, so that a resumed run does not overwrite them.
 
@@ -58,7 +58,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
     # An evaluation before the first step is moved only if the whole run is moved (step 0).
     last = step or -1
     names = (METRICS_FILE, group_log.FILE, evaluations.FILE)
-    files = {name: _divided(folder / name, last) for name in names}
+    files = {name: _split_at_step(folder / name, last) for name in names}
     evaluated = _later_evaluations(folder, files[evaluations.FILE])
     checkpoints = [number for number in steps(folder / CHECKPOINTS) if number > step]
     episodes = _later_episodes(folder / TRAJECTORIES, step, files[group_log.FILE])
@@ -89,7 +89,7 @@ def metrics(folder: Path) -> list[Line]:
     return metric_rows.read(folder / METRICS_FILE)
 
 
-def _divided(path: Path, step: int) -> _Lines:
+def _split_at_step(path: Path, step: int) -> _Lines:
     """Reads the JSON-lines file `path` and divides its lines at training step `step`. If the last line is
     incomplete, rewrites the file without this line. Raises UsageError if a line has no step."""
     lines = _Lines()
@@ -140,7 +140,7 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     kept, later = set(_members(groups.kept)), set(_members(groups.later))
     last = groups.kept[-1]["step"] if groups.kept else 0
     played = [folder / f"{name}.jsonl" for name in _members(groups.kept, last)]
-    ended = max((_ended(path) for path in played if path.is_file()), default=0.0)
+    ended = max((_end_time(path) for path in played if path.is_file()), default=0.0)
     return [
         path
         for path in sorted(folder.glob("*.jsonl"))
@@ -192,7 +192,7 @@ def _is_later(path: Path, step: int, ended: float) -> bool:
     return float(first.get("t") or 0) > ended
 
 
-def _ended(path: Path) -> float:
+def _end_time(path: Path) -> float:
     return max((float(line.get("t") or 0) for line in _lines(path)), default=0.0)
 
 

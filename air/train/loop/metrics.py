@@ -197,18 +197,18 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "phi": mean(final_phi(r) for r in rollouts),
         "validation_test_gap": mean(r.metric("validation_test_gap") for r in rollouts),
     }
-    values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
+    values |= {f"reward/{name}": value for name, value in mean_reward_terms(rollouts).items()}
     for name in ("context_ends", "cut_observations", "cut_replies", "refused_requests"):
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
-    return values | facts(rollouts)
+    return values | world_metrics(rollouts)
 
 
-def facts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+def world_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Returns, for each value that worlds reported in `World.facts`, the mean over the episodes that have it.
     A key is `world/` followed by the value's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
-    names = dict.fromkeys(name for told in each for name in told)
-    return {f"world/{n}": fmean(told[n] for told in each if n in told) for n in names}
+    names = dict.fromkeys(name for facts in each for name in facts)
+    return {f"world/{n}": fmean(facts[n] for facts in each if n in facts) for n in names}
 
 
 def final_phi(rollout: Rollout) -> float | None:
@@ -218,7 +218,7 @@ def final_phi(rollout: Rollout) -> float | None:
     return phis[-1] if phis else None
 
 
-def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
+def mean_reward_terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Returns the mean of each reward term over the episodes, by the term's name. A term that an episode
     lacks counts as 0, so the means add up to the mean reward."""
     each = [r.terms for r in rollouts]
@@ -327,8 +327,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
     table = []
     for task in sorted({t for row in rows for t in row["tasks"]}):
-        told = [row["tasks"][task].get("baseline") for row in rows if task in row["tasks"]]
-        baseline = next((one for one in told if one is not None), None)
+        baselines = [row["tasks"][task].get("baseline") for row in rows if task in row["tasks"]]
+        baseline = next((one for one in baselines if one is not None), None)
         entry: dict[str, Any] = {"task": task, "baseline": baseline}
         for part, steps in parts.items():
             cells = [row["tasks"][task] for row in steps if task in row["tasks"]]

@@ -22,7 +22,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, boundary
 from air.train.config.env_source import EnvSource
@@ -185,7 +185,7 @@ def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
-def settled(
+def with_defaults(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
     """Returns a copy of the environment config `env` in which settings that the user left out are filled in:
@@ -296,7 +296,7 @@ async def play_group(
         async with gate:
             return await play(source, task, one, on_done)
 
-    rollouts = await together([gated(one) for one in each])
+    rollouts = await run_concurrently([gated(one) for one in each])
     size = source.group_size
     return Group(rollouts[:size], rollouts[size] if with_greedy else None)
 
@@ -358,4 +358,4 @@ async def play_many(
     else:
         wanted = source.tasks * each
     plays = [play(source, task, ctx, on_done) for task in wanted]
-    return await together(plays, at_once)
+    return await run_concurrently(plays, at_once)

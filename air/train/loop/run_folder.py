@@ -205,7 +205,7 @@ def _lock(folder: Path) -> int:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is(path, lock):
+            if _is_same_file(path, lock):
                 return lock
         except OSError as error:
             if error.errno in _WITHOUT_LOCKS:
@@ -217,7 +217,7 @@ def _lock(folder: Path) -> int:
     raise BlockingIOError
 
 
-def _is(path: Path, file: int) -> bool:
+def _is_same_file(path: Path, file: int) -> bool:
     """Returns whether the file descriptor `file` refers to the file that is now at `path`, which another
     process may have removed or replaced."""
     try:

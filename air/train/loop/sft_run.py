@@ -76,7 +76,7 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         if start is not None:
             training.load_state_dict(checkpoint.load_state(start)[1])
             say(f"resuming after step {training.steps}")
-        _set_aside(config, training.steps, say)
+        _move_later_results(config, training.steps, say)
         _write_settings(config, config.folder)
         _steps(config, policy, training, on_row, stopped)
         save(policy, config.folder)
@@ -175,11 +175,11 @@ def _steps(
             keep()
 
 
-def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
+def _move_later_results(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
     """If an earlier process of this run trained beyond step `step`, moves its later results into a new folder
     under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into the new
     folder, changed so that it describes a run with this folder's path and name."""
-    branch = branches.set_aside(config.folder, step)
+    branch = branches.move_later_results(config.folder, step)
     if branch is None:
         return
     named = config.run.model_copy(update={"name": branch.name})

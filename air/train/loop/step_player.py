@@ -9,12 +9,12 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording
 from air.env.world_episode import TURN_LIMIT
 from air.train.config.run_config import RunConfig
-from air.train.loop.opening import Resources
 from air.train.loop.progress import Progress
+from air.train.loop.resources import Resources
 from air.train.loop.rollout import (
     Gate,
     Group,
@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedStep:
     """The finished episodes of a training step, in groups."""
 
     batch: Batch
@@ -91,12 +91,12 @@ class StepPlayer:
             self._served = done
         server.ready()
 
-    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
+    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
         """Plays the groups of episodes of a step on the inference server, and returns them. A group whose
         rewards are all equal teaches nothing: it is discarded and played again, at most
         `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
         can limit the number of simultaneous episodes."""
-        greedy, began = resources.needed.greedy, time.monotonic()
+        greedy, began = resources.further_models.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
         rounds = self.config.embedded.rounds
@@ -117,7 +117,7 @@ class StepPlayer:
                 gate=gate,
             )
 
-        groups = await together([play(number) for number in range(len(batch.prompts))])
+        groups = await run_concurrently([play(number) for number in range(len(batch.prompts))])
         for replay in range(1, self.config.embedded.replays_without_spread + 1):
             again = [number for number, group in enumerate(groups) if group.lacks_spread]
             if not again:
@@ -125,7 +125,7 @@ class StepPlayer:
             episodes = sum(len(groups[number].played) for number in again)
             self.progress.phase(f"step {step}, replay {replay}", episodes)
             for number, group in zip(
-                again, await together([play(n, replay) for n in again]), strict=True
+                again, await run_concurrently([play(n, replay) for n in again]), strict=True
             ):
                 group.replays = replay
                 groups[number] = group
@@ -135,7 +135,7 @@ class StepPlayer:
                 self._note_versions(rollout, resources.server)
         now = time.monotonic()
         seconds, self._played_until = now - max(began, self._played_until), now
-        return Played(batch, groups, seconds)
+        return PlayedStep(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
         """Sets, for each reply in `rollout`, the version of the weights that sampled it, and the oldest of

@@ -9,7 +9,7 @@ from air.errors import UsageError
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.recorded import Evaluation
 from air.train.loop import run_folder
-from air.train.matrix.plan import Plan, Trained
+from air.train.matrix.plan import Plan, TrainedRow
 from air.train.matrix.training import Logged, train
 
 
@@ -45,14 +45,14 @@ class MatrixRun:
     def _stop_again(self) -> None:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
-    async def _model(self, trained: Trained, place: str) -> str:
+    async def _model(self, trained: TrainedRow, place: str) -> str:
         """Returns the folder or hub id of the model of a row and seed. Trains the model first if this is not
         done yet. `place` is the title of the progress display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
 
-    async def _play(self, trained: Trained, model: str, place: str) -> None:
+    async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
         """Loads `model` and plays the missing episodes on the tasks of all columns. Raises UsageError if a
         cell's folder has episodes with other weights or settings."""
         config = self._plan.config

@@ -29,7 +29,7 @@ from air.train.matrix.files import CELLS, FILE, RUNS
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRow:
     """One row of a matrix (a list of training tasks) with one seed, and the settings of the training that
     makes its model. The row `base` is the model before any training."""
 
@@ -57,7 +57,7 @@ class Plan:
     user's settings. `trained` has an element for each row and seed."""
 
     config: MatrixConfig
-    trained: Sequence[Trained]
+    trained: Sequence[TrainedRow]
 
     @property
     def folder(self) -> Path:
@@ -69,13 +69,13 @@ class Plan:
         name = self.trained[0].config.model.name
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
-    def evaluation(self, trained: Trained, model: str, column: str) -> Evaluation:
+    def evaluation(self, trained: TrainedRow, model: str, column: str) -> Evaluation:
         """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
         is the folder or hub id of this model."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
-    def _folder(self, trained: Trained, column: str) -> Path:
+    def _folder(self, trained: TrainedRow, column: str) -> Path:
         return self.folder / CELLS / trained.label / slug(column)
 
     def _settings(self, config: RunConfig, column: str) -> Settings:
@@ -159,7 +159,7 @@ def plan(config: MatrixConfig) -> Plan:
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.put(files, config.settings, "settings")
     trained = [
-        Trained(row, seed, _run_config(files, config, row, tasks, seed))
+        TrainedRow(row, seed, _run_config(files, config, row, tasks, seed))
         for row, tasks in config.rows.items()
         for seed in config.seeds
     ]
@@ -170,15 +170,15 @@ def plan(config: MatrixConfig) -> Plan:
             where="columns",
             remedy="leave one of them out",
         )
-    base = [Trained(BASE, None, trained[0].config)] if config.base else []
+    base = [TrainedRow(BASE, None, trained[0].config)] if config.base else []
     return Plan(config, [*base, *trained])
 
 
 def _run_config(
-    files: overrides.Sources, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
+    files: overrides.MergedSettings, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
 ) -> RunConfig:
-    sources = copy.deepcopy(files)
-    taskset = single_taskset(sources, "a matrix")
+    merged = copy.deepcopy(files)
+    taskset = single_taskset(merged, "a matrix")
     taskset["tasks"] = list(tasks)
     taskset.pop("weights", None)
     name = f"{row}-seed{seed}"
@@ -187,21 +187,21 @@ def _run_config(
         "run": {"name": name},
         "embedded": {"seed": seed},
     }
-    overrides.put(sources, own, f"row {row}")
-    return overrides.build(RunConfig, sources).with_checkout()
+    overrides.put(merged, own, f"row {row}")
+    return overrides.build(RunConfig, merged).with_checkout()
 
 
-def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
+def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any]:
     """Returns the table `env.taskset` of the only source of prompts in the settings, so that the caller can
     replace its tasks. Raises ConfigError if there is not exactly one source, or if its taskset is not one of
     air; `what` is the subject of the error message."""
-    tables = _at(sources.data, "orchestrator", "train", "source")
+    tables = _at(merged.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
     if not isinstance(taskset, dict) or taskset.get("id") != "air":
         raise ConfigError(
             f'{what} needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
-            where=", ".join(map(str, sources.files)) or "run_files",
+            where=", ".join(map(str, merged.files)) or "run_files",
             remedy="name another run file in run_files",
         )
     return taskset

@@ -27,7 +27,7 @@ from air.env.failure_breaker import fresh, opened
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool import gpus
 from air.tasks import splits
-from air.train.config.overrides import Sources
+from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import gpu_placement, run_file_view, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
 
@@ -117,7 +117,7 @@ def interpreter() -> Path | None:
     return python
 
 
-def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
+def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
     `flag_gpus` has the GPUs of the flag `--gpus`. None: the run file or `CUDA_VISIBLE_DEVICES` names the
@@ -125,7 +125,7 @@ def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     the run would take far too long, or most episodes would end too late and be dropped. Raises MissingError
     if a task or a SLURM template does not exist.
     """
-    view = run_file_view.read(sources)
+    view = run_file_view.read(merged)
     placement, inventory = None, gpus.inventory()
     if view.slurm is None:
         placement = gpu_placement.place(
@@ -146,11 +146,11 @@ def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     return plan
 
 
-def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
+def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
     """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
     Each run file becomes `@ FILE`, with the file's full path if the file ships with air. All other arguments
     are unchanged."""
-    files, out, words = iter(sources.files), [], list(rest)
+    files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
         if word.startswith("@"):

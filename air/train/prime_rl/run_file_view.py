@@ -17,7 +17,7 @@ from air.config import first_bad_key
 from air.env.config import ResearchEnvConfig, check_history
 from air.errors import ConfigError
 from air.train.config.env_source import EnvSource
-from air.train.config.overrides import Sources
+from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import schema
 from air.train.prime_rl.gpu_placement import GpuRequest
 
@@ -160,20 +160,20 @@ class PrimeView(_Part):
         return "filesystem" if lora or self.inference is None else "nccl"
 
 
-def read(sources: Sources) -> PrimeView:
+def read(merged: MergedSettings) -> PrimeView:
     """Checks a run file of prime-rl, and returns the keys of the file that air reads.
     Raises ConfigError, which names file and key, if prime-rl does not have a key, a value has a wrong type, a
     setting of an environment cannot be used, or two limits of lengths contradict each other."""
-    where = str(sources.files[-1]) if sources.files else "command line"
-    schema.check(sources.data, "rl", where=where)
+    where = str(merged.files[-1]) if merged.files else "command line"
+    schema.check(merged.data, "rl", where=where)
     try:
-        view = PrimeView.model_validate(sources.data)
+        view = PrimeView.model_validate(merged.data)
         for source in view.orchestrator.train.source:
             check_history(source.env)
     except ValidationError as error:
-        bad = first_bad_key(error, sources.data)
+        bad = first_bad_key(error, merged.data)
         message = f"`{bad.name}`: no such key; check its spelling" if bad.unknown else bad.message
-        raise ConfigError(message, where=sources.where(bad.path)) from None
+        raise ConfigError(message, where=merged.where(bad.path)) from None
     _check_lengths(view, where)
     return view
 

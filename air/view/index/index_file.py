@@ -186,9 +186,9 @@ class IndexFile:
         if row is None:
             cursor = self._db.execute("INSERT INTO files (name) VALUES (?)", [name])
             return tail, int(cursor.lastrowid or 0), 0
-        if tail.anew:
+        if tail.from_start:
             self._drop(name, row["id"])
-        return tail, row["id"], 0 if tail.anew else row["problems"]
+        return tail, row["id"], 0 if tail.from_start else row["problems"]
 
     def _close_tail(self, tail: Tail, file: int, problems: int) -> None:
         mark = tail.mark

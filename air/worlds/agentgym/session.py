@@ -133,11 +133,11 @@ class Session:
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            await aio.to_the_end(asyncio.wait([asking], timeout=CLOSE_SECONDS))
+            await aio.wait_shielded(asyncio.wait([asking], timeout=CLOSE_SECONDS))
             if asking.done() and not asking.cancelled() and asking.exception() is None:
                 self._id = asking.result()
                 self._holder = self._sessions.take(self._id)
-            await aio.ended(asking)
+            await aio.cancel_and_wait(asking)
             raise
 
     async def _ask_for_session(self) -> int:

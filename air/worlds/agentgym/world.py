@@ -107,7 +107,7 @@ class AgentGymWorld:
         """Closes the session and the connection. Returns the environment's name and the last raw score."""
         if not self._closed:
             self._closed = True
-            await aio.to_the_end(self._close())
+            await aio.wait_shielded(self._close())
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:

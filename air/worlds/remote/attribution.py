@@ -120,7 +120,7 @@ class SlowAction:
                 await self._check(acting)
             return await acting
         finally:
-            await aio.ended(acting)
+            await aio.cancel_and_wait(acting)
 
     async def _check(self, acting: asyncio.Task[Any]) -> None:
         checking = asyncio.create_task(_checked(self._attempt()))
@@ -130,7 +130,7 @@ class SlowAction:
                 checking.done() and not acting.done() and checking.exception() is None
             )
         finally:
-            await aio.ended(checking)
+            await aio.cancel_and_wait(checking)
 
 
 async def environment_is_broken(

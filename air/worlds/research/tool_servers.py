@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from air.actions.base import ToolCall
-from air.aio import together
+from air.aio import run_concurrently
 from air.errors import StagingError
 from air.sandbox.contract.box import Box
 from air.tasks.rules import ToolServer
@@ -48,7 +48,7 @@ class ToolServers:
             raise
 
     async def _start(self) -> None:
-        await together([server.start() for server in self._servers])
+        await run_concurrently([server.start() for server in self._servers])
         taken: set[str] = set()
         left_out: list[str] = []
         for number, server in enumerate(self._servers):

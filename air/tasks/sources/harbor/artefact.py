@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import ArtefactError, BoxFileError
 from air.sandbox.contract.box import MOST_CHANGES, Box
 from air.sandbox.contract.entries import BoxFile
@@ -120,7 +120,7 @@ async def read(
     except BoxFileError as error:
         raise ArtefactError(f"it cannot be read, or is too large: {error}") from error
     finally:
-        await to_the_end(box.thaw())
+        await wait_shielded(box.thaw())
 
 
 @dataclass

@@ -23,7 +23,13 @@ from typing import Literal
 from pydantic import Field
 
 from air.config import BaseConfig
-from air.train.algorithms.base import Algorithm, AlgorithmConfig, GroupCredits, Part, ScoredGroup
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    GroupCredits,
+    ScoredGroup,
+    ScoredPart,
+)
 from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
 
 
@@ -58,10 +64,14 @@ class GRPOConfig(AlgorithmConfig):
 
     def build(self) -> Algorithm:
         """Returns a new algorithm with these settings."""
-        return FromRewards(grpo) if self.length_penalty is None else Shorter(self.length_penalty)
+        return (
+            FromRewards(grpo)
+            if self.length_penalty is None
+            else GRPOWithLengthPenalty(self.length_penalty)
+        )
 
 
-class Shorter(FromRewards):
+class GRPOWithLengthPenalty(FromRewards):
     """The algorithm `grpo` with the setting `length_penalty`: the rewards of long episodes are lowered before
     advantages are computed."""
 
@@ -83,7 +93,7 @@ class Shorter(FromRewards):
             self.config.num_turns_weight,
         )
 
-        def lowered(part: Part) -> Part:
+        def lowered(part: ScoredPart) -> ScoredPart:
             shares = [n / most for n, most in zip(_lengths(part), longest, strict=True)]
             share = sum(w * of for w, of in zip(weights, shares, strict=True))
             return replace(part, reward=part.reward - center * share)
@@ -92,7 +102,7 @@ class Shorter(FromRewards):
         return super().__call__(replace(group, episodes=episodes))
 
 
-def _lengths(part: Part) -> tuple[int, int, int]:
+def _lengths(part: ScoredPart) -> tuple[int, int, int]:
     return part.tokens, part.input_tokens, part.turns
 
 

@@ -21,8 +21,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
     stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
@@ -62,7 +62,7 @@ class ReinforcePlusPlus(Algorithm):
             for episode in group.episodes
         ]
 
-    def _of_stream(self, stream: Sequence[Part]) -> list[list[float]]:
+    def _of_stream(self, stream: Sequence[ScoredPart]) -> list[list[float]]:
         rewards = iter(returns(stream_rewards(stream), self.gamma))
         return [[next(rewards) for _ in range(part.tokens)] for part in stream]
 

@@ -68,7 +68,7 @@ def test_an_evaluation_with_failures_loses_to_one_without() -> None:
 def run_config(**of_eval: object) -> RunConfig:
     source = {"env": {"taskset": {"id": "air", "tasks": ["titanic"]}}}
     orchestrator = {"train": {"source": [source]}, "eval": {"source": [source | of_eval]}}
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
     return overrides.build(RunConfig, sources)
 
@@ -124,7 +124,7 @@ def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> Non
     ],
 )
 def test_settings_that_have_no_effect_are_refused(settings: dict[str, object], words: str) -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     train = {"source": [{}]}
     given = {"max_steps": 1, "orchestrator": {"train": train, "eval": settings}}
     overrides.put(sources, given, "run.toml")
@@ -133,7 +133,7 @@ def test_settings_that_have_no_effect_are_refused(settings: dict[str, object], w
 
 
 def test_a_resolved_config_can_be_read_again() -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     orchestrator = {"train": {"source": [{}]}, "eval": {"source": [{}], "interval": 5}}
     overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
     built = overrides.build(RunConfig, sources)

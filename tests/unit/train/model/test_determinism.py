@@ -80,7 +80,7 @@ def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> N
     ],
 )
 def test_what_depends_on_timing_is_refused(more: dict[str, str], steps: int, words: str) -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     settings = {
         "max_steps": 1,
         "orchestrator": {"max_off_policy_steps": steps, "train": {"source": [{}]}},

@@ -21,23 +21,23 @@ import torch
 from air.errors import ConfigError, UsageError
 from air.train.algorithms.base import Need
 from air.train.algorithms.opd import OPDConfig
+from air.train.config.further_models_config import TeacherConfig, ValueModelConfig
 from air.train.config.model_options import AdamWConfig
-from air.train.config.needs_config import TeacherConfig, ValueModelConfig
 from air.train.config.run_config import RunConfig
-from air.train.loop.rollout import Group
-from air.train.loop.samples import Needed, branch_masks
-from air.train.model import adapters, policy
-from air.train.model.attention import check_length
-from air.train.model.policy import Policy
-from air.train.needs.frozen_model import (
+from air.train.further_models.frozen_model import (
     FrozenModel,
     LocalModel,
     WithoutAdapter,
     check_same_tokens,
     divergences,
 )
-from air.train.needs.teacher_endpoint import TeacherEndpoint
-from air.train.needs.value_model import ValueModel, ValueTarget
+from air.train.further_models.teacher_endpoint import TeacherEndpoint
+from air.train.further_models.value_model import ValueModel, ValueTarget
+from air.train.loop.rollout import Group
+from air.train.loop.samples import AlgorithmInputs, branch_masks
+from air.train.model import adapters, policy
+from air.train.model.attention import check_length
+from air.train.model.policy import Policy
 from air.train.tree.sample import Sample
 
 
@@ -69,7 +69,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class NeededModels:
+class FurtherModels:
     """The further models, besides the policy, that a run's algorithm needs. A model that is not needed is
     None or absent."""
 
@@ -91,7 +91,7 @@ class NeededModels:
         local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
         return bool(local) or self.values is not None
 
-    def score(self, groups: Sequence[Group]) -> Needed:
+    def score(self, groups: Sequence[Group]) -> AlgorithmInputs:
         """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
         algorithm needs: log-probabilities, divergences, values, and rewards of greedy episodes. If there is a
         teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
@@ -111,15 +111,15 @@ class NeededModels:
                 tokens["divergence"] = by_node(samples, self.divergence(samples))
             if self.values is not None:
                 tokens["values"] = by_node(samples, self.values.values(samples))
-        return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
+        return AlgorithmInputs(tokens=tokens, greedy=greedy, metrics=metrics)
 
-    def train(self, samples: Sequence[Sample], needed: Needed) -> dict[str, float]:
+    def train(self, samples: Sequence[Sample], inputs: AlgorithmInputs) -> dict[str, float]:
         """Trains the value model on the returns of the samples, and returns its metrics; an empty dict if
-        there is no value model. `needed` is the result of `score` for the same step. Raises
+        there is no value model. `inputs` is the result of `score` for the same step. Raises
         InfrastructureError if the gradients are not finite."""
         if self.values is None:
             return {}
-        old = needed.tokens["values"]
+        old = inputs.tokens["values"]
         return self.values.train(
             [
                 ValueTarget(sample, _of_sample(old, sample), _sampled(sample, "returns"))
@@ -170,7 +170,7 @@ def load(
     model: Policy,
     say: Callable[[str], None],
     stopping: threading.Event | None = None,
-) -> NeededModels:
+) -> FurtherModels:
     """Loads the models that `needs` names, with the settings of `config`, onto the device of `model`, the
     policy.
 
@@ -181,23 +181,23 @@ def load(
     """
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
-    beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
+    loader = _ModelLoader(model, embedded.attention, embedded.micro_batch_tokens, context)
     scorers: dict[Need, Scorer] = {}
     divergence = None
     if "reference" in needs:
-        reference = beside.reference(embedded.reference.model or config.model.name)
+        reference = loader.reference(embedded.reference.model or config.model.name)
         scorers["reference"] = reference
         if "divergence" in needs:
             divergence = Divergence(model, reference, embedded.micro_batch_tokens)
     if "teacher" in needs:
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
-        scorers["teacher"] = beside.teacher(algo.teacher, say, stopping)
+        scorers["teacher"] = loader.teacher(algo.teacher, say, stopping)
     values = None
     if "values" in needs:
-        values = beside.value_model(embedded.value_model, config.model.name)
+        values = loader.value_model(embedded.value_model, config.model.name)
     temperature = config.orchestrator.train.sampling.temperature
-    return NeededModels(scorers, values, "greedy" in needs, temperature, divergence)
+    return FurtherModels(scorers, values, "greedy" in needs, temperature, divergence)
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
@@ -265,7 +265,7 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _ModelLoader:
     """Loads the reference model, the teacher and the value model of a run, onto the device of `policy` and
     with its attention implementation. Each method loads one of them."""
 

@@ -23,9 +23,9 @@ from air.train.config.run_config import RunConfig
 from air.train.devices import device, memory
 from air.train.devices.device import Device
 from air.train.evaluation.during_run import Evaluations
-from air.train.loop import needed, run_folder
-from air.train.loop.needed import NeededModels
-from air.train.loop.rollout import Source, serving, settled
+from air.train.loop import further_models, run_folder
+from air.train.loop.further_models import FurtherModels
+from air.train.loop.rollout import Source, serving, with_defaults
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model import determinism, policy
@@ -49,7 +49,7 @@ class Resources:
     trainer: Trainer
     server: Server
     sources: Sequence[Source]
-    needed: NeededModels
+    further_models: FurtherModels
     """The further models that the algorithm needs besides the policy."""
     tokens: TokenLog | None
     """The log of trained tokens. None if the run records no tokens."""
@@ -57,7 +57,7 @@ class Resources:
     """The evaluations that the run makes between training steps. None if the run file configures none."""
 
 
-class Opening:
+class ResourceOpener:
     """Opens the resources of one run. Call `open` only once.
 
     `needs` are the inputs that the run's algorithm needs beyond rewards. `checkpoint` is the folder of the
@@ -103,7 +103,7 @@ class Opening:
         # Cancelling does not end a thread that waits for a teacher's server; this event ends it.
         stack.callback(self._stopping.set)
         model, models = await asyncio.to_thread(self._load, place)
-        if problem := self._problem_of_auto(model, models, choice, place):
+        if problem := self._shared_gpu_problem(model, models, choice, place):
             models.close()
             del model, models
             place = device.cpu_instead(place, problem)
@@ -142,7 +142,7 @@ class Opening:
     async def _sources(self, model: Policy, stack: AsyncExitStack) -> Sequence[Source]:
         trajectories = self.folder / run_folder.TRAJECTORIES
         sources = self.config.orchestrator.train.source
-        configs = [self._settled(source, model, trajectories) for source in sources]
+        configs = [self._with_run_defaults(source, model, trajectories) for source in sources]
         group_size = self.config.orchestrator.group_size
         return await stack.enter_async_context(serving(configs, group_size))
 
@@ -152,7 +152,7 @@ class Opening:
             return None
 
         def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
-            return self._settled(source, model, record_dir)
+            return self._with_run_defaults(source, model, record_dir)
 
         embedded = self.config.embedded
         seed = embedded.seed if self.config.seeds_requests else None
@@ -178,11 +178,11 @@ class Opening:
         """Returns the device for the policy. It is never a GPU that boxes may use. It is the GPU of vLLM only
         if no other GPU is free. `choice` is the inference server that was chosen, with its GPU."""
         place = self._free_device(choice.gpu)
-        if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
+        if self.config.embedded.device == "auto" and self._overlaps_on_shared_gpu(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
         return place
 
-    def _overlaps_on(self, place: Device, choice: Choice) -> bool:
+    def _overlaps_on_shared_gpu(self, place: Device, choice: Choice) -> bool:
         """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there,
         which is not supported. `place` is the device of the policy, `choice` the inference server."""
         return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
@@ -191,7 +191,7 @@ class Opening:
         envs = [source.env for source in self.config.orchestrator.sources]
         return device.choose_beside(envs, self.config.embedded.device, inference=inference)
 
-    def _load(self, place: Device) -> tuple[Policy, NeededModels]:
+    def _load(self, place: Device) -> tuple[Policy, FurtherModels]:
         """Loads the policy onto the device `place`, and the further models that the algorithm needs."""
         embedded = self.config.embedded
         model = policy.load(
@@ -202,10 +202,10 @@ class Opening:
             lora=self.config.trainer.model.lora,
         )
         check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
-        return model, needed.load(self.needs, self.config, model, self.say, self._stopping)
+        return model, further_models.load(self.needs, self.config, model, self.say, self._stopping)
 
-    def _problem_of_auto(
-        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+    def _shared_gpu_problem(
+        self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> str:
         """Returns why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose the GPU of
         vLLM for the policy, and its memory is too small for both. Otherwise returns an empty string."""
@@ -218,7 +218,7 @@ class Opening:
             return f"vLLM has the only GPU: {error}"
         return ""
 
-    def _memory(self, model: Policy, models: NeededModels, choice: Choice) -> memory.Memory:
+    def _memory(self, model: Policy, models: FurtherModels, choice: Choice) -> memory.Memory:
         embedded = self.config.embedded
         at_once = min(embedded.max_batch, self.config.orchestrator.batch_size)
         return memory.estimate(
@@ -243,7 +243,7 @@ class Opening:
         return int(embedded.prefix_cache_mb * 2**20)
 
     def _check_memory(
-        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+        self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> float | None:
         """Warns the user if the run may not fit into the memory of its device. If vLLM and the trainer use
         the same GPU, tells the user how they share its memory, and returns vLLM's share (0 to 1); otherwise
@@ -278,7 +278,7 @@ class Opening:
         wanted = "transformers" if embedded.deterministic else embedded.inference
         return choose_server.choose(wanted, list(dict.fromkeys(names)))
 
-    def _trainer(self, model: Policy, models: NeededModels) -> Trainer:
+    def _trainer(self, model: Policy, models: FurtherModels) -> Trainer:
         kl = self.config.embedded.kl
         in_loss = kl is not None and kl.place == "loss"
         return Trainer(
@@ -293,7 +293,7 @@ class Opening:
             gradient_checkpointing=self.config.embedded.gradient_checkpointing,
         )
 
-    def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
+    def _with_run_defaults(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
         """Returns a copy of the source's config in which absent settings of the environment have the run's
         values: tokenizer, context length, the GPUs that boxes must not use, and `record_dir` as the folder of
         trajectories."""
@@ -301,7 +301,7 @@ class Opening:
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
             env = env.model_copy(update={k: [gpu.uuid] for k, gpu in absent.items() if gpu})
-        env = settled(
+        env = with_defaults(
             env,
             model,
             max_context_tokens=self._context_tokens(model),

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from air.aio import ended, together
+from air.aio import cancel_and_wait, run_concurrently
 from air.errors import ConfigError, InferenceError
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.further_models_config import TeacherConfig
 from air.train.tree.sample import Sample
 
 KEY = "orchestrator.algo.teacher.base_url"
@@ -101,12 +101,12 @@ class TeacherEndpoint:
             raise self._stopped()
         async with httpx.AsyncClient(headers=self._headers, timeout=_TIMEOUT) as http:
             work = asyncio.create_task(
-                together([self._score(http, sample) for sample in samples], _AT_ONCE)
+                run_concurrently([self._score(http, sample) for sample in samples], _AT_ONCE)
             )
             while not work.done():
                 await asyncio.wait([work], timeout=_STOP_SECONDS)
                 if self._stopping.is_set():
-                    await ended(work)
+                    await cancel_and_wait(work)
                     raise self._stopped()
             return work.result()
 
