@@ -24,7 +24,7 @@ from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
 from air.train.evaluation.tries import EpisodeScores
 from air.train.loop.rollout import Rollout
-from air.trajectories.outcome import outcome
+from air.trajectories.outcome import read_outcome
 
 FILE = "evaluation.json"
 TRAJECTORIES = "trajectories"
@@ -44,7 +44,7 @@ class Evaluation:
     def episodes(self) -> list[EpisodeScores]:
         """Returns the results of the recorded episodes that ended without an infrastructure error."""
         files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
-        ends = [(outcome(path), str(path)) for path in files]
+        ends = [(read_outcome(path), str(path)) for path in files]
         return [EpisodeScores.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:

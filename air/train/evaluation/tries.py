@@ -16,7 +16,7 @@ from air.errors import ConfigError
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
 from air.train.loop.rollout import Rollout
-from air.trajectories.outcome import Outcome
+from air.trajectories.outcome import EpisodeOutcome
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EpisodeScores:
         )
 
     @classmethod
-    def of_outcome(cls, outcome: Outcome, where: str) -> EpisodeScores:
+    def of_outcome(cls, outcome: EpisodeOutcome, where: str) -> EpisodeScores:
         """Returns the results of a recorded episode that ended without an infrastructure error. Raises
         ConfigError if the recording, made by an older version of air, lacks the scale of its scores; `where`
         names the file in the message."""
