@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.actions.base import Action, FormatError, Message, ToolCall
-from air.actions.tags import after_thought, only
+from air.actions.tags import after_thought, find_tagged_text
 from air.actions.toolbox import CALL_FORM, Toolbox
 from air.actions.world_format import WorldFormat
 
@@ -79,14 +79,14 @@ class ToolCalls(WorldFormat):
             )
         for call in message.tool_calls:
             return self._offered.checked(call.name, call.arguments)
-        part = only(after_thought(message, ("tool_call",)), "tool_call")
-        if part is None:
+        tagged = find_tagged_text(after_thought(message, ("tool_call",)), "tool_call")
+        if tagged is None:
             known = ", ".join(self._offered.names)
             raise FormatError(
                 "Format error: no complete tool call found. Call exactly one of these tools, with "
                 f"arguments that are valid JSON: {known}."
             )
-        return self._offered.parse(part.inside)
+        return self._offered.parse(tagged.inside)
 
     def written(self, thought: str, action: Action) -> str:
         if self.answers and action.tool is None:

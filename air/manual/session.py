@@ -36,7 +36,7 @@ from air.manual.undo import UndoPoint, unpack
 from air.manual.world_session import call_of
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import format_of, load_task
-from air.replay.restore import Play, begin
+from air.replay.restore import RestoredEpisode, begin
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
@@ -203,7 +203,7 @@ class ManualEpisode:
         options = ReplayOptions(task_roots=tuple(taskset.task_roots), mlgym_root=taskset.mlgym_root)
         return load_task(trajectory.start, trajectory.path, options)
 
-    async def _replay_of_origin(self, world: ResearchWorld) -> Play:
+    async def _replay_of_origin(self, world: ResearchWorld) -> RestoredEpisode:
         """Copies the task's files into the box, and returns a replay of `origin` that has not repeated any
         step yet."""
         assert self._origin is not None
@@ -231,7 +231,7 @@ class ManualEpisode:
             format_name=self._format,
         )
 
-    def _begin(self, play: Play | None) -> None:
+    def _begin(self, play: RestoredEpisode | None) -> None:
         """Writes the first line of the new trajectory. `play` is the replay of `origin`, or None for a new
         episode."""
         episode, turns = self.episode, self.max_turns
@@ -252,12 +252,12 @@ class ManualEpisode:
             worker=os.getpid(),
         )
 
-    async def _repeat_steps(self, play: Play) -> None:
+    async def _repeat_steps(self, play: RestoredEpisode) -> None:
         """Repeats the first steps of the recorded episode `origin` with its replay `play`, and copies the
         lines of these steps into the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
-        await play.go(steps)
+        await play.repeat_steps(steps)
         for step in trajectory.steps[:steps]:
             self._count(step)
             for line in (step, *trajectory.validations_of(step)):

@@ -27,7 +27,7 @@ from air.trajectories.trajectory import Test
 
 
 @dataclass
-class Rescored:
+class RescoreResult:
     """The result of grading the artefacts of one trajectory again: scores, rewards and differences."""
 
     path: Path
@@ -63,7 +63,7 @@ def check_names(changes: Mapping[str, Any]) -> None:
 
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
-) -> Rescored:
+) -> RescoreResult:
     """Grades the artefacts of one trajectory again; returns the new reward and all differences.
 
     `changes` are new values for fields of `RewardScale` and `Pay`, by name. Raises UsageError if the episode
@@ -79,7 +79,7 @@ async def rescore(
         )
     task = load_task(start, trajectory.path, options)
     scale, pay = reward(start, task, changes, trajectory.path)
-    result = Rescored(trajectory.path, task.id, end.reward)
+    result = RescoreResult(trajectory.path, task.id, end.reward)
     rewards = DeltaReward(scale, mode=pay.delta, unscored=pay.unscored)
     regraded = await _regrade(trajectory, grader, task, result, rewards)
     counts = None if "delta" not in changes else pay.counts
@@ -117,7 +117,7 @@ class _Regraded:
 
 
 async def _regrade(
-    trajectory: Trajectory, grader: Grader, task: TaskSpec, result: Rescored, pay: DeltaReward
+    trajectory: Trajectory, grader: Grader, task: TaskSpec, result: RescoreResult, pay: DeltaReward
 ) -> _Regraded:
     """Grades every artefact of a trajectory again and returns the new scores. Adds delta rewards and
     differences to `result`.
@@ -147,7 +147,7 @@ async def _regrade_test(
     trajectory: Trajectory,
     grader: Grader,
     task: TaskSpec,
-    result: Rescored,
+    result: RescoreResult,
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
@@ -201,7 +201,7 @@ async def _grade(
 
 
 def _compare(
-    result: Rescored, turn: int, what: str, recorded: float | None, now: float | None
+    result: RescoreResult, turn: int, what: str, recorded: float | None, now: float | None
 ) -> None:
     result.scores += 1
     difference = values(turn, what, recorded, now)

@@ -25,7 +25,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Exactness:
+class ExactnessReport:
     """Report on a run: how far the trainer's and the sampler's log-probabilities of the trained tokens
     differ."""
 
@@ -45,7 +45,7 @@ class Exactness:
     branches_max: int
 
 
-def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
+def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
     """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if the lines lack
     the differences of the log-probabilities, as those of older runs do."""
     parts: dict[int, list[Agreement]] = {}
@@ -62,7 +62,7 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
     ]
     known = [(mean, count) for mean, count in means if mean is not None]
     episodes = sum(count for _, count in known)
-    return Exactness(
+    return ExactnessReport(
         versions=versions,
         total=together(versions.values()),
         off_policy_tokens=int(_sum(rows, "off_policy/tokens")),

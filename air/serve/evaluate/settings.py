@@ -17,7 +17,7 @@ from air.serve.tool_names import calling, load_named
 from air.tools import ToolSet
 from air.train.config.run_config import ComputeConfig
 from air.train.evaluation.play import research_env
-from air.train.evaluation.settings import Settings, of_run, run_of
+from air.train.evaluation.settings import Settings, find_checkpoint, read_evaluated_checkpoint
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"
@@ -150,10 +150,12 @@ class EvaluateConfig(ListenConfig):
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}
-        found = None if self.is_endpoint else run_of(self.model)
+        found = None if self.is_endpoint else find_checkpoint(self.model)
         if found is not None:
             run, checkpoint = found
-            return str(checkpoint), of_run(run, checkpoint, {}, given, {}).settings
+            return str(checkpoint), read_evaluated_checkpoint(
+                run, checkpoint, {}, given, {}
+            ).settings
         usual: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1024, "context": 8192}
         env = research_env([TASK], runtime="docker", max_turns=1)
         model = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model

@@ -103,7 +103,7 @@ class CoevolveRun:
         )
         async with loaded(model, settings) as served:
             (env,) = settings.envs
-            rollouts = await evaluate(served.settle(env), served.ctx, {task: count})
+            rollouts = await evaluate(served.fill_in_settings(env), served.ctx, {task: count})
         failed = [rollout.error for rollout in rollouts if not rollout.ok]
         if failed:
             raise InfrastructureError(f"{len(failed)} episodes of the proposer failed: {failed[0]}")
@@ -188,7 +188,7 @@ class CoevolveRun:
         self._say(f"{self._place(number, 'held-out questions')}: {sum(missing.values())} episodes")
         async with loaded(model, evaluation.settings) as served:
             with run_folder.locked(evaluation.folder):
-                rollouts = await evaluation.play(served.ctx, missing, served.settle)
+                rollouts = await evaluation.play(served.ctx, missing, served.fill_in_settings)
         if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 

@@ -8,14 +8,22 @@ from statistics import median
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Row, Series, comparing, of_updates, percent, ratio, series
+from air.train.diagnosis.series import (
+    Row,
+    Series,
+    of_updates,
+    percent,
+    ratio,
+    rows_that_need_spread,
+    series,
+)
 
 _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that most groups have equal rewards, so that the policy learns nothing from them."""
-    shares = series(comparing(rows), ratio("zero_spread_groups", "groups"), window)
+    shares = series(rows_that_need_spread(rows), ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
         return None

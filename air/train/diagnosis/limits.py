@@ -53,10 +53,10 @@ class Limits:
     """Report a bottleneck if sampling (the model's replies) takes at least this share of the episodes'
     time."""
     cut: float = 0.3
-    """Report if the mean share of episodes that end at the context limit or by a cut reply is at least this
-    number."""
+    """Report if the mean share of episodes that end at the context limit, or with a reply cut off at the
+    token limit, is at least this number."""
     cut_growth: float = 2.0
-    """Report the share of cut episodes (see `cut`) only if it has grown to at least this number times its
+    """Report the share of such episodes (see `cut`) only if it has grown to at least this number times its
     start, or is so large that it is at least this number times the limit `cut`."""
     gradient_spike: float = 10.0
     """A gradient norm is a spike if it is more than this number times the median of the steps before it, and

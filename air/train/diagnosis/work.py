@@ -9,7 +9,7 @@ from typing import Any
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Metric, Row, comparing, percent, ratio, series
+from air.train.diagnosis.series import Metric, Row, percent, ratio, rows_that_need_spread, series
 from air.trajectories import metric_rows
 
 ACTIVITIES = ("model", "exec", "grading", "queue")
@@ -102,7 +102,7 @@ def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports a source of tasks whose groups nearly always have equal rewards, so that the policy learns
     nothing from the source."""
-    rows = comparing(rows)
+    rows = rows_that_need_spread(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
     since: dict[str, int] = {}

@@ -14,7 +14,7 @@ from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.train.config.run_config import SourceConfig
 from air.train.loop.rollout import Rollout, context, play_many, serving
 from air.train.model.policy import Policy
-from air.train.serving import context_length
+from air.train.serving.context_length import cache_context_length
 from air.train.serving.server import InferenceServer
 
 
@@ -84,7 +84,7 @@ async def served(
         ctx = context(
             model, server.url, temperature=temperature, max_tokens=max_tokens, renderer=renderer
         )
-        await context_length.learn(ctx, model)
+        await cache_context_length(ctx, model)
         yield ctx
     finally:
         await asyncio.to_thread(server.stop)

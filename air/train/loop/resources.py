@@ -151,13 +151,15 @@ class ResourceOpener:
         if config is None:
             return None
 
-        def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
+        def fill_in_settings(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
             return self._with_run_defaults(source, model, record_dir)
 
         embedded = self.config.embedded
         seed = embedded.seed if self.config.seeds_requests else None
         metric = embedded.best_metric
-        evaluations = Evaluations(config, self.folder, settle, seed=seed, best_metric=metric)
+        evaluations = Evaluations(
+            config, self.folder, fill_in_settings, seed=seed, best_metric=metric
+        )
         evaluations.check_tasks()
         return evaluations
 

@@ -48,7 +48,7 @@ from air.train.loop.samples import samples as make_samples
 from air.train.loop.step_player import Batch, PlayedStep, StepPlayer
 from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
-from air.train.serving import context_length
+from air.train.serving.context_length import cache_context_length
 from air.train.tree.sample import Sample
 from air.trajectories import evaluations
 
@@ -106,7 +106,7 @@ class EmbeddedRun:
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
-                await context_length.learn(
+                await cache_context_length(
                     self._player.context(resources, 1.0, None), resources.policy
                 )
                 await asyncio.to_thread(self._move_later_results)

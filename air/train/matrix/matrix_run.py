@@ -78,7 +78,7 @@ class MatrixRun:
                 ((column, count),) = missing.items()
                 self._say(f"{place}: plays {column} ({count} episodes)")
                 with run_folder.locked(cell.folder):
-                    rollouts = await cell.play(served.ctx, missing, served.settle)
+                    rollouts = await cell.play(served.ctx, missing, served.fill_in_settings)
                 self._note([rollout.error for rollout in rollouts if not rollout.ok])
 
     def _note(self, errors: Sequence[str]) -> None:

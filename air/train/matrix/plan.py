@@ -24,7 +24,7 @@ from air.train.config import overrides
 from air.train.config.matrix_config import BASE, MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.recorded import Evaluation
-from air.train.evaluation.settings import Settings, with_turns
+from air.train.evaluation.settings import Settings, with_default_turn_limit
 from air.train.matrix.files import CELLS, FILE, RUNS
 
 
@@ -84,7 +84,7 @@ class Plan:
         taskset = env.taskset.model_copy(update={"tasks": [column], "weights": {}})
         sampling, chosen = config.orchestrator.train.sampling, self.config.evaluation.temperature
         return Settings(
-            [with_turns(env.model_copy(update={"taskset": taskset}))],
+            [with_default_turn_limit(env.model_copy(update={"taskset": taskset}))],
             temperature=sampling.temperature if chosen is None else chosen,
             max_tokens=sampling.max_completion_tokens,
             context=config.seq_len,

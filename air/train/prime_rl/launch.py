@@ -74,7 +74,7 @@ class Plan:
         head += [
             f"warning: {name} evaluates worlds with the seeds of the training: set"
             ' env.taskset.purpose = "evaluation" in its [[orchestrator.eval.source]]'
-            for name in self.view.with_training_seeds
+            for name in self.view.eval_sources_with_training_seeds
         ]
         return head + self.load.lines()
 

@@ -13,7 +13,7 @@ from verifiers.v1.clients.base import BaseClientConfig, build_async_openai
 from air.train.model.policy import Policy
 
 
-async def learn(ctx: vf.ModelContext, policy: Policy) -> None:
+async def cache_context_length(ctx: vf.ModelContext, policy: Policy) -> None:
     """Makes the package `renderers` look up the context length of the inference server that `ctx` names, and
     cache it in this process. For this, the function requests a reply to a prompt that is longer than
     `policy` supports. `renderers` compares its length with the context length and refuses it, so nothing is

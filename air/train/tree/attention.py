@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from air.train.tree.build import Ints
-from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
+from air.train.tree.run_attention import AttentionCall, Ranges, RunAttention, joined
 
 QUERIES = 256
 """The largest number of queries for which one attention call computes a run (consecutive tokens, each the
@@ -57,9 +57,9 @@ class Runs:
     """The number of tokens in each block of the row, in order. A block is a range of tokens to which any
     other run attends either completely or not at all."""
 
-    def parts(self, row: int) -> list[Part]:
-        """Returns the attention calls (parts) from which `RunAttention` computes this row's attention. `row`
-        is the index of the row in the micro-batch."""
+    def calls(self, row: int) -> list[AttentionCall]:
+        """Returns the attention calls from which `RunAttention` computes this row's attention. `row` is the
+        index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -68,8 +68,12 @@ class Runs:
             alike.setdefault(before, []).append((run.start, run.end))
         own = [((run.start, run.end),) for run in self.runs]
         return [
-            *(Part(row, run, run, causal=True) for run in own),
-            *(Part(row, joined(of), keys, causal=False) for keys, of in alike.items() if keys),
+            *(AttentionCall(row, run, run, causal=True) for run in own),
+            *(
+                AttentionCall(row, joined(of), keys, causal=False)
+                for keys, of in alike.items()
+                if keys
+            ),
         ]
 
     @classmethod
@@ -106,7 +110,7 @@ class TreeMask(Tensor):
     ends: Tensor
     _plain: Tensor | None
     _staircase: Tensor | None
-    _parts: list[Part] | None
+    _calls: list[AttentionCall] | None
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
@@ -117,15 +121,14 @@ class TreeMask(Tensor):
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
         mask.rows, mask.ends = [Runs.of(each) for each in parents], ends
-        mask._plain = mask._staircase = mask._parts = None
+        mask._plain = mask._staircase = mask._calls = None
         return mask
 
-    def parts(self) -> list[Part]:
-        """Returns the attention calls (parts) from which `RunAttention` computes the attention of all
-        rows."""
-        if self._parts is None:
-            self._parts = [part for row, runs in enumerate(self.rows) for part in runs.parts(row)]
-        return self._parts
+    def calls(self) -> list[AttentionCall]:
+        """Returns the attention calls from which `RunAttention` computes the attention of all rows."""
+        if self._calls is None:
+            self._calls = [call for row, runs in enumerate(self.rows) for call in runs.calls(row)]
+        return self._calls
 
     def plain(self) -> Tensor:
         """Returns the mask as an ordinary boolean tensor [B, 1, T, T]."""
@@ -176,7 +179,7 @@ def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **opti
     for each run of tokens (see `Runs`), so that pairs of tokens in different branches are not computed."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
-            query, key, value, mask.parts(), options.get("scale")
+            query, key, value, mask.calls(), options.get("scale")
         )
         return result
     rows = []

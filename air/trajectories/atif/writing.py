@@ -10,7 +10,7 @@ from air.trajectories.atif.rules import NEWEST, SINCE, Object, objects, schema
 from air.trajectories.importers import traces
 from air.trajectories.trajectory import MessageCall, Start, Step, ToolUse, Trajectory
 
-_ODD = (KeyError, TypeError, ValueError)
+_STRUCTURE_ERRORS = (KeyError, TypeError, ValueError)
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
@@ -162,7 +162,7 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
                 where=str(one.path),
             )
         node = nodes[end - 1]
-        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_ODD):
+        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_STRUCTURE_ERRORS):
             sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
         metrics |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
         metrics |= {"logprobs": node["logprobs"]}

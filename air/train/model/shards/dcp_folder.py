@@ -61,7 +61,9 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
         return {
             key.removeprefix(prefix): _tensor(folder, key, entry, places)
             for key, entry in entries.items()
-            if key.startswith(prefix) and hasattr(entry, "chunks") and not _other(key, prefix)
+            if key.startswith(prefix)
+            and hasattr(entry, "chunks")
+            and not _is_not_weight(key, prefix)
         }
     except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise UsageError(
@@ -69,7 +71,7 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
         ) from error
 
 
-def _other(key: str, prefix: str) -> bool:
+def _is_not_weight(key: str, prefix: str) -> bool:
     """Returns whether the entry `key` of a checkpoint is not a weight of the model but, for example, a state
     of the optimiser. `prefix` is the prefix of the weights' names. If it is empty, the entries whose names
     begin with a text in `_NO_WEIGHTS`, such as `optim`, are no weights. Otherwise all entries with the prefix

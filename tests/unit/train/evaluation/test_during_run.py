@@ -11,7 +11,7 @@ from air.train.config import overrides
 from air.train.config.eval_config import EvalConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.during_run import Evaluations
-from air.train.evaluation.settings import run_of
+from air.train.evaluation.settings import find_checkpoint
 from air.trajectories import evaluations
 
 
@@ -105,12 +105,12 @@ def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> Non
     checkpoint = tmp_path / "checkpoints" / "step_3"
     checkpoint.mkdir(parents=True)
     (checkpoint / "config.json").touch()
-    assert run_of(str(tmp_path), 3) == (tmp_path, checkpoint)
+    assert find_checkpoint(str(tmp_path), 3) == (tmp_path, checkpoint)
     with pytest.raises(MissingError, match="none is the best"):
-        run_of(str(tmp_path), "best")
+        find_checkpoint(str(tmp_path), "best")
     (tmp_path / "config.json").write_text('{"embedded": {"best_metric": "phi"}}')
     (tmp_path / evaluations.FILE).write_text('{"step": 3, "phi": 0.5}\n{"step": 9, "ph')
-    assert run_of(str(tmp_path), "best") == (tmp_path, checkpoint)
+    assert find_checkpoint(str(tmp_path), "best") == (tmp_path, checkpoint)
 
 
 @pytest.mark.parametrize(
