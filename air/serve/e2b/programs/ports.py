@@ -12,7 +12,7 @@ import selectors
 import socket
 import sys
 
-from air.serve.e2b.programs.talk import receive, send
+from air.serve.e2b.programs.frames import receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
