@@ -18,9 +18,9 @@ from air import paths
 from air.trajectories.outcome import FORGEABLE
 from air.view.index.episode_file import Single
 from air.view.index.facts import number
+from air.view.index.items import Item, diff_of, outputs, reasoning, thought
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render import charts, metric_series, overview
 from air.view.render.charts import MEAN, Chart
 from air.view.render.clean import clean, cut, one_line, preview

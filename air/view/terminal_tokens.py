@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from air.view.index.episode_file import Single
-from air.view.index.steps import Item
+from air.view.index.items import Item
 from air.view.index.turn_tokens import TurnTokens, of_turn, training_step
 from air.view.render.clean import one_line
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary

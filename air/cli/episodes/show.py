@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from air.view.index.episode_file import Single
-    from air.view.index.steps import Item
+    from air.view.index.items import Item
 
 DEFAULT_SORT, DEFAULT_LAST = "newest", 15
 HELP = "show a run, or an episode step by step, in the terminal"

@@ -9,7 +9,7 @@ from typing import Any
 from air.errors import ConfigError
 from air.json_lines import Mark, Tail, load
 from air.view.index.facts import Facts, Place, read_lines
-from air.view.index.steps import Item, items
+from air.view.index.items import Item, items
 from air.view.index.tables import translated
 
 

@@ -12,9 +12,9 @@ import pytest
 from air.cli.main import main
 from air.view import export, terminal, terminal_tokens
 from air.view.index.episode_file import scan
+from air.view.index.items import Item, items, outputs, reasoning, thought
 from air.view.index.run_discovery import Run, differences, discover, flat
 from air.view.index.run_index import RunIndex
-from air.view.index.steps import Item, items, outputs, reasoning, thought
 from air.view.render import charts, markup, metric_series, overview, results, svg
 from air.view.render.charts import Chart
 from tests.unit.view import hostile
