@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from air.errors import UsageError
-from air.serve.episodes.offers import Offer, WorldOffer
+from air.serve.episodes.offered_tasks import Offer, WorldOffer
 from air.serve.episodes.settings import EpisodesConfig
 from air.worlds import sources
 

@@ -11,7 +11,7 @@ from typing import Any
 from air.actions.base import Action, Ending
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.serve.episodes.offers import Mistake, Offer, Schema, WorldOffer, text_of, tool
+from air.serve.episodes.offered_tasks import Mistake, Offer, Schema, WorldOffer, text_of, tool
 from air.serve.episodes.settings import EpisodesConfig
 from air.tasks.spec import TaskSpec
 from air.worlds import sources

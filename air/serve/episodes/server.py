@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from air.serve import server as http_server
 from air.serve.app import BaseServer, Protocol
 from air.serve.episodes.catalogue import Catalogue, catalogue
-from air.serve.episodes.play import Play
+from air.serve.episodes.client_episode import Play
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics

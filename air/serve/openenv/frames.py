@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from air.serve.episodes.offers import Schema
-from air.serve.episodes.play import Turn, UnknownTool
+from air.serve.episodes.client_episode import Turn, UnknownTool
+from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.task_list import Closed
 
 

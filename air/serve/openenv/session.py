@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from air.aio import ended, to_the_end
 from air.errors import UsageError
-from air.serve.episodes.play import Failed, NotPlaying, Play
+from air.serve.episodes.client_episode import Failed, NotPlaying, Play
 from air.serve.episodes.server import EpisodesServer
 from air.serve.episodes.task_list import problems
 from air.serve.openenv import frames

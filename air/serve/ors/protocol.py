@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from air.aio import ended
 from air.serve.app import Protocol
 from air.serve.episodes import task_list
-from air.serve.episodes.offers import Schema
+from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.server import EpisodesServer
 from air.serve.episodes.task_list import NAME, Closed, Refused, answering, check
 from air.serve.ors import events

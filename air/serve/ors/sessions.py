@@ -12,7 +12,7 @@ from typing import Any
 
 from air.aio import ended, to_the_end
 from air.errors import UsageError
-from air.serve.episodes.play import Failed, NotPlaying, Play, Turn, UnknownTool
+from air.serve.episodes.client_episode import Failed, NotPlaying, Play, Turn, UnknownTool
 from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 

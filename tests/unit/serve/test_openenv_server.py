@@ -15,8 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from air.actions.base import Action
-from air.serve.episodes.offers import WorldOffer
-from air.serve.episodes.play import NotPlaying, Play, Turn
+from air.serve.episodes.client_episode import NotPlaying, Play, Turn
+from air.serve.episodes.offered_tasks import WorldOffer
 from air.serve.openenv import frames
 from air.serve.openenv.session import MOST_WAITING
 from air.testing import Letters

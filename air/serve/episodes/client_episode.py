@@ -15,7 +15,7 @@ from typing import Any
 from air.actions.base import Action
 from air.aio import to_the_end
 from air.errors import InfrastructureError
-from air.serve.episodes.offers import Mistake, Offer
+from air.serve.episodes.offered_tasks import Mistake, Offer
 from air.worlds.base import Refusal, World
 
 GRACE_SECONDS = 60.0
