@@ -177,13 +177,13 @@ async def _all(
     gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
     if args.gpus is not None:
         gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
-    gate = asyncio.Semaphore(args.at_once)
+    limit = asyncio.Semaphore(args.at_once)
     with _progress(disable=args.json) as progress:
         bar = progress.add_task("replaying", total=len(files))
         async with Replayer(options, at_once=args.at_once, gpus=gpus) as replayer:
 
             async def one(path: Path) -> None:
-                async with gate:
+                async with limit:
                     await _one(path, replayer, options, changes, tally, as_json=args.json)
                 progress.advance(bar)
 

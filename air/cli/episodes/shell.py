@@ -256,7 +256,7 @@ class _Shell:
         self._in_undo = (lambda: None) if stop else None  # a stopped undo would leave no box
 
     @property
-    def ready(self) -> str:
+    def input_prompt(self) -> str:
         """The prompt before a person's input: the task's id and the number of remaining turns."""
         left = self._session.turns_left
         turns = "" if left is None else f" {left}"
@@ -282,7 +282,7 @@ class _Shell:
         terms = self._session.episode.rewards
         self._screen.reward(terms)
 
-    def written(self, text: str) -> str | None:
+    def reply_of(self, text: str) -> str | None:
         """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
         None if the reply is simply the action between two fences (```), which `Entry.reply` has."""
         return self._session.written(text)
@@ -368,10 +368,10 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
         return
     screen.forget()
     if one.command is None:
-        written = None
+        reply = None
         if one.action is not None and isinstance(shell, _Shell):
-            written = shell.written(one.action)
-        shell.act(one.reply if written is None else written, seconds)
+            reply = shell.reply_of(one.action)
+        shell.act(one.reply if reply is None else reply, seconds)
     else:
         getattr(shell, one.command)(one.rest)
 
@@ -385,7 +385,9 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
         while True:
             start = time.monotonic()
             try:
-                one = shell_input.entry(lambda first: input(shell.ready if first else "... "))
+                one = shell_input.entry(
+                    lambda first: input(shell.input_prompt if first else "... ")
+                )
             except EOFError:
                 print()
                 return 0

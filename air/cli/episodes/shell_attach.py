@@ -98,7 +98,7 @@ class Attachment:
     """Executes the commands of `air shell --attach` in the box `box`. Each command is a method: `log` is the
     command `:log`."""
 
-    ready = "attach> "
+    input_prompt = "attach> "
     """The prompt before a person's input."""
 
     def __init__(self, box: LiveBox, screen: Screen) -> None:

@@ -71,10 +71,10 @@ class Control:
         returns its response, and creates no further sandbox."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
-        wishes = body.wishes(body.templateID)
+        settings = body.settings(body.templateID)
 
         async def create() -> Response:
-            sandbox = await self._sandboxes.create(wishes, seconds)
+            sandbox = await self._sandboxes.create(settings, seconds)
             return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
 
         key = request.headers.get("idempotency-key")
@@ -173,8 +173,8 @@ class Control:
             sandbox
             for sandbox in self._sandboxes.all()
             if (not states or sandbox.state in states)
-            and wanted.items() <= sandbox.wishes.metadata.items()
-            and template in (None, sandbox.wishes.template)
+            and wanted.items() <= sandbox.settings.metadata.items()
+            and template in (None, sandbox.settings.template)
             and round(sandbox.started_at, 6) >= after
         ]
         if query.get("order") != "asc":

@@ -122,7 +122,7 @@ class Contexts:
             raise ApiError(500, str(error)) from error
         folder = user.path(cwd or "")
         ident = secrets.token_hex(8)
-        env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.wishes.env
+        env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.settings.env
         program = Program(sandbox.awake_box, "kernel", folder, user=user.name, env=env)
         sandbox.programs[f"kernel-{ident}"] = program
         context = self._contexts[ident] = Context(ident, program, folder)
@@ -161,7 +161,7 @@ class Contexts:
 
 def contexts_of(sandbox: Sandbox) -> Contexts:
     """Returns the `Contexts` (Jupyter kernels) of a sandbox. The first call creates the object."""
-    contexts: Contexts = sandbox.extras.setdefault("contexts", Contexts(sandbox))
+    contexts: Contexts = sandbox.box_state.setdefault("contexts", Contexts(sandbox))
     return contexts
 
 

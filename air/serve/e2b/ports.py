@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from air.sandbox.wire.port_relay import PIECE, Streams
-from air.serve.bodies import passed_on
+from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b import websockets
 from air.serve.e2b.errors import ApiError, RpcError
 from air.serve.e2b.program import Program
@@ -82,7 +82,7 @@ class Ports:
 def ports_of(sandbox: Sandbox) -> Ports:
     """Returns the `Ports` of a sandbox, which opens connections to its ports. The first call creates the
     object."""
-    ports: Ports = sandbox.extras.setdefault("ports", Ports(sandbox))
+    ports: Ports = sandbox.box_state.setdefault("ports", Ports(sandbox))
     return ports
 
 
@@ -108,7 +108,7 @@ async def _http(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Forwards an HTTP request to the box over the connection `streams`, and the response to the client."""
-    passed_on(scope, endless=True)
+    mark_body_forwarded(scope, endless=True)
     reader, writer = streams
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
     headers = request_headers(sandbox, port, scope)

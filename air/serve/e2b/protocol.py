@@ -75,7 +75,7 @@ class E2B(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         return self._control.routes()
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {
             "sandboxes": len(self._sandboxes.all()),
             "snapshots": len(self._sandboxes.snapshots),
@@ -91,10 +91,10 @@ class E2B(Protocol):
     def domains(self) -> Sequence[str]:
         return [self._domain] if self._domain else []
 
-    def admits(self, scope: Scope) -> bool:
+    def checks_own_token(self, scope: Scope) -> bool:
         return target_of(scope) is not None
 
-    def other_app(self, scope: Scope) -> ASGIApp | None:
+    def sandbox_app(self, scope: Scope) -> ASGIApp | None:
         return None if target_of(scope) is None else self._serve
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,7 +136,7 @@ class E2B(Protocol):
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
         """Resumes a sandbox that is paused with its processes, if its creator set `autoResume`. A health
         check (`/health` of envd) does not resume it."""
-        if sandbox.state == "running" or not sandbox.wishes.resume_on_traffic:
+        if sandbox.state == "running" or not sandbox.settings.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
             await self._sandboxes.connect(sandbox, _RESUMED_SECONDS)

@@ -23,7 +23,7 @@ it."""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SandboxSettings:
     """The settings that a client chose when it created the sandbox."""
 
     template: str
@@ -46,11 +46,11 @@ class Sandbox:
     """One E2B sandbox of a client: its box, its timeout, and air's helper programs in the box. It has no box
     while it is paused without its processes, and gets a new box when it is resumed."""
 
-    def __init__(self, wishes: Wishes, spec: BoxSpec) -> None:
+    def __init__(self, settings: SandboxSettings, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
         self.token = secrets.token_hex(24)
-        self.traffic_token = "" if wishes.public else secrets.token_hex(24)
-        self.wishes, self.spec = wishes, spec
+        self.traffic_token = "" if settings.public else secrets.token_hex(24)
+        self.settings, self.spec = settings, spec
         self.state: State = "running"
         self.started_at = time.time()
         self.ends_at = self.started_at
@@ -67,7 +67,7 @@ class Sandbox:
         """The tags that clients gave to processes, by process id."""
         self.tasks: set[asyncio.Task[Any]] = set()
         """Asyncio tasks that are cancelled when the sandbox's box ends."""
-        self.extras: dict[str, Any] = {}
+        self.box_state: dict[str, Any] = {}
         """Objects of other modules that belong to the present box of the sandbox, by name, such as its
         watched folders. They are dropped when the sandbox loses the box."""
         self.programs: dict[str, Program] = {}
@@ -126,7 +126,7 @@ class Sandbox:
             self._timer.cancel()
             self._timer = None
 
-    async def forget_programs(self) -> None:
+    async def stop_programs(self) -> None:
         """Cancels the sandbox's asyncio tasks and kills air's helper programs in its present box. Call this
         method before the box is closed."""
         for task in self.tasks:
@@ -134,7 +134,7 @@ class Sandbox:
         if self.tasks:
             await asyncio.wait(list(self.tasks))
         programs, self.programs = list(self.programs.values()), {}
-        self.extras.clear()
+        self.box_state.clear()
         self.tags.clear()
         for program in programs:
             await program.close()
@@ -150,7 +150,7 @@ class Sandbox:
     def created(self, domain: str) -> dict[str, Any]:
         """Returns the JSON object that a client gets when it creates or connects to the sandbox."""
         body: dict[str, Any] = {
-            "templateID": self.wishes.template,
+            "templateID": self.settings.template,
             "sandboxID": self.id,
             "clientID": "air",
             "envdVersion": ENVD_VERSION,
@@ -163,8 +163,8 @@ class Sandbox:
         """Returns the JSON object that describes the sandbox in lists."""
         limits = self.spec.limits
         return {
-            "templateID": self.wishes.template,
-            "alias": self.wishes.template,
+            "templateID": self.settings.template,
+            "alias": self.settings.template,
             "sandboxID": self.id,
             "clientID": "air",
             "startedAt": stamp(self.started_at),
@@ -172,21 +172,21 @@ class Sandbox:
             "cpuCount": max(1, round(limits.cpus)),
             "memoryMB": limits.memory_mb,
             "diskSizeMB": limits.disk_mb,
-            "metadata": self.wishes.metadata,
+            "metadata": self.settings.metadata,
             "state": self.state,
             "envdVersion": ENVD_VERSION,
         }
 
     def details(self, domain: str) -> dict[str, Any]:
         """Returns the JSON object that describes the sandbox in full, with its token."""
-        wishes = self.wishes
+        settings = self.settings
         lifecycle = {
-            "onTimeout": "pause" if wishes.pause_at_end else "kill",
-            "autoResume": wishes.resume_on_traffic,
+            "onTimeout": "pause" if settings.pause_at_end else "kill",
+            "autoResume": settings.resume_on_traffic,
         }
         body = self.listed() | {"envdAccessToken": self.token, "domain": domain}
-        body |= {"lifecycle": lifecycle, "network": {"allowPublicTraffic": wishes.public}}
-        return body | {"allowInternetAccess": wishes.internet}
+        body |= {"lifecycle": lifecycle, "network": {"allowPublicTraffic": settings.public}}
+        return body | {"allowInternetAccess": settings.internet}
 
 
 def stamp(seconds: float) -> str:

@@ -18,7 +18,7 @@ from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.app import Server
 from air.serve.boxes import NoBoxInTime
 from air.serve.e2b.errors import ApiError, SandboxGone
-from air.serve.e2b.sandbox import Sandbox, Wishes
+from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.templates import Templates
 
 CREATE_SECONDS = 50.0
@@ -64,12 +64,12 @@ class Sandboxes:
             raise ApiError(404, f"sandbox {sandbox_id!r} not found")
         return sandbox
 
-    async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
+    async def create(self, settings: SandboxSettings, seconds: int) -> Sandbox:
         """Creates a sandbox from an image or a snapshot, with a timeout of `seconds`. Raises ApiError if its
         template does not exist, or its box does not start."""
-        kept = self.snapshots.get(wishes.template)
-        spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
-        return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
+        kept = self.snapshots.get(settings.template)
+        spec = kept.source.spec if kept else await self._templates.spec(settings.template)
+        return await self._create(Sandbox(settings, spec), seconds, kept.files if kept else None)
 
     async def _create(self, sandbox: Sandbox, seconds: int, files: Snapshot | None) -> Sandbox:
         sandbox.box = await self._box(sandbox.spec, files)
@@ -109,8 +109,8 @@ class Sandboxes:
 
     async def _at_end(self, sandbox: Sandbox) -> None:
         try:
-            if sandbox.wishes.pause_at_end:
-                await self.pause(sandbox, memory=sandbox.wishes.keep_processes)
+            if sandbox.settings.pause_at_end:
+                await self.pause(sandbox, memory=sandbox.settings.keep_processes)
             else:
                 await self.kill(sandbox)
         except AirError as error:
@@ -136,7 +136,7 @@ class Sandboxes:
     async def _give_back(self, sandbox: Sandbox) -> None:
         """Kills air's helper programs in a sandbox's box, and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
-        await sandbox.forget_programs()
+        await sandbox.stop_programs()
         if box is not None:
             await self._leases.pop(box).aclose()
 
@@ -252,7 +252,9 @@ class Sandboxes:
 
             async def one() -> Sandbox | ApiError:
                 try:
-                    return await self._create(Sandbox(sandbox.wishes, sandbox.spec), seconds, files)
+                    return await self._create(
+                        Sandbox(sandbox.settings, sandbox.spec), seconds, files
+                    )
                 except ApiError as error:
                     return error
 

@@ -35,13 +35,13 @@ class Refused(Exception):
         return JSONResponse({"detail": self.detail}, self.status)
 
 
-class Closed(BaseModel):
+class StrictBody(BaseModel):
     """Base class of the bodies of requests about splits and tasks. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Split(Closed):
+class _Split(StrictBody):
     split: str
 
 

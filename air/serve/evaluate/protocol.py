@@ -36,7 +36,7 @@ class EvaluateServer(BaseServer):
     tools: ToolSet
     queue: RequestQueue
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         queue = self.queue
         counts = {"running": queue.running, "max": queue.at_once, "queued": queue.waiting}
         model = (
@@ -70,7 +70,7 @@ async def opened(
 ) -> AsyncIterator[EvaluateServer]:
     """Async context manager: loads the tools and the model, and yields the state that all requests to
     `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used."""
-    model, settings = config.played()
+    model, settings = config.model_and_settings()
     tools = config.tool_set(settings)
     if tools.box is not None and settings.envs[0].provider == "process":
         log.event("warning", text=NOT_ISOLATED)

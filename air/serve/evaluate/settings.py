@@ -76,11 +76,11 @@ class EvaluateConfig(ListenConfig):
             )
         return self
 
-    def played(self) -> tuple[str, Settings]:
+    def model_and_settings(self) -> tuple[str, Settings]:
         """Returns the model's folder, hub id or URL, and the settings with which the model answers. For a
         model from a training run, these are the run's settings, changed by the settings here. Raises
         ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
-        model, settings = self._played()
+        model, settings = self._base_model_and_settings()
         return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
 
     def tool_set(self, settings: Settings) -> ToolSet:
@@ -146,7 +146,7 @@ class EvaluateConfig(ListenConfig):
             agent = agent.model_copy(update={"runtime": other.agent.runtime})
         return env.model_copy(update={"agent": agent})
 
-    def _played(self) -> tuple[str, Settings]:
+    def _base_model_and_settings(self) -> tuple[str, Settings]:
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "model_error"]
 
 
-class Body(BaseModel):
+class RolloutsRequest(BaseModel):
     """The request body: which task is played, with which seeds or ids, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,7 +57,7 @@ class Body(BaseModel):
         return url if url.endswith("/v1") else f"{url}/v1"
 
 
-class Played(BaseModel):
+class EpisodeResult(BaseModel):
     """The result of one episode. `score` and `raw_score` are null if air, the environment's server or the
     model failed."""
 
@@ -84,23 +84,23 @@ class Played(BaseModel):
     """The rewards: for each action in a world, or for each validate of a research task."""
 
 
-class Answer(BaseModel):
+class RolloutsResponse(BaseModel):
     """The response of `POST /rollouts`: the episodes in the order of `ids`, and the means over those episodes
     that have a score."""
 
     env: str
-    rollouts: list[Played]
+    rollouts: list[EpisodeResult]
     mean_score: float | None
     success_rate: float | None
 
 
-def answer(env: str, played: list[Played]) -> Answer:
+def response(env: str, results: list[EpisodeResult]) -> RolloutsResponse:
     """Builds the response to a request. The means are null if no episode has a score."""
-    scores = [one.score for one in played if one.score is not None]
-    successes = [float(one.success) for one in played if one.success is not None]
-    return Answer(
+    scores = [one.score for one in results if one.score is not None]
+    successes = [float(one.success) for one in results if one.success is not None]
+    return RolloutsResponse(
         env=env,
-        rollouts=played,
+        rollouts=results,
         mean_score=fmean(scores) if scores else None,
         success_rate=fmean(successes) if successes else None,
     )

@@ -76,7 +76,7 @@ class Executor:
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
             env = self._model.fill_in_settings(self._environment(path, len(questions), max_turns))
             with self._shared_tools():
-                rollouts = await self._played(env, ctx, questions, k)
+                rollouts = await self._play(env, ctx, questions, k)
         each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
         return [_answered(of_question) for of_question in each]
 

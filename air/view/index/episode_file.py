@@ -9,13 +9,13 @@ from typing import Any
 from air.errors import ConfigError
 from air.json_lines import Mark, Tail, load
 from air.view.index.facts import Facts, Place, read_lines
-from air.view.index.steps import Item, items
+from air.view.index.items import Item, items
 from air.view.index.tables import translated
 
 
 @dataclass(frozen=True)
-class Single:
-    """The result of `scan`: facts about the episode in a trajectory file, and the position and facts of each
+class EpisodeFile:
+    """A trajectory file that `scan` has read: facts about its episode, and the position and facts of each
     line."""
 
     path: Path
@@ -40,7 +40,7 @@ class Single:
             return load(self.path, ((place.offset, place.length) for place in places))
 
 
-def scan(path: Path) -> Single:
+def scan(path: Path) -> EpisodeFile:
     """Reads a whole trajectory file.
 
     Raises UsageError if the file cannot be read, and ConfigError if it is not a trajectory.
@@ -52,4 +52,4 @@ def scan(path: Path) -> Single:
         raise ConfigError(
             "is not a trajectory", where=str(path), remedy="name a file in a run's trajectories/"
         )
-    return Single(path, facts, places, problems)
+    return EpisodeFile(path, facts, places, problems)

@@ -166,9 +166,9 @@ class Watchers:
 
 def watchers_of(sandbox: Sandbox) -> Watchers:
     """Returns the `Watchers` (watched folders) of a sandbox. The first call creates the object."""
-    if "watchers" not in sandbox.extras:
-        sandbox.extras["watchers"] = Watchers(sandbox.program("files"))
-    watchers: Watchers = sandbox.extras["watchers"]
+    if "watchers" not in sandbox.box_state:
+        sandbox.box_state["watchers"] = Watchers(sandbox.program("files"))
+    watchers: Watchers = sandbox.box_state["watchers"]
     return watchers
 
 

@@ -1,7 +1,7 @@
 """The helper program `files`: reads, writes, lists and watches files of a sandbox. It runs in the box as
 root, one per sandbox.
 
-Requests and answers are frames (see `programs.talk`). A change in a watched folder is sent as a frame with
+Requests and answers are frames (see `programs.frames`). A change in a watched folder is sent as a frame with
 the key `watch`. Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
@@ -16,7 +16,7 @@ import shutil
 import stat
 
 from air.serve.e2b.programs.entries import META, entry
-from air.serve.e2b.programs.talk import Refused, receive, send
+from air.serve.e2b.programs.frames import Refused, receive, send
 from air.serve.e2b.programs.watches import Watches
 
 TYPE_CHECKING = False

@@ -10,9 +10,9 @@ import streamlit as st
 from air.view.app import url_state
 from air.view.app.pages import widgets
 from air.view.index.facts import number
+from air.view.index.items import Item, items
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, items
 from air.view.render import markup
 from air.view.render.clean import differing
 from air.view.render.markup import chip, figure, text

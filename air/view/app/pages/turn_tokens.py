@@ -11,8 +11,8 @@ import streamlit as st
 
 from air import paths
 from air.view.app.pages import widgets
+from air.view.index.items import Item
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item
 from air.view.index.turn_tokens import of_turn
 from air.view.render import token_markup
 

@@ -1,5 +1,5 @@
-"""Defines `Offer`: one task that an episode server (`air serve openenv` or `air serve ors`) offers to its
-clients, with its tools, limits, actions and rewards."""
+"""Defines `OfferedTask`: one task that an episode server (`air serve openenv` or `air serve ors`) offers to
+its clients, with its tools, limits, actions and rewards."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ACT = tool("act", "Carries out an action, as the task describes it.", answer="Th
 text."""
 
 
-class Mistake(Exception):
+class InvalidAction(Exception):
     """Error: a client's message or tool call is not a valid action of the task. The error's text is sent to
     the client as the observation."""
 
 
-class Offer(Protocol):
+class OfferedTask(Protocol):
     """Interface of one task that an episode server (for OpenEnv and ORS clients) offers: its tools, limits,
     actions and rewards."""
 
@@ -72,14 +72,14 @@ class Offer(Protocol):
         (instructions and first observation). Leaving the block frees the world's resources."""
         ...
 
-    def said(self, message: str) -> Action:
-        """Converts a text message of the agent to an action. Raises Mistake if the message is not a valid
-        action."""
+    def action_of_text(self, message: str) -> Action:
+        """Converts a text message of the agent to an action. Raises InvalidAction if the message is not a
+        valid action."""
         ...
 
-    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts the agent's call of one of the task's tools to an action. Raises Mistake if the arguments
-        are invalid."""
+    def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
+        """Converts the agent's call of one of the task's tools to an action. Raises InvalidAction if the
+        arguments are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:
@@ -95,8 +95,8 @@ class Offer(Protocol):
 
 
 @dataclass(frozen=True)
-class WorldOffer:
-    """The `Offer` of a task that is not a research task, such as a game."""
+class OfferedWorld:
+    """The `OfferedTask` of a task that is not a research task, such as a game."""
 
     task: WorldTask
     max_turns: int
@@ -123,15 +123,15 @@ class WorldOffer:
             finally:
                 await world.close()
 
-    def said(self, message: str) -> Action:
+    def action_of_text(self, message: str) -> Action:
         if not message.strip():
-            raise Mistake("The message is empty.")
+            raise InvalidAction("The message is empty.")
         return Action(answer=message)
 
-    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
+    def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
         if self.task.tools:
             return Action(tool=ToolCall(name, arguments=dict(arguments)))
-        return self.said(text_of(arguments, "answer"))
+        return self.action_of_text(text_of(arguments, "answer"))
 
     def reward(self, step: Step) -> float | None:
         return step.reward
@@ -142,9 +142,9 @@ class WorldOffer:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the value of the argument `name`, which must be a text. Raises Mistake if this argument is
-    missing or not a text, or if there are other arguments."""
+    """Returns the value of the argument `name`, which must be a text. Raises InvalidAction if this argument
+    is missing or not a text, or if there are other arguments."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
-        raise Mistake(f"The arguments must be one text: `{name}`.")
+        raise InvalidAction(f"The arguments must be one text: `{name}`.")
     return value
