@@ -14,7 +14,7 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-async def to_the_end(work: Awaitable[T]) -> T:
+async def wait_shielded(work: Awaitable[T]) -> T:
     """Waits for `work` and returns its result. If the caller is cancelled meanwhile, waits until `work` has
     ended, and then raises CancelledError."""
     task = asyncio.ensure_future(work)
@@ -31,15 +31,18 @@ async def to_the_end(work: Awaitable[T]) -> T:
     return task.result()
 
 
-async def ended(task: asyncio.Task[Any]) -> None:
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
     """Cancels `task` if it still runs, and waits until it has ended. Its result or error is ignored."""
     task.cancel()
-    await to_the_end(asyncio.gather(task, return_exceptions=True))
+    await wait_shielded(asyncio.gather(task, return_exceptions=True))
 
 
-async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None) -> list[T]:
-    """Runs all coroutines in `works`, at most `at_once` at the same time; returns their results in order.
-    If one coroutine raises an error, the others are cancelled. The error is raised after all have ended."""
+async def run_concurrently(
+    works: Sequence[Coroutine[Any, Any, T]], at_once: int | None = None
+) -> list[T]:
+    """Runs all coroutines in `works`, and returns their results in order. At most `at_once` coroutines run at
+    the same time (None: all). If one coroutine raises an error, the others are cancelled. The error is raised
+    after all have ended."""
     gate = asyncio.Semaphore(at_once or max(1, len(works)))
 
     async def one(work: Coroutine[Any, Any, T]) -> T:
@@ -54,7 +57,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]], at_once: int | None 
     finally:
         for task in running:  # only once, because a second cancellation would interrupt its cleanup
             task.cancel()
-        await to_the_end(asyncio.gather(*running, return_exceptions=True))
+        await wait_shielded(asyncio.gather(*running, return_exceptions=True))
         for work in works:  # for coroutines that never began; otherwise does nothing
             work.close()
     for task in running:
@@ -97,8 +100,8 @@ async def while_connected(
 def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
     """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current task.
 
-    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Does nothing outside
-    of the main thread, which alone receives signals.
+    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Outside of the main
+    thread, which alone receives signals, the context manager has no effect.
     """
     task = asyncio.current_task()
     assert task is not None

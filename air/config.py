@@ -33,7 +33,7 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The text that an error message contains instead of a key, if the error concerns the whole config."""
+"""The text that an error message contains in place of a key, if the error concerns the whole config."""
 
 
 def toml_or_text(text: str) -> Any:
@@ -76,7 +76,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
         if bad.unknown:
             message = f"there is no key `{bad.name}`{bad.more}"
             raise ConfigError(
-                message, where=where, remedy=instead(bad.path, key_paths(kind))
+                message, where=where, remedy=suggestion(bad.path, key_paths(kind))
             ) from None
         raise ConfigError(bad.message, where=where, remedy=bad.remedy) from None
 
@@ -84,8 +84,8 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 def plugin(path: str, folder: Path | None = None) -> Any:
     """Imports and returns the object that `path` names as `module:name` or, if `folder` is given, also as
     `file.py:name`. A relative file is looked up in `folder`. The file is executed once; its imports find
-    modules on Python's path, but not the files beside it. Raises MissingError if the object cannot be
-    imported, and ConfigError if `path` is malformed."""
+    modules on Python's path, but not the files beside it. Raises MissingError if the module, the file or the
+    object does not exist. Raises ConfigError if `path` is malformed or the file raises an exception."""
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
@@ -136,8 +136,8 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""For error messages: what the user can do about a wrong value, by the beginning of the name that pydantic
-gives to the kind of error."""
+"""What the user can do about a wrong value, for error messages. A key is the beginning of pydantic's names of
+error types, such as `int` of `int_parsing`."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class BadKey:
     unknown: bool
     """Whether the error is that the config class has no such key."""
     message: str
-    """One line of text: the dotted key, and what is wrong with its value."""
+    """One line of text: the dotted key, what is wrong with its value, and `more`."""
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
     remedy: str = ""
@@ -163,8 +163,8 @@ class BadKey:
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Returns the first of the errors that pydantic found in `data`. Unknown keys come before other errors,
-    because a mistyped key is also the reason why a required key is missing."""
+    """Returns the error to report first, out of the errors that pydantic found in `data`. Unknown keys come
+    before other errors, because a mistyped key is often the reason why a required key is missing."""
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     count = len(errors)
@@ -179,17 +179,18 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 
 
 def key_paths(
-    kind: type[BaseModel], narrowed: Mapping[type, type[BaseModel]] | None = None
+    kind: type[BaseModel], subclasses: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
-    """Returns the dotted paths of all keys of a config class. `0` stands for any index of a list. `narrowed`
-    maps a class to a subclass: where the class is expected, the keys of the subclass count too."""
-    return list(dict.fromkeys(_paths(kind, "", narrowed or {}, ())))
+    """Returns the dotted paths of all keys of a config class. In a path, `0` stands for any index of a list.
+    `subclasses` maps classes to subclasses: where a field has the type of such a class, the keys of the
+    subclass are returned, too."""
+    return list(dict.fromkeys(_paths(kind, "", subclasses or {}, ())))
 
 
-def instead(path: Sequence[str], known: Iterable[str]) -> str:
-    """Returns a remedy for an unknown key `path`: the most similar of the `known` keys, or advice to remove
-    the key. A similar key in the same table is preferred; then follows a key with the same name in another
-    table."""
+def suggestion(path: Sequence[str], known: Iterable[str]) -> str:
+    """Returns a remedy for an unknown key, as text for an error message. `path` has the parts of the key, and
+    `known` all keys that exist. The remedy names the most similar key in the same table; if there is none, a
+    key with the same name in another table; if there is none either, it advises to remove the key."""
     parts = ["0" if part.isdigit() else part for part in path]
     table, name = ".".join(parts[:-1]), parts[-1]
     paths = [key.rpartition(".") for key in known]
@@ -205,22 +206,22 @@ def instead(path: Sequence[str], known: Iterable[str]) -> str:
 def _paths(
     kind: type[BaseModel],
     above: str,
-    narrowed: Mapping[type, type[BaseModel]],
+    subclasses: Mapping[type, type[BaseModel]],
     outer: tuple[type, ...],
 ) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         path = f"{above}.{name}".lstrip(".")
         yield path
         for inner, in_list in _models(field.annotation):
-            for each in dict.fromkeys((inner, narrowed.get(inner, inner))):
+            for each in dict.fromkeys((inner, subclasses.get(inner, inner))):
                 if each not in outer:
                     below = f"{path}.0" if in_list else path
-                    yield from _paths(each, below, narrowed, (*outer, kind, each))
+                    yield from _paths(each, below, subclasses, (*outer, kind, each))
 
 
 def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
-    """Finds config classes in a type annotation. Yields each with a bool: whether it is the type of a list's
-    elements."""
+    """Finds the config classes in a type annotation. Yields pairs: a class, and whether it is the type of the
+    elements of a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, in_list
     within = in_list or getattr(annotation, "__origin__", None) in (list, tuple)
@@ -229,8 +230,9 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields the keys and indices in an error's location, and always its last part. pydantic's location also
-    contains names of union members; these are left out, because they are no keys of `data`."""
+    """Yields the path of a wrong key: those parts of `location` (pydantic's location of the error in `data`)
+    that are keys or indices in `data`, and always the last part. pydantic also puts names of union members
+    into a location; these are left out."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

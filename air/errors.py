@@ -6,11 +6,11 @@ AirError
 │   ├── MissingError         a task, model, file, image or program does not exist
 │   └── UserCodeError        code that the user added failed in an episode; the run stops
 │       ├── RewardTermError  a reward term or an answer checker failed
-│       └── HangingToolError the function of a tool does not end
+│       └── HangingToolError too many calls of a tool do not end
 ├── InfrastructureError      air or the machine failed; the agent did not cause it
 │   ├── BoxStartError        a box could not start
 │   ├── BoxDiedError         a box ended while it was in use
-│   ├── StagingError         a task's files could not be put into a box
+│   ├── StagingError         a box could not be prepared for a task
 │   ├── GradingError         the grader failed, not the artefact
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and no cause outside of its commands is known
@@ -56,13 +56,12 @@ class UserCodeError(UsageError):
 
 
 class RewardTermError(UserCodeError):
-    """A reward term or an answer checker that the user added raised an exception, or its amount is not a
-    finite number."""
+    """A reward term or an answer checker that the user added failed: it raised an exception, or returned
+    something that cannot be a reward, such as a number that is not finite."""
 
 
 class HangingToolError(UserCodeError):
-    """The function of a tool does not end, although the time limit of its call is over. So no further call
-    can begin."""
+    """So many calls of a tool still run after their time limit that no further call can begin."""
 
 
 class InfrastructureError(AirError):
@@ -78,12 +77,14 @@ class BoxDiedError(InfrastructureError):
 
 
 class StagingError(InfrastructureError):
-    """A box could not be prepared for a task, because a command of the task failed in it. In a box in which
-    an agent has worked, that can be the agent's doing."""
+    """A box could not be prepared for a task: a command or health check of the task failed in the box, the
+    task's files do not fit into it, or the task's MCP servers offer no tool. If an agent has worked in the
+    box before, the agent may have caused the failure."""
 
 
 class GradingError(InfrastructureError):
-    """The grader itself failed, so the episode gets no score and no reward, and is not used for training."""
+    """The grader failed to grade an artefact. If the artefact is not the cause, the episode gets no score and
+    no reward, and is not used for training."""
 
 
 class InferenceError(InfrastructureError):
@@ -107,8 +108,10 @@ class BoxCommandError(AirError):
 
 class ArtefactError(AirError):
     """The agent's artefact (its graded files) is missing or malformed. The agent sees the error's text.
-    `fault` says how the grader failed on the artefact; empty if the grader itself refused it. The agent never
-    sees `fault`."""
+
+    `fault` says how the grader failed on the artefact. It is empty if the grader worked and rejected the
+    artefact. The agent never sees `fault`.
+    """
 
     def __init__(self, message: str, *, fault: str = "") -> None:
         # An agent's code can choose parts of the text. A lone surrogate (half a character) in it could not be

@@ -54,14 +54,14 @@ class Tail:
 
     path: Path
     mark: Mark
-    anew: bool = False
+    from_start: bool = False
     """Whether the iteration starts at the file's first line. True if the file is new or was rewritten."""
 
     def __post_init__(self) -> None:
         stat = self.path.stat()
         self._size, self._mtime_ns = stat.st_size, stat.st_mtime_ns
-        self.anew = self.mark.offset == 0 or not self._continues()
-        if self.anew:
+        self.from_start = self.mark.offset == 0 or not self._continues()
+        if self.from_start:
             self.mark = Mark()
 
     def __iter__(self) -> Iterator[Line]:
@@ -85,8 +85,8 @@ class Tail:
 
 
 def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yields a pair for each line of a file: the text `FILE:NUMBER`, and the line's JSON value. Skips empty
-    lines and a half-written last line.
+    """Yields a pair for each line of a file: the text `FILE:NUMBER` (the path and the number of the line),
+    and the line's JSON value. Skips empty lines and a half-written last line.
 
     Raises ConfigError if the file cannot be read or a line is not JSON; with `complete`, also if the last
     line is half-written.
@@ -111,8 +111,8 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file must be read again: its size or modification time differs from `mark`, or it cannot be
-    examined, for example because it was just removed."""
+    """Whether a file must be read again: it was never read (`mark` is None), its size or modification time
+    differs from `mark`, or it cannot be examined, for example because it was just removed."""
     try:
         stat = entry.stat()
     except OSError:

@@ -93,9 +93,9 @@ def _encodes(text: str) -> bool:
 
 
 def fault(value: Any, schema: Any, at: str = "") -> str:
-    """Checks `value` against a JSON schema. Returns a text about the first violation, which names its place
-    in the value, or an empty text. `at` is the place of `value` itself; it is empty for the outermost
-    value."""
+    """Checks `value` against a JSON schema. Returns a message about the first violation and its place in
+    `value`, or an empty text if `value` fits the schema. If `value` is part of a larger value, `at` is its
+    path in the larger value, such as `items[0]`; otherwise `at` is empty."""
     if not isinstance(schema, Mapping):
         return f"{at or 'an argument'} is not allowed" if schema is False else ""
     here = at or "the object"

@@ -1,15 +1,18 @@
-"""Decides whether a request to a server without a token may come from a web page of another site.
+"""Decides whether a server without a token must refuse a request, because a web page of another site may have
+sent it.
 
-Such a server listens on loopback addresses alone, but a browser on this machine reaches it for any page. Two
-headers tell:
+A server without a token listens only on loopback addresses. Still, any web page can make a browser on this
+machine send requests to the server. Two request headers reveal such a page:
 
-- `Origin`: the page sends a request to a loopback address. It cannot read the response, but the request may
-  have an effect. A body of the type `text/plain` needs no permission of the server.
-- `Host`: the page makes its own name resolve to a loopback address (DNS rebinding). To the browser, its
-  requests are those of the same site, so the page can read the responses. Their `Host` is the page's name.
+- `Origin` is the site of the page. A page can send requests to a loopback address without the server's
+  permission, for example with a body of the type `text/plain`. It cannot read the response, but the request
+  may have an effect.
+- `Host` is the host name in the URL of the request. In an attack by DNS rebinding, the host name of the page
+  resolves to a loopback address. The browser then takes the server for the page's own site, and the page can
+  read the responses. Their requests have the page's host name as `Host`.
 
-A server with a token needs no such check, because the page does not know the token. A program that sends no
-`Host` or no `Origin` is no browser.
+A request without one of the headers passes the check of this header: it is taken for the request of a program
+other than a browser. A server with a token needs no such check, because the page does not know the token.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ def is_loopback(host: str) -> bool:
 
 
 def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
-    """Returns why a server on a loopback address must refuse a request with these `Host` headers: a message
-    for the client. Empty if it may answer. `domains` are further names at which the server is called."""
+    """Checks the `Host` headers of a request to a server on a loopback address. Returns a message for the
+    client that says why the server must refuse the request, or an empty text if the server may answer.
+    `domains` are host names of the server besides `localhost`."""
     for host in hosts:
         if not is_own(host, domains):
             return (
@@ -40,17 +44,17 @@ def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
 
 
 def foreign_origin(origin: str | None) -> str:
-    """Returns why a server on a loopback address must refuse a request with this `Origin` header: a message
-    for the client. Empty if it may answer. None: the request has no such header."""
+    """Checks the `Origin` header of a request to a server on a loopback address. Returns a message for the
+    client that says why the server must refuse the request, or an empty text if the server may answer.
+    `origin` is None if the request has no such header; the server may then answer."""
     if is_own_origin(origin):
         return ""
     return f"the Origin {str(origin)[:100]!r} is a web page of another site, which may not send requests"
 
 
 def is_own(host: str, domains: Sequence[str]) -> bool:
-    """Whether the value of a `Host` header is a loopback address, `localhost`, one of `domains`, or a name
-    below these. Ports do not count. A server without a token listens on loopback addresses alone, so the
-    address on which it listens is among them."""
+    """Whether the value of a `Host` header names this machine: it is a loopback address, `localhost`, one of
+    `domains`, or a subdomain of one of these names. A port in the header is ignored."""
     name = _name(host)
     if not name:
         return False
@@ -67,8 +71,8 @@ def _name(host: str) -> str:
 
 
 def is_own_origin(origin: str | None) -> bool:
-    """Whether the header `Origin` is absent, as in requests of programs, or names a web page of this
-    machine."""
+    """Whether a request with this `Origin` header comes from this machine: the header is the site of a web
+    page on a loopback address, or it is absent (None), as in requests of programs other than browsers."""
     try:
         return origin is None or is_loopback(urlsplit(origin).hostname or "")
     except ValueError:

@@ -2,8 +2,9 @@
 
 `ScriptedServer` is a real HTTP server for the chat-completions protocol that gives scripted replies. With a
 tokenizer it also serves vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
-teacher model of the algorithm `opd`. Code under test needs no change for them. `SOURCE` offers two small
-worlds: the task `air.testing:letters`, and the task `air.testing:unreachable`, in which every step fails.
+server of a teacher model, with which the algorithm `opd` trains. The code under test talks to these servers
+as to real ones and needs no change. `SOURCE` offers two small worlds: the task `air.testing:letters`, and the
+task `air.testing:unreachable`, in which every step fails with an infrastructure error.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Script = Callable[[Sequence[Message]], str | Message]
 """The type of functions that take a conversation's messages and return the next reply: a text, or an
 assistant's message with tool calls or with `reasoning_content`."""
 _POLL_SECONDS = 0.02
-"""Interval in seconds at which the server checks whether it must stop. Python's default, 0.5 s, would delay
-each shutdown."""
+"""Interval in seconds at which a server of this module checks whether it must stop. Python's default, 0.5 s,
+would delay each shutdown."""
 GENERATE = "/inference/v1/generate"
 _CHATML = re.compile(
     r"<\|im_start\|>(\w+)\n(?:<think>\n(.*?)\n</think>\n\n)?(.*?)<\|im_end\|>", re.DOTALL
@@ -66,8 +67,8 @@ class ScriptedServer(_LoopbackServer):
     block runs.
 
     `script` returns the next reply of a conversation; several threads may call it at once. `tokenizer` is the
-    tokenizer of a ChatML model such as Qwen. With it the server also supports vLLM's protocol of token ids,
-    and ends every reply in this protocol with the end-of-sequence token.
+    tokenizer of a model with the ChatML prompt format, such as Qwen. If it is given, the server also supports
+    vLLM's protocol of token ids, and ends every reply in this protocol with the end-of-sequence token.
     """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
@@ -118,8 +119,8 @@ def reasoned(reasoning: str, content: str) -> Message:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer`. Its replies call the tool `tool` with the commands, one in each
-    reply; its last reply is the text `closing`."""
+    """Returns a script for `ScriptedServer`. Each reply calls the tool `tool` with the next of the commands.
+    After the last command, the reply is the text `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -266,8 +267,9 @@ def _parsed(role: str, reasoning: str, content: str) -> Message:
 
 
 def _as_text(reply: str | Message) -> str:
-    """Returns a reply as a ChatML model writes it: first the reasoning, if any, between `<think>` and
-    `</think>`, then the text. Raises TypeError if the reply has tool calls."""
+    """Returns a scripted reply as the text that a model with the ChatML format would write: first the
+    reasoning, if any, between `<think>` and `</think>`, then the content. Raises TypeError if the reply has
+    tool calls."""
     if isinstance(reply, str):
         return reply
     if reply.get("tool_calls"):
@@ -312,8 +314,8 @@ class Letters:
         return Observation(self._shown())
 
     async def step(self, action: Action) -> Step:
-        """Returns reward 1 if the reply contains the shown letter, else 0, and an observation with the next
-        letter."""
+        """Returns reward 1 if the reply contains the letter that was shown, else 0, and an observation with
+        the next letter. After the third letter, the episode is done."""
         if self._unreachable:
             raise InfrastructureError("the server of the letters does not answer")
         if not self._letters or len(self._hits) >= self.TURNS:
@@ -324,8 +326,8 @@ class Letters:
         return Step(Observation(shown), done=done, reward=float(self._hits[-1]))
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode; returns the number of letters that the replies contained. There is nothing to
-        free."""
+        """Ends the episode. Returns a dict in which `hits` is the number of replies that contained their
+        letter."""
         return {"hits": sum(self._hits)}
 
     def facts(self) -> dict[str, float]:

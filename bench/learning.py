@@ -52,7 +52,7 @@ from air.train.evaluation import tries
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
 from air.train.loop.progress import Progress
-from air.train.loop.rollout import Rollout, settled
+from air.train.loop.rollout import Rollout, with_defaults
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.train.model.demonstrations import read_examples
@@ -212,7 +212,7 @@ def measure(args: argparse.Namespace, rest: Sequence[str], model: Path) -> dict[
 
 async def _play(config: RunConfig, model: Path, episodes: int) -> list[Rollout]:
     policy = policies.load(model)
-    env = settled(
+    env = with_defaults(
         config.orchestrator.train.source[0].env, policy, max_context_tokens=config.seq_len
     )
     sampling = config.orchestrator.train.sampling
@@ -234,11 +234,11 @@ def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     found["scored"] = metrics.mean(float(bool(r.metric("scored_validates"))) for r in rollouts)
     found["worth"] = (found["delta"] or 0.0) / (found["scored"] or 1.0)
     found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)
-    found |= by_tries([tries.Played.of_rollout(rollout) for rollout in rollouts])
+    found |= by_tries([tries.EpisodeScores.of_rollout(rollout) for rollout in rollouts])
     return {name: found[name] for name in MEASURES}
 
 
-def by_tries(episodes: Sequence[tries.Played]) -> dict[str, float | None]:
+def by_tries(episodes: Sequence[tries.EpisodeScores]) -> dict[str, float | None]:
     """Returns those measures of episodes that concern tries (`BY_TRIES`), by the row's name in the table.
     Each is the mean over tasks of the task's mean."""
     means = {name: tries.overall(episodes, tries.MEASURES[of]) for name, of in BY_TRIES.items()}

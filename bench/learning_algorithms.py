@@ -31,7 +31,7 @@ import torch
 
 from air import train
 from air.train.config.run_config import RunConfig
-from air.train.loop import needed
+from air.train.loop import further_models
 from air.train.loop.samples import samples
 from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
@@ -157,7 +157,7 @@ def trained(
     """Trains `policy` in place. Returns the mean reward of each step, and the largest `mismatch_kl` of any
     step: the divergence between the sampler's and the trainer's probabilities."""
     algorithm = config.algorithm()
-    models = needed.load(algorithm.needs, config, policy, print)
+    models = further_models.load(algorithm.needs, config, policy, print)
     trainer = Trainer(policy, config.trainer.optim, loss=config.trainer.loss)
     rewards, mismatch = [], 0.0
     for step in range(1, config.max_steps + 1):
@@ -171,7 +171,7 @@ def trained(
             1.0,
             by_turn=config.rewards_at_turns,
             shuffle=rng if shuffled else None,
-            needed=scored,
+            inputs=scored,
         )
         if models.trains_policy(step):
             mismatch = max(mismatch, trainer.step(batch)["mismatch_kl"])

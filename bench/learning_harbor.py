@@ -44,7 +44,7 @@ from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
 from air.train.loop.progress import Progress
-from air.train.loop.rollout import Rollout, settled
+from air.train.loop.rollout import Rollout, with_defaults
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.train.model.demonstrations import read_examples
@@ -240,4 +240,6 @@ async def _play(config: RunConfig, model: Path, plays: int) -> list[Rollout]:
         max_tokens=sampling.max_completion_tokens or 64,
         max_model_len=config.seq_len,
     ) as ctx:
-        return await evaluate(settled(env, policy, max_context_tokens=config.seq_len), ctx, plays)
+        return await evaluate(
+            with_defaults(env, policy, max_context_tokens=config.seq_len), ctx, plays
+        )

@@ -42,7 +42,7 @@ from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
 from air.train.loop.progress import Progress
-from air.train.loop.rollout import Rollout, settled
+from air.train.loop.rollout import Rollout, with_defaults
 from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.worlds.games import SOURCE, GameWorld
@@ -213,7 +213,7 @@ async def play(
         max_model_len=config.seq_len,
     ) as ctx:
         return await evaluate(
-            settled(env, policy, max_context_tokens=config.seq_len), ctx, 1, at_once=64
+            with_defaults(env, policy, max_context_tokens=config.seq_len), ctx, 1, at_once=64
         )
 
 

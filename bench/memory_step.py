@@ -101,7 +101,7 @@ def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
     from air.train.loop.trainer import Trainer
     from air.train.model import policy as policies
     from air.train.serving.sampler import Sampler
-    from air.train.serving.scheduler import Batcher
+    from air.train.serving.scheduler import Scheduler
     from air.train.tree.sample import Sample
 
     what, dtype = case.split("-")
@@ -133,16 +133,16 @@ def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
     )
     trainer.step([Sample([1, 2], [False, True], [0.0, -1.0], 1.0, temperature=1.0)])  # the states
     loading = peak.since_the_last()
-    batcher = Batcher(sampler)
-    batcher.start()
+    scheduler = Scheduler(sampler)
+    scheduler.start()
     began = time.perf_counter()
-    samples = _sample(batcher, step, int(policy.model.config.vocab_size))
+    samples = _sample(scheduler, step, int(policy.model.config.vocab_size))
     sampled = time.perf_counter()
     sampling = peak.since_the_last()
-    with batcher.exclusive():
+    with scheduler.exclusive():
         metrics = trainer.step(samples)
     trained = time.perf_counter()
-    batcher.stop()
+    scheduler.stop()
     training = peak.since_the_last()
     return {
         "case": case,
@@ -160,7 +160,7 @@ def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
     }
 
 
-def _sample(batcher: Any, step: Step, vocab: int) -> list[Any]:
+def _sample(scheduler: Any, step: Step, vocab: int) -> list[Any]:
     """Samples the end of each episode, and returns the group's samples."""
     from air.train.serving.sampler import SamplingParams
     from air.train.tree.sample import Sample
@@ -172,7 +172,7 @@ def _sample(batcher: Any, step: Step, vocab: int) -> list[Any]:
         [*shared, *(rng.randrange(1, vocab) for _ in range(own))] for _ in range(step.episodes)
     ]
     futures = [
-        batcher.submit(prompt, SamplingParams(max_tokens=step.reply, seed=number))
+        scheduler.submit(prompt, SamplingParams(max_tokens=step.reply, seed=number))
         for number, prompt in enumerate(prompts)
     ]
     samples = []

@@ -16,7 +16,7 @@ from air.train.config.model_options import AdamWConfig
 from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
 from air.train.serving.sampler import Sampler, SamplingParams
-from air.train.serving.scheduler import Batcher
+from air.train.serving.scheduler import Scheduler
 from air.train.tree.sample import Sample
 
 
@@ -50,7 +50,7 @@ class Side:
         self.policy = policies.load(folder)
         self.vocab = int(self.policy.model.config.vocab_size)
         sampler = Sampler(self.policy, max_batch=case.episodes, max_model_len=case.length + 1)
-        self.batcher = Batcher(sampler)
+        self.scheduler = Scheduler(sampler)
         self.trainer = Trainer(
             self.policy,
             AdamWConfig(lr=workload.LEARNING_RATE, weight_decay=0.0, max_norm=workload.MAX_NORM),
@@ -58,11 +58,11 @@ class Side:
         )
 
     def __enter__(self) -> Side:
-        self.batcher.start()
+        self.scheduler.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.batcher.stop()
+        self.scheduler.stop()
 
     def play(self, number: int) -> dict[str, Any]:
         """Runs the round `number` (sampling and one update), and returns its times and numbers of tokens."""
@@ -77,9 +77,9 @@ class Side:
             Sample(e.token_ids, e.mask, e.logprobs, workload.reward(at) - mean, temperature=1.0)
             for at, e in enumerate(episodes)
         ]
-        with self.batcher.exclusive():
+        with self.scheduler.exclusive():
             metrics = self.trainer.step(samples)
-            self.batcher.version += 1
+            self.scheduler.version += 1
         return {
             "sampling_s": sampled - began,
             "training_s": time.perf_counter() - sampled,
@@ -97,7 +97,7 @@ class Side:
             episode.add(prompts[at // workload.GROUP])
         for turn in range(case.turns):
             futures = [
-                self.batcher.submit(
+                self.scheduler.submit(
                     episode.token_ids,
                     SamplingParams(max_tokens=case.reply, seed=number * case.episodes + at),
                 )

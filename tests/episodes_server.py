@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from air.serve.episodes.catalogue import catalogue
-from air.serve.episodes.server import EpisodesServer, Places
+from air.serve.episodes.server import ClientLimit, EpisodesServer
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics, parse
@@ -39,8 +39,8 @@ async def serving(*tasks: str, protocol: Any = OpenEnv, **settings: Any) -> Asyn
     config = EpisodesConfig(tasks=tasks, **settings)
     metrics = Metrics()
     async with catalogue(config) as offered:
-        places = Places(config.max_sessions, metrics)
-        server = EpisodesServer(config, metrics, Log(io.StringIO()), offered, places)
+        client_limit = ClientLimit(config.max_sessions, metrics)
+        server = EpisodesServer(config, metrics, Log(io.StringIO()), offered, client_limit)
         spoken = protocol(server)
         listener = bind("127.0.0.1", 0)
         http = uvicorn.Server(http_config(server, [spoken]))
@@ -48,7 +48,7 @@ async def serving(*tasks: str, protocol: Any = OpenEnv, **settings: Any) -> Asyn
             running = asyncio.create_task(http.serve(sockets=[listener]))
             try:
                 yield Served(url(listener), server)
-                await until(lambda: not places.taken)
+                await until(lambda: not client_limit.taken)
             finally:
                 http.should_exit = True
                 await running

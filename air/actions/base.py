@@ -15,8 +15,8 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool by its name, such as `open "solve.py" 12`. A shell script is no `ToolCall`: it is the
-    field `script` of `Action`."""
+    """A call of a tool by its name, such as `open "solve.py" 12`. A shell script is not a `ToolCall`: the
+    field `script` of `Action` has it."""
 
     name: str
     args: tuple[str, ...] = ()
@@ -171,8 +171,8 @@ class ActionFormat(TextFormat, Protocol):
         return self
 
     def read(self, message: Message) -> Action:
-        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
-        model, for any other."""
+        """Parses a message that contains exactly one action, and returns the action. Raises FormatError,
+        whose text the model sees, if `message` does not have exactly one action."""
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:

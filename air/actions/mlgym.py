@@ -26,9 +26,9 @@ class Signature:
     usage: str
     does: str
     least: int = 0
-    """The smallest number of arguments."""
+    """The smallest number of arguments in a call of the tool."""
     most: int = 0
-    """The largest number of arguments."""
+    """The largest number of arguments in a call of the tool."""
     verbatim: bool = False
     """Whether all text after the tool's name is one argument. False: the text is split into words."""
 

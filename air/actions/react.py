@@ -35,8 +35,8 @@ class React(AnswerFormat):
         return answer
 
     def action_after_mark(self, text: str) -> str:
-        """Returns the action in `text`, a reply that contains `Action:`. `ReactLine` raises FormatError if
-        `Action:` occurs twice, or if more text follows the action's line."""
+        """Returns the action in `text`, a reply that contains `Action:`. In the subclass `ReactLine`,
+        raises FormatError if `Action:` occurs twice, or if more text follows the action's line."""
         return text.rpartition(_MARK)[2].strip()
 
     def reply_with(self, thought: str, answer: str) -> str:

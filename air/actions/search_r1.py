@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from air.actions.base import Action, FormatError, Message
-from air.actions.tags import after_thought, only
+from air.actions.tags import after_thought, find_tagged_text
 from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
@@ -58,7 +58,7 @@ class SearchR1(WorldFormat):
             raise FormatError(
                 "Format error: <information> is not yours to write. Stop after </search>."
             )
-        search, answer = only(rest, "search"), only(rest, "answer")
+        search, answer = find_tagged_text(rest, "search"), find_tagged_text(rest, "answer")
         if search is not None and answer is not None:
             raise FormatError("Format error: both <search> and <answer> found. Write exactly one.")
         if answer is not None:

@@ -9,7 +9,7 @@ from air.actions.base import FormatError, Message
 
 
 @dataclass(frozen=True)
-class Part:
+class TaggedText:
     """The text between an opening and a closing tag, with the texts before and after."""
 
     before: str
@@ -17,7 +17,7 @@ class Part:
     after: str
 
 
-def only(text: str, tag: str) -> Part | None:
+def find_tagged_text(text: str, tag: str) -> TaggedText | None:
     """Returns the part of `text` between `<tag>` and `</tag>`, or None if the text contains neither tag.
     Raises FormatError if one of the two tags is missing or occurs twice, or if the closing tag comes
     first."""
@@ -36,7 +36,7 @@ def only(text: str, tag: str) -> Part | None:
         raise FormatError(f"Format error: {fault}. Write exactly one.")
     if ends > 1:
         raise FormatError(f"Format error: {ends} {last} found. Write exactly one.")
-    return Part(text[:start], text[start + len(first) : end], text[end + len(last) :])
+    return TaggedText(text[:start], text[start + len(first) : end], text[end + len(last) :])
 
 
 def after_thought(message: Message, tags: tuple[str, ...]) -> str:
@@ -50,8 +50,10 @@ def after_thought(message: Message, tags: tuple[str, ...]) -> str:
     text = message.text
     if "<think>" not in text and text.count("</think>") == 1:
         text = "<think>" + text
-    part = only(text, "think")
-    before, thought, rest = (part.before, part.inside, part.after) if part else ("", "", text)
+    tagged = find_tagged_text(text, "think")
+    before, thought, rest = (
+        (tagged.before, tagged.inside, tagged.after) if tagged else ("", "", text)
+    )
     for tag in tags:
         for mark in (f"<{tag}>", f"</{tag}>"):
             if mark in before:
@@ -62,6 +64,6 @@ def after_thought(message: Message, tags: tuple[str, ...]) -> str:
                 raise FormatError(
                     f"Format error: the thought contains {mark}. Write {mark} only after the thought."
                 )
-    if part is not None and not rest.strip():
+    if tagged is not None and not rest.strip():
         raise FormatError(f"Format error: nothing follows </think>. Write <{tags[0]}> after it.")
     return rest

@@ -7,7 +7,7 @@ have returned the thought separately. Spaces around the answer, and text around 
 from __future__ import annotations
 
 from air.actions.base import FormatError, Message
-from air.actions.tags import after_thought, only
+from air.actions.tags import after_thought, find_tagged_text
 from air.actions.world_format import AnswerFormat
 
 
@@ -18,10 +18,10 @@ class ThinkAnswer(AnswerFormat):
     form = "Reply with your thoughts and exactly one answer: <think>…</think><answer>…</answer>"
 
     def answer_in(self, message: Message) -> str:
-        part = only(after_thought(message, ("answer",)), "answer")
-        if part is None:
+        tagged = find_tagged_text(after_thought(message, ("answer",)), "answer")
+        if tagged is None:
             raise FormatError(f"Format error: no <answer> found. {self.form}")
-        return part.inside.strip()
+        return tagged.inside.strip()
 
     def reply_with(self, thought: str, answer: str) -> str:
         return f"<think>{thought}</think><answer>{answer}</answer>"

@@ -4,8 +4,8 @@ In `tool_calls`, each request passes the tools' schemas to the model server, whi
 model's chat template and parses the call from the reply. In `hermes`, the system prompt describes the tools.
 Both formats accept a call that the server parsed, or else a call in the text after the thought:
 `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. If the world accepts answers in words, a reply without
-a call is an answer. If it does not and has no tools, it gets one tool, `act`, whose argument is the action's
-text.
+a call is an answer. A world that has no tools and does not accept answers in words gets one tool, `act`,
+whose argument is the action's text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.actions.base import Action, FormatError, Message, ToolCall
-from air.actions.tags import after_thought, only
+from air.actions.tags import after_thought, find_tagged_text
 from air.actions.toolbox import CALL_FORM, Toolbox
 from air.actions.world_format import WorldFormat
 
@@ -30,8 +30,8 @@ ACT: Mapping[str, Any] = {
         },
     },
 }
-"""The schema of the tool `act`. It is offered if the world has no tools and the field `WorldTask.answers` is
-false."""
+"""The schema of the tool `act`. This tool is offered if the world has no tools and the field
+`WorldTask.answers` is false."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
 """A sentence that is added to the instructions if the field `WorldTask.answers` is true."""
 
@@ -79,14 +79,14 @@ class ToolCalls(WorldFormat):
             )
         for call in message.tool_calls:
             return self._offered.checked(call.name, call.arguments)
-        part = only(after_thought(message, ("tool_call",)), "tool_call")
-        if part is None:
+        tagged = find_tagged_text(after_thought(message, ("tool_call",)), "tool_call")
+        if tagged is None:
             known = ", ".join(self._offered.names)
             raise FormatError(
                 "Format error: no complete tool call found. Call exactly one of these tools, with "
                 f"arguments that are valid JSON: {known}."
             )
-        return self._offered.parse(part.inside)
+        return self._offered.parse(tagged.inside)
 
     def written(self, thought: str, action: Action) -> str:
         if self.answers and action.tool is None:

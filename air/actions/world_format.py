@@ -32,8 +32,8 @@ class WorldFormat(ActionFormat, ABC):
 
     @abstractmethod
     def read(self, message: Message) -> Action:
-        """Parses a message that contains exactly one action. Raises FormatError, with a message for the
-        model, for any other."""
+        """Parses a message that contains exactly one action, and returns the action. Raises FormatError,
+        whose text the model sees, if `message` does not have exactly one action."""
 
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:

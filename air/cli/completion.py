@@ -37,8 +37,9 @@ def script(shell: str) -> str:
 
 
 def _choices() -> Iterator[tuple[str, list[str]]]:
-    """Yields pairs (beginning of a command line, words that may follow), such as the subcommands and flags of
-    a command. Longer beginnings come before shorter ones, because the first match counts."""
+    """Yields pairs: the beginning of a command line after `air`, and the words that may follow it, such as
+    flags. The shell script uses the first pair that matches, so longer beginnings come before shorter
+    ones."""
     from air.cli.commands import COMMANDS
     from air.cli.parser import parser_of
 

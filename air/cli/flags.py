@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from air.errors import ConfigError
 
 if TYPE_CHECKING:
-    from air.sandbox.pool.gpus import Wanted
+    from air.sandbox.pool.gpus import GpuSelection
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
@@ -107,8 +107,8 @@ def count(text: str) -> int:
 
 def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` must be true if
-    `parser` belongs to a subcommand and the flag may also stand before the subcommand's name; the value there
-    then remains in effect."""
+    `parser` belongs to a subcommand and users may also write the flag before the subcommand's name. The
+    subcommand's parser then sets no default, which would overwrite their value."""
     parser.add_argument(
         "--task-root",
         type=Path,
@@ -139,7 +139,7 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _gpus(text: str) -> Wanted:
+def _gpus(text: str) -> GpuSelection:
     return "auto" if text == "auto" else text.split(",")
 
 

@@ -1,5 +1,5 @@
-"""Makes the argument parser of each command. The parser reports wrong arguments in one line, as all of air's
-error messages."""
+"""Makes the argument parser of each command. The parser reports wrong arguments in one line, in the form of
+all of air's error messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command `air tasks rows:PATH`: lists rows of questions, and questions that leak between their
-splits."""
+"""The command `air tasks rows:PATH`: lists the rows (questions with answers) of a data file, and the
+questions that leak from the validation split into the training split."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the number of questions in each split of the data, the validation questions that also occur in
-    the training split, and the first questions with their answers. With `--to`, also writes the rows to
+    """Prints the number of rows in each split and with each field, the validation questions that also occur
+    (exactly or almost) in the training split, and the first questions. With `--to`, also writes the rows to
     files. Returns 0."""
     from air.errors import ConfigError
     from air.worlds.rows import settings

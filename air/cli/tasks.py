@@ -2,8 +2,8 @@
 
 `harbor:PATH` lists tasks of Harbor. `check` runs the tasks' reference solutions and compares their scores
 with the recorded ones; `record` writes new scores into the tasks' files. `new` makes a task's folder. `fetch`
-downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists
-rows of questions.
+downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists the
+rows (questions with answers) of a data file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.cli.output import print_columns
 
 if TYPE_CHECKING:
     from air.sandbox.pool.gpu_leases import GpuPool
-    from air.sandbox.pool.gpus import Wanted
+    from air.sandbox.pool.gpus import GpuSelection
     from air.tasks.check import Checked
     from air.tasks.sources.mlgym import Checkout, Status
     from air.tasks.spec import Provider, TaskSpec
@@ -257,7 +257,7 @@ def _status_row(status: Status) -> tuple[str, ...]:
 
 async def _check(args: argparse.Namespace) -> int:
     from air import tasks
-    from air.aio import together
+    from air.aio import run_concurrently
     from air.errors import ConfigError
     from air.sandbox.pool.box_pool import Pool
     from air.tasks.check import check, out_of_order
@@ -290,7 +290,7 @@ async def _check(args: argparse.Namespace) -> int:
     ):
         grader = Grader(graders, args.provider)
         plays = [check(s, boxes, grader, args.provider) for s in specs]
-        for spec, solvers in zip(specs, await together(plays, args.at_once), strict=True):
+        for spec, solvers in zip(specs, await run_concurrently(plays, args.at_once), strict=True):
             rows += [_row(spec, row) for row in solvers]
             complaints += [f"{r.task}, {r.solver}: {r.problem}" for r in solvers if r.problem]
             if problem := out_of_order(spec, solvers):
@@ -301,7 +301,9 @@ async def _check(args: argparse.Namespace) -> int:
     return 1 if complaints else 0
 
 
-def _gpus(gpus: Wanted | None, specs: Sequence[TaskSpec]) -> tuple[GpuPool | None, GpuPool | None]:
+def _gpus(
+    gpus: GpuSelection | None, specs: Sequence[TaskSpec]
+) -> tuple[GpuPool | None, GpuPool | None]:
     """Returns two GPU pools, one for agents' boxes and one for grader boxes. `gpus` is the value of `--gpus`;
     returns (None, None) if it is None. `specs` are the tasks to run."""
     from air.sandbox.pool.gpu_leases import divided

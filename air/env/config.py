@@ -63,7 +63,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     @field_validator("tasks", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Splits a text of several values, such as `titanic,digits`, which a command-line flag gives."""
+        """Splits a text such as `titanic,digits`, the value of a command-line flag, into a list of task ids.
+        Returns any other value unchanged."""
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("task_roots", "mlgym_root")
@@ -222,8 +223,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     turns, and each other world has its own number."""
     credit: Literal["episode", "segment"] = "episode"
     """How the reward of an episode is assigned to verifiers' traces, each of which becomes one training
-    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment (the
-    part of the episode up to a `validate`), with the reward that arose in it (see `air.env.credit`)."""
+    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment,
+    with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up to a
+    `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
     """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
     text as their answer. `submit` and the end of the episode are always scored. None: as many as
@@ -239,7 +241,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     record_dir: Path | None = None
     """The folder for trajectories (recorded episodes), one file for each episode. None: no trajectories."""
     record_diffs: bool = True
-    """Whether a trajectory contains a diff of the workspace for each step."""
+    """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
+    files."""
     record_traces: bool = True
     """Whether verifiers' traces (tokens and log-probabilities) are written to files beside the
     trajectories."""

@@ -1,8 +1,9 @@
 """Assigns each term of an episode's reward to the segment of the episode in which it arose.
 
 A segment is the part of an episode up to a `validate`; the last segment ends with the automatic `validate` at
-the episode's end. With `credit = "segment"`, each segment becomes one verifiers trace (one training sample).
-The reward terms are assigned as follows:
+the episode's end. In worlds other than research tasks, an action with a reward ends a segment. With `credit =
+"segment"`, each segment becomes one verifiers trace (one training sample). The reward terms of a research
+task are assigned as follows:
 
     delta, failed_validates   to the segment that the `validate` ends
     format                    to the segment with the reply that was not an action
@@ -27,8 +28,9 @@ Payment = dict[str, Any]
 """A part of an episode's reward, with its position in the trace: the reward that arose since the previous
 payment. Payments are stored in the trace's `info["air"]["paid"]`.
 
-`nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a `validate`
-ended a segment there. `terms` has the amounts by the names of the reward terms.
+`nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a segment ended
+there: by a `validate` in a research task, by an action with a reward in another world. `terms` has the
+amounts by the names of the reward terms.
 """
 
 ONLY_LAST: dict[str, Any] = {
@@ -38,8 +40,8 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Replacement values for fields of a verifiers trace. If an episode is split into several traces, all but the
-last get these values, so that sums and means over traces count each episode once."""
+"""Values for fields of a verifiers trace. If an episode is split into several traces, these values replace
+the fields of all traces but the last, so that sums and means over traces count each episode once."""
 
 
 @dataclass
@@ -50,22 +52,23 @@ class Ledger:
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment of the reward that arose since the last call. Adds none if nothing arose and no
+        """Adds a payment of the reward that arose since the last call. Adds none if no reward arose and no
         segment ends. `nodes` is the present number of nodes in the trace, and `terms` are the present totals
-        of all reward terms. `ends` says whether a `validate` ends a segment here."""
+        of all reward terms. `ends` says whether a segment ends here, by a `validate` or by an action with a
+        reward."""
         changes = self._changes(terms)
         if changes or ends:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
     def settle(self, back: int, terms: Mapping[str, float]) -> None:
-        """Adds the reward that arose since the last call to the payment of an earlier `validate`: `back`
-        counts from the end (0: the last `validate`). So a reward for the test score is assigned to the
-        segment that made the tested artefact."""
+        """Adds the reward that arose since the last call to the payment of an earlier `validate`. `back` is
+        the position of this `validate`, counted from the end (0: the last one). So a reward for the test
+        score is assigned to the segment that made the tested artefact."""
         payments = [payment for payment in self.payments if payment["ends"]]
         changes = self._changes(terms)
         if back >= len(
             payments
-        ):  # that validate was repeated from a record, before this ledger began
+        ):  # the validate was restored from a record, before this ledger began
             self.payments.append({"nodes": 0, "ends": False, "terms": changes})
             return
         paid = payments[-1 - back]["terms"]
@@ -85,17 +88,18 @@ class Ledger:
 
 @dataclass
 class Segment:
-    """A part of an episode that ends at a `validate`: the trace's nodes (messages) from `start` to `end - 1`,
-    and the reward `terms` that arose in them."""
+    """A part of an episode that ends at a `validate` or, in worlds other than research tasks, at an action
+    with a reward: the trace's nodes (messages) from `start` to `end - 1`, and the reward `terms` that arose
+    in them."""
 
     start: int
     end: int
     terms: dict[str, float]
     payments: list[Payment] = field(default_factory=list)
-    """The payments whose sum is `terms`. They are consecutive in the episode's list of payments."""
+    """The payments whose sum is `terms`, in the order in which they arose."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the segment's own reward terms, name by name."""
+        """Adds the amounts in `terms` to the amounts of the same names in the segment's reward terms."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
@@ -196,8 +200,8 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether a model call was made in `segment`, so that the segment's trace must contain it. `last` says
-    whether this is the last segment, to which failed calls, which have no node, belong."""
+    """Whether the trace of `segment` must contain a model call: the call was made in this segment or, if
+    `last` is true (this is the last segment), the call failed, so that it has no node in the trace."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

@@ -1,6 +1,6 @@
-"""Finds the changes that each step of an agent made in its workspace, as a unified diff.
+"""Finds the changes that each turn of an agent made in the files of its workspace, as a unified diff.
 
-After a step, one `find` in the box lists the regular files with size, times and inode; only files for which
+After a turn, one `find` in the box lists the regular files with size, times and inode; only files for which
 these have changed are read again. Symbolic links are not followed. Unreadable, large and binary files are
 listed without a diff.
 """
@@ -22,22 +22,23 @@ from air.trajectories import Diff, FileChange
 FILE_BYTES = 64_000
 """The maximum size in bytes of a file that gets a diff. Larger changed files are only listed."""
 DIFF_CHARS = 16_000
-"""The maximum number of characters in the diff of one step."""
+"""The maximum number of characters in the diff of one turn."""
 PART_CHARS = 4_000
-"""The maximum number of characters that one file adds to a step's diff; its further lines are left out."""
+"""The maximum number of characters that one file adds to the diff of a turn; its further lines are left
+out."""
 MOST_LINES = 10_000
 """The maximum number of lines of a file that gets a diff. Changed files with more lines are only listed."""
 COMPARED_LINES = 2_000
 """The maximum number of lines of one file that are compared, because the time of a comparison grows with the
-square of this number. Equal lines at the start and at the end of both contents are not counted. A changed
-file with more lines is only listed."""
-STEP_LINES = 4_000
-"""The maximum number of lines that are compared after one step, over all changed files. A file counts with
+square of this number. Lines at the start and at the end that are equal before and after the turn do not
+count. A changed file with more lines is only listed."""
+TURN_LINES = 4_000
+"""The maximum number of lines that are compared after one turn, over all changed files. A file counts with
 its old or new number of lines, whichever is larger, without the equal lines at the start and the end."""
 MOST_READ = 100
-"""The maximum number of changed files whose content is read after one step."""
+"""The maximum number of changed files whose content is read after one turn."""
 MOST_LISTED = 200
-"""The maximum number of changed files that are listed for one step."""
+"""The maximum number of changed files that are listed for one turn."""
 _LIST_BYTES = 4_000_000
 _ODD_IN_NAMES = re.compile(r'[\x00-\x1f\x7f"\\]')
 _ESCAPED = {c: rf"\{e}" for c, e in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
@@ -58,15 +59,15 @@ class _File:
 
 @dataclass
 class Differ:
-    """Finds the changes of each step in a box's workspace: call `start` once, then `diff` after every
-    step."""
+    """Finds the changes of each turn in a box's workspace: call `start` once, then `diff` after every
+    turn."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """The number of lines that the running call of `diff` may still compare. It starts at `STEP_LINES`."""
+    """The number of lines that the running call of `diff` may still compare. It starts at `TURN_LINES`."""
 
     async def start(self) -> None:
         """Reads the workspace's files, with which the first call of `diff` compares. Raises BoxDiedError if
@@ -82,7 +83,7 @@ class Differ:
     async def diff(self) -> Diff:
         """Returns the changes in the workspace since the last call of `diff` or `start`. Raises BoxDiedError
         if the box is gone."""
-        began, self._lines_left = time.monotonic(), STEP_LINES
+        began, self._lines_left = time.monotonic(), TURN_LINES
         files = await self._list()
         if isinstance(files, str):
             return Diff(problem=files, seconds=round(time.monotonic() - began, 4))
@@ -113,7 +114,7 @@ class Differ:
     ) -> tuple[FileChange | None, str]:
         """Compares a file with its old content. Returns a summary of the change and the diff's text, or None
         and "" if nothing changed. `now` describes the present file (None if it was deleted). If `read` is
-        false, the content is not read, so there is no diff."""
+        false, there is no diff, because the content is not read."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -130,11 +131,11 @@ class Differ:
         before, after = _text(old or b""), _text(new or b"")
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
-        both = _Both.of(before, after)
-        if both.most > MOST_LINES or both.compared > min(COMPARED_LINES, self._lines_left):
+        versions = _FileVersions.of(before, after)
+        if versions.most > MOST_LINES or versions.compared > min(COMPARED_LINES, self._lines_left):
             return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
-        self._lines_left -= both.compared
-        return await asyncio.to_thread(_summary, path, both, status, size)
+        self._lines_left -= versions.compared
+        return await asyncio.to_thread(_summary, path, versions, status, size)
 
     async def _list(self) -> dict[str, _File] | str:
         """Returns the regular files in the workspace by path, or an error message if they cannot be
@@ -177,18 +178,19 @@ def _quoted(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Both:
-    """The lines of one file before and after a step."""
+class _FileVersions:
+    """The lines of one file before and after a turn."""
 
     old: list[str]
     new: list[str]
     start: int
     """The number of equal lines at the start of the old and the new content."""
     end: int
-    """The number of equal lines at the end of both contents, without those counted in `start`."""
+    """The number of equal lines at the end of both contents. Lines that `start` counts are not counted
+    again."""
 
     @classmethod
-    def of(cls, before: str, after: str) -> _Both:
+    def of(cls, before: str, after: str) -> _FileVersions:
         """Splits the old and the new content into lines, only at newlines; `str.splitlines` would also split
         at other characters."""
         old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
@@ -219,9 +221,9 @@ class _Both:
             yield line
 
 
-def _summary(path: str, both: _Both, status: str, size: int) -> tuple[FileChange, str]:
+def _summary(path: str, versions: _FileVersions, status: str, size: int) -> tuple[FileChange, str]:
     """Returns the summary of a file's change, and its diff with at most `PART_CHARS` characters."""
-    lines = _unified(path, both, status)
+    lines = _unified(path, versions, status)
     whole = "".join(lines)
     text = _bounded(whole, PART_CHARS)
     change = FileChange(
@@ -235,13 +237,13 @@ def _summary(path: str, both: _Both, status: str, size: int) -> tuple[FileChange
     return change, text
 
 
-def _unified(path: str, both: _Both, status: str) -> list[str]:
+def _unified(path: str, versions: _FileVersions, status: str) -> list[str]:
     names = (
         "/dev/null" if status == "added" else _quoted(f"a/{path}"),
         "/dev/null" if status == "removed" else _quoted(f"b/{path}"),
     )
     lines = []
-    for line in both.unified(*names):
+    for line in versions.unified(*names):
         lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return lines
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import verifiers.v1 as vf
 
 from air import actions, tasks
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording, start_checks
 from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
@@ -35,7 +35,7 @@ from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
 from air.worlds import sources
-from air.worlds.research.told_scores import step_of
+from air.worlds.research.score_rounding import step_of
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld, describe
 from air.worlds.sources import WorldTask, is_world
@@ -95,7 +95,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         others = [spec for spec in specs if spec.rules is not None]
         for spec in others:
             start_checks.check_rules(spec, config)
-        await together([start_checks.check_images(spec) for spec in others], 4)
+        await run_concurrently([start_checks.check_images(spec) for spec in others], 4)
         for spec in ours:
             assert chosen is not None
             await asyncio.to_thread(tasks.data.prepare, spec.on(chosen.of(spec.id)))
@@ -124,14 +124,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the tasks with the baselines and targets of their split, after a test of each grader."""
+        """Tests the grader of each research task, and returns the tasks with the baseline and target of their
+        data split. Measures these first if the split is new."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
             for spec in specs
         ]
-        measured = await together(measuring, at_once)
-        await together([grader.check(spec) for spec in measured], at_once)
+        measured = await run_concurrently(measuring, at_once)
+        await run_concurrently([grader.check(spec) for spec in measured], at_once)
         return measured
 
     def _images(self, specs: Sequence[TaskSpec]) -> set[str]:
@@ -279,7 +280,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for the agent of a research task (see `WorldBoxes.lease`)."""
+        """Async context manager: yields a box for the agent of the research task `spec` (see
+        `WorldBoxes.lease`)."""
         self._check_serving()
         assert self._boxes is not None
         async with self._boxes.lease(self._box_spec(spec)) as box:

@@ -17,8 +17,8 @@ from air.trajectories import Call, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
-"""The number of seconds by which air ends an episode before verifiers' deadline. At the deadline itself,
-verifiers 0.3 would end the episode without a grade, as a failure."""
+"""The number of seconds by which air ends an episode before verifiers' deadline for it. At the deadline,
+verifiers 0.3 would end the episode as a failure, without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 """Texts in lower case. If the error message of a model server contains one of them, the prompt was too
 long."""
@@ -54,7 +54,7 @@ class Episode(ABC):
     format: ActionFormat | None = None
     """The action format. None if a program in the box plays the agent, and not air's own harness."""
     format_name: str = ""
-    """The name of the action format in the settings; empty if there is none."""
+    """The name of the action format in the settings; empty if `format` is None."""
     malformed_in_a_row: int = 0
     """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
@@ -140,8 +140,8 @@ class Episode(ABC):
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops everything that the world still does, such as a running grading. It is called in any case,
-        after `finish` or instead of it."""
+        """Stops everything that the world still does, such as a running grading. It is called at the end of
+        every episode, after `finish` or, if the episode failed, instead of it."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -180,10 +180,11 @@ class Episode(ABC):
     ) -> None:
         """Writes one turn to the trajectory.
 
-        `shown` is the text that the model gets after its reply. `reasoning` is the reasoning that the model
-        server returned apart from the reply (None: none). `left` is the number of turns that remain (None: no
-        limit). If the reply has no action, `action` and `step` are None, and `problem` is `format`
-        (malformed) or `length` (cut). `more` has further fields of the trajectory's line.
+        `step` is the world's answer to the action. `shown` is the text that the model gets after its reply.
+        `reasoning` is the reasoning that the model server returned apart from the reply (None: none). `left`
+        is the number of turns that remain (None: no limit). If the reply has no action, `action` and `step`
+        are None, and `problem` is `format` (malformed) or `length` (cut). `more` has further fields of the
+        trajectory's line.
         """
         self.write_step(
             reply,

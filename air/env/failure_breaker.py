@@ -49,7 +49,7 @@ class _Count:
     """The last `2 * WINDOW` episodes of each task, oldest first, as characters: `x` for a failed episode,
     else a dot. If there were fewer episodes, the text begins with further dots."""
     rises: int = 0
-    """The number of warnings about a rise in the failures of a task."""
+    """The number of warnings so far that the failures of some task rise."""
 
 
 class Breaker:
@@ -89,14 +89,14 @@ class Breaker:
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
     def _count(self, error: str | None = None, task: str = "") -> _Count:
-        """Updates the counts of failures after an episode of `task`, and returns them. `error` is the message
-        of the episode's infrastructure error, or "" if it had none. None: no episode has ended, so the
-        counts stay the same."""
+        """Updates the stored counts of failures after an episode of `task`, and returns them. `error` is the
+        message of the episode's infrastructure error, or "" if it had none. If `error` is None, no episode
+        has ended, and the stored counts are only returned."""
         return self._update(lambda count: self._next(count, error, task), task)
 
     def _update(self, change: Callable[[_Count], _Count], task: str = "") -> _Count:
-        """Replaces the stored counts of failures by the result of `change`, and returns them. Logs the
-        opening of the breaker, and a warning if the failures of `task` rise."""
+        """Applies the function `change` to the stored counts of failures, stores the result, and returns it.
+        Logs the opening of the breaker, and a warning if the failures of `task` rise."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
             self._say(before, self._own, task)

@@ -25,7 +25,7 @@ class ResearchEpisode(Episode):
     differ: Differ | None = None
     """Finds the changes that each step made in the workspace. None if the settings do not record them."""
     recorded: int = 0
-    """The number of gradings that were written to the trajectory."""
+    """The number of gradings that have been written to the trajectory."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
@@ -121,14 +121,14 @@ class ResearchEpisode(Episode):
             self.record_validation(step.validation)
 
     async def _diff(self) -> Diff | None:
-        if self.differ is None or self.world.lost:
+        if self.differ is None or self.world.box_end_reason:
             return None
         try:
             with self.world.times.as_recording():
                 async with self.world.box.attributing():
                     return await self.differ.diff()
         except BoxEndedError as error:
-            self.world.lost = str(error)
+            self.world.box_end_reason = str(error)
             return None
 
     def record_validation(self, validation: Validation) -> None:
@@ -155,16 +155,16 @@ class ResearchEpisode(Episode):
 
     def end(self) -> None:
         """Sets `why_ended`: `submit`, or `box` if the agent's commands ended the box."""
-        self.why_ended = "box" if self.world.lost else "submit"
+        self.why_ended = "box" if self.world.box_end_reason else "submit"
 
     async def finish(self) -> None:
-        """Grades the artefact at the end of the episode, and records the gradings. The artefact in the box is
-        graded on the validation split, unless `submit` has done that; then the artefact that counts is graded
-        on the test split."""
+        """Ends the episode with its last gradings, and records them. If the agent did not `submit`, the
+        artefact in the box is graded on the validation split. In any case, the artefact that counts is graded
+        on the test split, except in tasks with their own grading rules."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
-        counted = self.world.counted
+        counted = self.world.counted_validate
         assert counted is not None  # there is at least the validate at the end
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
@@ -207,7 +207,7 @@ class ResearchEpisode(Episode):
             "submitted": float(world.submitted),
             "valid": float(world.score is not None),
             "artefact_faults": float(sum(bool(v.fault) for v in world.validations)),
-            "lost_boxes": float(bool(world.lost)),
+            "lost_boxes": float(bool(world.box_end_reason)),
             **self.counts(),
             "refused_requests": float(self.counters.refused_requests),
             "seconds_agent": world.times.agent,
@@ -233,7 +233,11 @@ class ResearchEpisode(Episode):
         """Returns φ of the artefact that counts minus φ of its test score, or None if one of the scores is
         missing."""
         world = self.world
-        score = None if world.counted is None else world.validations[world.counted].score
+        score = (
+            None
+            if world.counted_validate is None
+            else world.validations[world.counted_validate].score
+        )
         if score is None or world.test_score is None:
             return None
         return phi_on(world.task, score) - phi_on(world.task, world.test_score)

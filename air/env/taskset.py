@@ -39,8 +39,8 @@ class AirTask(vf.Task[AirData]):
     `vf-debug` started."""
 
     spec: TaskSpec | None = None
-    """The specification of a research task; never serialised. None for other worlds, and if verifiers made
-    this object, and not `AirTaskset`."""
+    """The specification of a research task; never serialised. None for tasks of other worlds, and if
+    verifiers itself made this object (not `AirTaskset`)."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Resets the world (for a research task, this copies the task's files into the box), then writes the
@@ -134,8 +134,9 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
     """The prompts that the settings define: `examples_per_task` of each task, with different seeds."""
 
     def load(self) -> Iterable[AirTask]:
-        """Yields one task object for each prompt. The tasks take turns, so that each task has about its share
-        by weight in any first N prompts. Raises MissingError if a task does not exist."""
+        """Yields one task object for each prompt. The tasks take turns, so that in the first N prompts, for
+        any N, each task has about the share that its weight gives it. Raises MissingError if a task does not
+        exist."""
         config = self.config
         weights: dict[str, float] = {}
         names: list[str] = []

@@ -28,8 +28,8 @@ class WorldBoxes:
         self.agents, self.checks, self._config = agents, checks, config
 
     def spec(self, spec: BoxSpec) -> BoxSpec:
-        """Returns a copy of `spec` with the kind of box that the run's settings choose, and a mark that says
-        whether the box may be reused."""
+        """Returns a copy of `spec` with the kind of box (`docker` or `process`) that the run's settings
+        choose, and with the field that says whether the box may be reused."""
         provider = self._config.provider
         closed = provider == "docker" and not (spec.network or spec.gpus or spec.open)
         return spec.model_copy(
@@ -66,7 +66,7 @@ class WorldBoxes:
 
     def runner(self, spec: BoxSpec) -> Run:
         """Returns a function that runs one command in a new box with the settings `spec`, for a checker that
-        runs the agent's code. It raises GradingError if that box fails."""
+        runs the agent's code. The function raises GradingError if this box fails."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(
@@ -85,9 +85,7 @@ class WorldBoxes:
                         )
                 except BoxEndedError:
                     return ExecResult(code=_KILLED, stdout=b"", stderr=b"", signal=9)
-                except (
-                    BoxDiedError
-                ) as error:  # of another box than the agent's, which is told apart by type
+                except BoxDiedError as error:  # GradingError, because this box is not the agent's
                     raise GradingError(f"the box of a check: {error}") from error
 
         return run
@@ -96,7 +94,7 @@ class WorldBoxes:
 @asynccontextmanager
 async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[WatchedWorld]:
     """Async context manager: yields the world of one episode. If the task needs boxes, they come from
-    `boxes`; raises ConfigError if `boxes` is None then."""
+    `boxes`. Raises ConfigError if the task needs boxes and `boxes` is None."""
     if not task.in_boxes:
         yield WatchedWorld(task.world(), task.unanswered)
         return

@@ -2,15 +2,19 @@
 
 The reward has these terms:
 
-    world        the sum of the rewards of the agent's actions
-    unanswered   if no action ended the episode: what lowers the loss in `world` to the task's `unanswered`
+    world        the sum of the rewards that the world gave for the agent's actions
+    unanswered   min(0, u − min(0, world)) if the episode ended but no action ended it, else 0
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
+The number u ≤ 0 is the task's `unanswered`. If no action ended the episode (because turns or time ran out)
+and `world` is negative, `world` and `unanswered` together are the lower of u and `world`. If `world` is not
+negative, they are `world` + u.
+
 With `credit = "segment"`, every action with a nonzero reward ends a segment. An action that ends the agent's
-box ends the episode. Its reward is the amount that `unanswered` would have if no action had ended the
-episode. So this amount is part of the term `world` and of the segment of this action, and clients of
-`air serve` get it with the action's result.
+box ends the episode, too. Its reward is the amount that the term `unanswered` would have otherwise. So this
+amount is part of the term `world` and of the segment of this action, and clients of `air serve` get it with
+the action's result.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from air.actions import Action, Standing
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
@@ -41,8 +45,8 @@ TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
 """The maximum number of turns of episodes that begin in this context. It replaces the worlds' own limits.
 None: the worlds' own limits apply."""
 CLOSE_SECONDS = 60.0
-"""The time limit for closing a world, in seconds. If it is exceeded, the rewards and facts before still
-count."""
+"""The time limit for closing a world, in seconds. If closing takes longer, the episode still counts, with the
+rewards and facts that it had before."""
 BOX_ENDED = "[the box has ended]"
 """The observation for the agent after its commands have ended its box."""
 
@@ -54,22 +58,23 @@ class WatchedWorld:
 
     world: World[Action]
     unanswered: float = 0.0
-    """The task's `unanswered` (`air.worlds.sources.WorldTask`)."""
+    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): what an episode earns at its
+    end if no action ends it; at most 0. A loss in its earlier rewards is deducted."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
     """The seconds for which the episode waited for its box."""
-    lost: str = ""
+    box_end_reason: str = ""
     """How the agent's commands ended the box; empty if they did not."""
     ended: bool = False
-    """Whether a step has ended the episode."""
+    """Whether an action has ended the episode."""
     user_error: str = ""
     """The message of the UserCodeError that stops the run, such as of a user's answer checker; empty if there
     was none."""
     rewards: list[float] = field(default_factory=list)
     """The reward of each action, in order."""
     seconds: float = 0.0
-    """The total seconds that the world took for its steps."""
+    """The total seconds that the world took to perform the agent's actions."""
     close_error: str = ""
     """The error message of a failed `close`; empty if it did not fail."""
     _closing: asyncio.Future[dict[str, Any]] | None = None
@@ -81,9 +86,10 @@ class WatchedWorld:
             return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
-        """Performs an action. If it ends the agent's box, its result has `done` and the reward `end_reward`.
-        Raises InfrastructureError if the reward is not a finite number or the box ended through no fault of
-        the agent, and UserCodeError if a user's answer checker fails or a tool of the user hangs."""
+        """Performs an action. If the action ends the agent's box, the result ends the episode, with the
+        reward `end_reward`. Raises InfrastructureError if the reward is not a finite number or the box ended
+        through no fault of the agent, and UserCodeError if a user's answer checker fails or a tool of the
+        user hangs."""
         began = time.monotonic()
         with self._noting():
             step = await self._step(action)
@@ -111,19 +117,20 @@ class WatchedWorld:
     async def _step(self, action: Action) -> Step:
         if self.box is None:
             return await self.world.step(action)
-        if self.lost:
+        if self.box_end_reason:
             return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
         try:
             async with self.box.attributing():
                 return await self.world.step(action)
         except BoxEndedError as error:
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return Step(Observation(BOX_ENDED), done=True, reward=self.end_reward)
 
     @property
     def end_reward(self) -> float:
-        """The reward that is added if the episode ends now: 0 if a step of the world has ended the
-        episode."""
+        """The reward that is added if the episode ends now without an action that ends it, or because the
+        agent's box ended. It follows from the setting `unanswered` and the rewards so far; 0 if an action has
+        already ended the episode."""
         return 0.0 if self.ended else without_end(self.unanswered, self.rewards)
 
     async def close(self) -> dict[str, Any]:
@@ -131,14 +138,14 @@ class WatchedWorld:
         `close_error`, because the episode's rewards are final already."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        return await to_the_end(self._closing)
+        return await wait_shielded(self._closing)
 
     async def _close(self) -> dict[str, Any]:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 return await self.world.close()
         except (InfrastructureError, BoxEndedError, TimeoutError) as error:
-            if self.lost:  # nothing is left that could end
+            if self.box_end_reason:  # nothing is left that could end
                 return {}
             self.close_error = f"{type(error).__name__}: {error}"
             _LOG.warning("a world failed to end: %s", self.close_error)
@@ -155,8 +162,8 @@ class WatchedWorld:
 
 
 def _sendable(observation: Observation) -> Observation:
-    """Replaces lone surrogates (halves of Unicode characters) in an observation. A world may repeat them from
-    an action, and no model server accepts them."""
+    """Returns the observation with lone surrogates (halves of Unicode characters) replaced, because no model
+    server accepts them. A world may repeat them from an action of the agent."""
     text = observation.text.encode("utf-8", "replace").decode()
     return observation if text == observation.text else replace(observation, text=text)
 
@@ -168,8 +175,8 @@ class WorldEpisode(Episode):
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
     turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
-    """The maximum number of turns, which replaces the world's own limit; the settings can lower it. None: the
-    world's own limit applies."""
+    """A maximum number of turns that replaces the world's own limit. The settings can lower it further. None:
+    the world's own limit applies."""
     first: Observation = field(default_factory=lambda: Observation(""))
     """The first observation as the model sees it; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
@@ -269,8 +276,8 @@ class WorldEpisode(Episode):
 
     @property
     def score(self) -> float:
-        """The episode's score: the world's fact `success` if it has one, else the reward of the world with
-        that for an unanswered end."""
+        """The episode's score: the world's fact `success` if the world has this fact, otherwise the sum of
+        the reward terms `world` and `unanswered`."""
         return (
             self.facts.get("success", 0.0)
             if self.metric == "success"
@@ -279,7 +286,7 @@ class WorldEpisode(Episode):
 
     @property
     def scale(self) -> RewardScale:
-        """A reward scale that maps `score` to itself, because worlds have no baseline or target."""
+        """A reward scale that leaves scores as they are, because worlds have no baseline or target."""
         clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
         return RewardScale(
             direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
@@ -288,7 +295,7 @@ class WorldEpisode(Episode):
     def end(self) -> None:
         """Sets `why_ended`: `done` if the world ended the episode, or `box` if the agent's commands ended the
         box."""
-        self.why_ended = "box" if self.world.lost else "done"
+        self.why_ended = "box" if self.world.box_end_reason else "done"
 
     async def finish(self) -> None:
         """Stores the world's facts, then closes the world."""
@@ -299,7 +306,8 @@ class WorldEpisode(Episode):
         self._note(ends=False)
 
     async def abandon(self) -> None:
-        """Closes the world, even if the caller is cancelled meanwhile."""
+        """Copies the world's `user_error` to this episode, then closes the world, even if the caller is
+        cancelled meanwhile."""
         self.user_error = self.world.user_error
         await self.world.close()
 
@@ -333,7 +341,7 @@ class WorldEpisode(Episode):
         if box is None:
             return {}
         return {
-            "lost_boxes": float(bool(self.world.lost)),
+            "lost_boxes": float(bool(self.world.box_end_reason)),
             "seconds_queue": box.queue_seconds,
             "seconds_box": self.world.box_seconds,
             "process_isolation": float(box.isolation == "process"),

@@ -52,7 +52,7 @@ Source = str | Callable[["Target"], str]
 When = Literal["load", "call"]
 """When the code that an attack puts into an artefact runs: when the file is loaded, or at each call of its
 functions."""
-Check = Callable[["Target", "Played"], str]
+Check = Callable[["Target", "AttackEpisode"], str]
 """A function that checks an attack's episode for faults that its reward does not show. Returns a message
 about how the defence failed, or an empty text if the defence held."""
 
@@ -70,7 +70,8 @@ class Setup:
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
     """The earlier score with which each new score is compared for the reward: the previous one, or the best
-    one. The setting also decides which artefact counts at the end: the latest, or the best."""
+    one so far. The setting also decides which artefact counts at the end: the last one, or the one with the
+    best score."""
 
 
 DEFAULT = Setup()
@@ -80,7 +81,7 @@ an attack can try to get more gradings than allowed."""
 
 
 @dataclass(frozen=True)
-class Played:
+class AttackEpisode:
     """The result of one episode of an attack."""
 
     reward: float | None
@@ -140,14 +141,15 @@ class Attack:
     aim: str
     """What the agent would gain, in one sentence for people."""
     replies: Callable[[Target], Sequence[str]]
-    """Returns the model's replies, one for each turn. The last reply is repeated until the episode ends."""
+    """A function that returns the model's replies in an episode on a target, one for each turn. The last
+    reply is repeated until the episode ends."""
     bound: Bound = "starter"
     applies: Applies = lambda target: ""
     once: bool = False
     """Whether one task is enough for this attack, because its result depends only on the kind of box."""
     episodes: int = 1
     """The number of consecutive episodes in which the agent tries the attack. Only the last episode is
-    judged."""
+    judged, so earlier ones can prepare it."""
     setup: Setup = DEFAULT
     check: Check = lambda target, played: ""
     only_looks: bool = False
@@ -155,7 +157,7 @@ class Attack:
     because others would damage this machine."""
     low_reward_breaks: bool = False
     """Whether a reward below that of the unchanged starter files also means that the attack worked. This is
-    set for attacks by code that raises an error, and so lowers its reward, if it finds what it looks for."""
+    set for code that raises an error if it finds what it looks for, because the error lowers its reward."""
 
 
 class Attacks(list[Attack]):
@@ -209,12 +211,12 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a shell script in the agent's box. Before it runs, the task's unchanged
-        starter files make an artefact.
+        """Appends an attack by a shell script in the agent's box. Before the script runs, the task's
+        unchanged starter files make an artefact.
 
-        The script finds the path of this artefact in `$ARTEFACT`. If it reached something forbidden, it calls
-        the predefined shell function `worked`, which reports the success. In the next turn, the agent runs
-        the command `NEXT`, which shows whether the box still runs commands, and submits.
+        The script finds the path of this artefact in `$ARTEFACT`. If the script reaches something forbidden,
+        it calls the predefined shell function `worked`, which reports the success. In the next turn, the
+        agent runs the command `NEXT`, which shows whether the box still runs commands, and submits.
         """
 
         def replies(target: Target) -> list[str]:
@@ -256,8 +258,8 @@ class Attacks(list[Attack]):
         """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
         The defence holds if the artefact earns as much with this code as without it.
 
-        `source` raises an error if it finds the hidden thing for which it looks. Then the artefact earns
-        little, so a low reward shows that the attack worked.
+        If the code `source` finds the hidden thing for which it looks, it raises an error. Then the artefact
+        earns little, so a low reward shows that the attack worked.
         """
         replies = _by_code(source, "load", "validate")
         self.append(
@@ -291,19 +293,19 @@ def containers_only(target: Target) -> str:
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
-def test_graded(target: Target, played: Played) -> str:
+def test_graded(target: Target, played: AttackEpisode) -> str:
     """Checks that the final artefact got a score on the test split. Returns a message if it got none,
     otherwise an empty text."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
-def graded(target: Target, played: Played) -> str:
+def graded(target: Target, played: AttackEpisode) -> str:
     """Checks that the artefact got a score in spite of the attack. Returns a message if it got none,
     otherwise an empty text."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
-def next_command_answers(target: Target, played: Played) -> str:
+def next_command_answers(target: Target, played: AttackEpisode) -> str:
     """Checks that the box still ran a command (`NEXT`) after the attack. Returns a message if it did not,
     otherwise an empty text."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"

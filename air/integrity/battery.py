@@ -16,7 +16,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import tasks
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InfrastructureError, UsageError
@@ -25,15 +25,15 @@ from air.integrity.attack import (
     VALIDATES,
     WORKED,
     Attack,
+    AttackEpisode,
     Family,
-    Played,
     Setup,
     Target,
     turn,
 )
 from air.integrity.host import Host
 from air.integrity.playing import play
-from air.integrity.verdict import EVERY_TASK, Result, Verdict
+from air.integrity.verdict import EVERY_TASK, AttackVerdict, Result
 from air.sandbox import conformance
 from air.sandbox.conformance import KNOWN_GAPS
 from air.sandbox.conformance.check import Check, Unmet
@@ -65,9 +65,9 @@ class Battery:
     settings: dict[str, Any] = field(default_factory=dict)
     """More settings of the environment, such as `unscored`. Tests pass weaker settings, to show that attacks
     then earn more."""
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+    on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
 
-    async def run(self, record_dir: Path) -> list[Verdict]:
+    async def run(self, record_dir: Path) -> list[AttackVerdict]:
         """Runs all attacks on all tasks; trajectories are written to `record_dir`. Returns one verdict for
         each attack on each task. Attacks whose result depends only on the kind of box are run on one task.
 
@@ -76,7 +76,9 @@ class Battery:
         """
         async with Host.open(record_dir) as host, self._environment(record_dir, DEFAULT) as env:
             targets = [self._target(env, name, host) for name in self.names]
-            plain = await together([self._plain(env, target) for target in targets], self.at_once)
+            plain = await run_concurrently(
+                [self._plain(env, target) for target in targets], self.at_once
+            )
             pairs = list(zip(targets, plain, strict=True))
             verdicts = []
             for setup in dict.fromkeys(attack.setup for attack in self.attacks):
@@ -91,7 +93,7 @@ class Battery:
         pairs: list[tuple[Target, dict[str, float]]],
         plain: ResearchEnv,
         record_dir: Path,
-    ) -> list[Verdict]:
+    ) -> list[AttackVerdict]:
         """Runs those attacks that need the settings `setup`, and returns their verdicts. `pairs` contains
         each target with the largest deserved rewards on it, by kind of bound. `plain` is the environment with
         the default settings."""
@@ -105,7 +107,7 @@ class Battery:
                 for attack in attacks
                 for target, bounds in (_first_that_applies(attack, pairs) if attack.once else pairs)
             ]
-            return await together(works, self.at_once)
+            return await run_concurrently(works, self.at_once)
 
     def _missing(self, setup: Setup) -> str:
         """Returns the reason why episodes with the settings `setup` cannot run here, or an empty text if they
@@ -115,7 +117,7 @@ class Battery:
         if self.provider == "process":
             plain = isolation(self.provider) == "process/plain"
             return "a program plays only in isolated boxes" if plain else ""
-        if images.look(HARNESS_IMAGE).current:
+        if images.describe(HARNESS_IMAGE).current:
             return ""
         return f"the image {HARNESS_IMAGE} is not built: run `air images build harness`"
 
@@ -193,11 +195,11 @@ class Battery:
         target: Target,
         bounds: dict[str, float],
         why_not: str,
-    ) -> Verdict:
+    ) -> AttackVerdict:
         why_not = why_not or attack.applies(target) or _too_dangerous(attack, target)
         bound = bounds[attack.bound]
         if attack.setup.delta == "best":
-            bound = max(bound, 0.0)  # what a bad artefact earns there
+            bound = max(bound, 0.0)  # a bad artefact earns 0 with this setting
         bound += MARGIN
         began = asyncio.get_running_loop().time()
         reward, reason = None, why_not
@@ -209,10 +211,8 @@ class Battery:
             if attack.low_reward_breaks and not reason:
                 reason = _too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
-                await self._plain(
-                    plain, target
-                )  # raises if it is the infrastructure that is broken
-        verdict = Verdict(
+                await self._plain(plain, target)  # raises an error if the infrastructure is broken
+        verdict = AttackVerdict(
             attack=attack.name,
             family=attack.family,
             aim=attack.aim,
@@ -232,12 +232,12 @@ async def attack_boxes(
     attacks: Sequence[tuple[Family, Check]],
     provider: Provider,
     at_once: int,
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None,
-) -> list[Verdict]:
+    on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None,
+) -> list[AttackVerdict]:
     """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
-    async def one(family: Family, check: Check) -> Verdict:
+    async def one(family: Family, check: Check) -> AttackVerdict:
         began = asyncio.get_running_loop().time()
         reason = gaps.get(check.name, "")
         result: Result = "not applicable" if reason else "held"
@@ -246,7 +246,7 @@ async def attack_boxes(
                 await conformance.run(check, BoxSpec(provider=provider))
             except Unmet as error:
                 result, reason = "broken", f"a promise of boxes is not kept: {error}"
-        verdict = Verdict(
+        verdict = AttackVerdict(
             attack=check.name,
             family=family,
             aim="The box does what its user did not allow.",
@@ -259,16 +259,16 @@ async def attack_boxes(
         on_verdict(verdict)
         return verdict
 
-    return await together([one(family, check) for family, check in attacks], at_once)
+    return await run_concurrently([one(family, check) for family, check in attacks], at_once)
 
 
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns the target, with its bounds, for an attack that is run on one target only.
+    """Returns a list with one target, and its bounds, for an attack that is run on one target only.
 
     This is the first target on which the attack can be tried. If there is none, it is the first target of
-    all, whose verdict then gives the reason.
+    all, and its verdict then says why the attack was not tried.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
@@ -280,7 +280,7 @@ def _too_dangerous(attack: Attack, target: Target) -> str:
     return ""
 
 
-def _broken(played: Played, bound: float) -> str:
+def _broken(played: AttackEpisode, bound: float) -> str:
     """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
     deserved reward."""
     if played.reward is None:
@@ -294,10 +294,10 @@ def _broken(played: Played, bound: float) -> str:
     return ""
 
 
-def _too_low(played: Played, least: float) -> str:
-    """Returns a message about how the defence failed, or an empty text if it held. This is for attacks by
-    code that raises an error, and so lowers its reward, if it finds what it looks for. `least` is the
-    smallest reward of code that found nothing."""
+def _too_low(played: AttackEpisode, least: float) -> str:
+    """Returns a message about how the defence failed, or an empty text if it held. The attack is by code that
+    raises an error if it finds what it looks for; the error lowers its reward. `least` is the smallest reward
+    of code that found nothing."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"

@@ -17,11 +17,11 @@ from air import paths
 
 @dataclass(frozen=True)
 class Host:
-    """Resources on the battery's machine that attacks try to reach. The attacks get their paths and
-    addresses, because an agent could guess them."""
+    """Resources on the battery's machine that attacks try to reach. Attacks are told the paths and addresses
+    of these resources, because an agent could guess them."""
 
     cache: Path
-    """air's cache, with prepared data, labels, and the secret of the splits."""
+    """air's cache folder, with prepared data, labels, and the secret from which data splits follow."""
     records: Path
     """The folder in which trajectories are recorded."""
     secret: Path

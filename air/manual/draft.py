@@ -25,15 +25,16 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Appends a line of the type `kind` with the Unix time `t` (None: now) and further fields."""
+        """Appends to the trajectory a line of the type `kind`, with the Unix time `t` (None: now) and the
+        given `fields`."""
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the workspace changes of the step in turn `turn` (None: the last step): the field `diff` of
-        its line, or None if they were not recorded.
+        """Returns the field `diff` of a step's line: the changes that this step made in the workspace.
+        Returns None if the changes were not recorded.
 
-        Raises UsageError if there is no such step.
+        `turn` is the turn of the step; None means the last step. Raises UsageError if there is no such step.
         """
         steps = [line for line in self.lines if line["type"] == "step"]
         matches = [line for line in steps if turn is None or line["turn"] == turn]
@@ -43,12 +44,12 @@ class Draft(Recorder):
         return diff
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to the file `path` atomically, and copies the graded artefacts into the same
-        folder, from those of the folders `sources` that contain them.
+        """Writes the trajectory to the file `path` atomically, and copies the graded artefacts into the
+        folder of `path`. Each artefact comes from the first of the folders `sources` that contains it.
 
-        A draft can be saved again to the same path. Raises ConfigError if `path` does not end in `.jsonl`, is
-        another existing file, or a line cannot be written as JSON, and InfrastructureError if the disk is
-        full or the folder is not writable.
+        A draft can be saved again to the same path. Raises ConfigError if `path` does not end in `.jsonl`, if
+        `path` exists and this draft did not write it, or if a line cannot be written as JSON. Raises
+        InfrastructureError if the disk is full or the folder is not writable.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
@@ -67,8 +68,8 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to a new file in `folder`, and copies its artefacts to the folder of
-        `target`. Returns the new file's path."""
+        """Writes the trajectory to a new file in `folder`, and returns the path of this file. Copies the
+        graded artefacts from the folders `sources` to the folder that contains `target`."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 grade = line if line["type"] == "validate" else line.get("test") or {}

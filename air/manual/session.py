@@ -3,9 +3,9 @@
 `AirHarness` processes a person's reply like that of a model, so grades, rewards and the trajectory are the
 same. The time for writing a reply counts as the agent's time; copying the workspace and undoing do not.
 Before each reply, the workspace is copied out of the running box (`Box.snapshot` would end the box's
-processes). An undo starts a new box with that copy. It restores the workspace, the tools, the validations,
-the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or the elapsed
-time. If an undo fails, the episode has no box until another undo succeeds.
+processes). An undo starts a new box with that copy. It restores the workspace, the state of the tools, the
+validations, the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or
+the elapsed time. If an undo fails, the episode has no box until another undo succeeds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from air.env.observation_truncation import counter_for
 from air.env.research_episode import ResearchEpisode
 from air.errors import AirError, ConfigError, InfrastructureError, UsageError, boundary
 from air.manual.draft import Draft
-from air.manual.undo import Point, unpack
+from air.manual.undo import UndoPoint, unpack
 from air.manual.world_session import call_of
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import format_of, load_task
-from air.replay.restore import Play, begin
+from air.replay.restore import RestoredEpisode, begin
 from air.rewards.terms import RewardSettings
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.kinds import OF_ISOLATION
@@ -55,8 +55,8 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     """Returns the settings with which a trajectory was recorded, as nested dicts like the table `[….env]` of
     a run file.
 
-    `provider` (`docker` or `subprocess`) replaces the recorded kind of box. Raises ConfigError if the
-    trajectory was not recorded by air.
+    `provider` (`docker` or `subprocess`) replaces the recorded kind of box; None keeps the recorded kind.
+    Raises ConfigError if the trajectory was not recorded by air.
     """
     start, where = trajectory.start, str(trajectory.path)
     if (
@@ -102,9 +102,9 @@ class Interrupted(AirError):
 class ManualEpisode:
     """One episode of a research task that a person plays in place of a model. `async with` starts it.
 
-    All methods must be called in the same event loop. `config` must name exactly one task. `origin` continues
-    a recorded episode: it is a trajectory, and the number of its first steps to repeat. Without it, a new
-    episode starts with `seed`.
+    All methods must be called in the same event loop. `config` must name exactly one task. `origin` is a
+    recorded episode to continue: a pair of its trajectory and the number of its first steps to repeat. If
+    `origin` is None, a new episode starts with `seed`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ManualEpisode:
         self._origin, self._seed = origin, seed
         self._id = uuid.uuid4().hex
         self.record = Draft(self._id)
-        self._points: list[Point] = []
+        self._points: list[UndoPoint] = []
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
@@ -176,12 +176,12 @@ class ManualEpisode:
             await world.reset(self._seed)
             self._boxes.push_async_callback(world.abandon)
         else:
-            play = await self._played(world)
+            play = await self._replay_of_origin(world)
             world = play.world
         self.episode = self._episode(world, Counters())
         self._begin(play)
         if play is not None:
-            await self._go(play)
+            await self._repeat_steps(play)
         with world.times.as_recording():
             await self._watch(self.episode)
         self.shell = Shell(world.box)
@@ -203,7 +203,7 @@ class ManualEpisode:
         options = ReplayOptions(task_roots=tuple(taskset.task_roots), mlgym_root=taskset.mlgym_root)
         return load_task(trajectory.start, trajectory.path, options)
 
-    async def _played(self, world: ResearchWorld) -> Play:
+    async def _replay_of_origin(self, world: ResearchWorld) -> RestoredEpisode:
         """Copies the task's files into the box, and returns a replay of `origin` that has not repeated any
         step yet."""
         assert self._origin is not None
@@ -231,7 +231,7 @@ class ManualEpisode:
             format_name=self._format,
         )
 
-    def _begin(self, play: Play | None) -> None:
+    def _begin(self, play: RestoredEpisode | None) -> None:
         """Writes the first line of the new trajectory. `play` is the replay of `origin`, or None for a new
         episode."""
         episode, turns = self.episode, self.max_turns
@@ -252,17 +252,18 @@ class ManualEpisode:
             worker=os.getpid(),
         )
 
-    async def _go(self, play: Play) -> None:
-        """Repeats the first steps of the recorded episode, and copies their lines into the new trajectory."""
+    async def _repeat_steps(self, play: RestoredEpisode) -> None:
+        """Repeats the first steps of the recorded episode `origin` with its replay `play`, and copies the
+        lines of these steps into the new trajectory."""
         assert self._origin is not None
         trajectory, steps = self._origin
-        await play.go(steps)
+        await play.repeat_steps(steps)
         for step in trajectory.steps[:steps]:
             self._count(step)
             for line in (step, *trajectory.validations_of(step)):
                 kind = "step" if line is step else "validate"
                 self.record.write(kind, **line.model_dump(mode="json"))
-        episode, left = self.episode, self.left
+        episode, left = self.episode, self.turns_left
         episode.recorded = len(episode.world.validations)
         if episode.world.submitted:
             episode.why_ended = "submit"
@@ -284,7 +285,7 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: ResearchEpisode) -> None:
-        """Reads all files of the workspace, so that the changes of the next step can be found."""
+        """Reads all files of the workspace of `episode`, to find later what the next step changes in them."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
@@ -300,7 +301,7 @@ class ManualEpisode:
         return turns
 
     @property
-    def left(self) -> int | None:
+    def turns_left(self) -> int | None:
         """The number of turns that the person may still play, or None if there is no limit."""
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
@@ -320,29 +321,32 @@ class ManualEpisode:
 
         `seconds` is the time that the person took to write the reply. If the turn fails or is interrupted, it
         is undone; the error's message says whether the undo succeeded. Raises UsageError if the episode is
-        over, Interrupted, and InfrastructureError.
+        over, Interrupted if `interrupt` stopped the turn, and InfrastructureError if the turn failed.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
         with self.episode.world.times.as_recording():
-            point = await self._interruptible(Point.of(self.episode, len(self.lines), self._folder))
+            point = await self._interruptible(
+                UndoPoint.of(self.episode, len(self.lines), self._folder)
+            )
         try:
             await self._interruptible(self._turn(reply, seconds))
         except InfrastructureError as error:
-            raise InfrastructureError(f"{error} — {await self._give_up(point)}") from error
+            raise InfrastructureError(f"{error} — {await self._undo_failed_turn(point)}") from error
         except Interrupted:
-            raise Interrupted(f"stopped; {await self._give_up(point)}") from None
+            raise Interrupted(f"stopped; {await self._undo_failed_turn(point)}") from None
         self._points.append(point)
         if len(self._points) > MOST_POINTS:
             self._points.pop(0).forget()
         return self.lines[point.lines :]
 
-    async def _give_up(self, point: Point) -> str:
-        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed."""
+    async def _undo_failed_turn(self, point: UndoPoint) -> str:
+        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed.
+        `point` is the undo point that was made before the turn."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
-            return await self._back()
+            return await self._restore_last_point()
         except AirError as error:  # the caller raises the first error
             turn = self.episode.counters.turns
             return f"step {turn} is not undone: {error} — `:undo` tries again"
@@ -352,7 +356,7 @@ class ManualEpisode:
         episode.counters.turns += 1
         episode.counters.model_seconds += seconds
         episode.note_call(seconds, TokenRef())
-        left = self.left
+        left = self.turns_left
         answer = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
         await self._harness.act(episode, answer, self._tokens, left)
         if left is not None and left <= 0:
@@ -373,14 +377,14 @@ class ManualEpisode:
         if point.copy is None:
             turn = self.episode.counters.turns
             raise UsageError(f"step {turn} cannot be undone: {point.why_not}")
-        return await self._back()
+        return await self._restore_last_point()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command of the person in the box. It is not a step of the episode, and not recorded in the
-        trajectory.
+        """Runs a command of the person in the box. The command is not a step of the episode, and not recorded
+        in the trajectory.
 
-        The working directory and exported variables are preserved for the next call. Raises Interrupted and
-        BoxDiedError.
+        The next call of `bash` keeps the working directory and the exported variables. Raises Interrupted if
+        `interrupt` stopped the command, and BoxDiedError if the box is gone.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
@@ -405,16 +409,16 @@ class ManualEpisode:
         finally:
             self._running = None
 
-    async def _back(self) -> str:
+    async def _restore_last_point(self) -> str:
         """Restores the episode's state at the last undo point, and removes the undo point if this succeeds.
-        If the undo point has no copy of the workspace, the box and its files stay as they are. Returns a
-        message about the result."""
+        Returns a message about the result. If the undo point has no copy of the workspace, the box and its
+        files stay as they are."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         await self.episode.world.abandon()
         with world.times.as_recording():
             if point.copy is not None:
-                world = await self._refilled(world, point.copy)
+                world = await self._restore_workspace(world, point.copy)
             episode = self._episode(world, replace(point.counters))
             episode.malformed_in_a_row = point.malformed
             await self._watch(episode)
@@ -431,7 +435,7 @@ class ManualEpisode:
             "(/tmp and processes are gone) and not the time"
         )
 
-    async def _refilled(self, world: ResearchWorld, archive: Path) -> ResearchWorld:
+    async def _restore_workspace(self, world: ResearchWorld, archive: Path) -> ResearchWorld:
         """Closes the box, and starts a new one with the workspace from the file `archive`. Returns a copy of
         `world` for the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU

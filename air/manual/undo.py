@@ -30,14 +30,14 @@ class _NotCopiedError(Exception):
 
 
 @dataclass(frozen=True)
-class Point:
+class UndoPoint:
     """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state before the reply, with the box of that time."""
+    """A copy of the world's state before the reply. Its box is the one that the episode had then."""
     counters: Counters
     malformed: int
-    """The number of consecutive format errors before the reply."""
+    """The number of consecutive format errors (replies without a valid action) directly before the reply."""
     lines: int
     """The number of lines that the episode's trajectory had before the reply."""
     copy: Path | None
@@ -46,11 +46,12 @@ class Point:
     """The reason why the workspace was not copied; empty if it was copied."""
 
     @classmethod
-    async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> Point:
-        """Copies the workspace to a new file in `folder`, and returns an undo point of the present state.
+    async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> UndoPoint:
+        """Copies the workspace to a new file in `folder`, and returns an undo point of the episode's present
+        state.
 
-        `lines` is the trajectory's number of lines. Raises BoxDiedError if the box is gone, and
-        InfrastructureError if the disk is full.
+        `lines` is the number of lines that the trajectory has now. Raises BoxDiedError if the box is gone,
+        and InfrastructureError if the disk is full.
         """
         world, archive, why_not = episode.world, None, ""
         try:

@@ -121,7 +121,7 @@ class ManualWorld:
         return self.record.lines
 
     @property
-    def left(self) -> int | None:
+    def turns_left(self) -> int | None:
         """The number of turns that the person may still play, or None if there is no limit."""
         turns = self.episode.max_turns
         return None if turns is None else turns - self.episode.counters.turns
@@ -162,16 +162,19 @@ class ManualWorld:
         episode.counters.model_seconds += seconds
         episode.note_call(seconds, TokenRef())
         answer = Reply(text=reply, cut=False, total_tokens=0, completion_tokens=0)
-        await self._harness.act(episode, answer, tokens, self.left)
-        if self.left is not None and self.left <= 0:
+        await self._harness.act(episode, answer, tokens, self.turns_left)
+        if self.turns_left is not None and self.turns_left <= 0:
             episode.why_ended = episode.why_ended or "turns"
         if episode.why_ended:
             await episode.finish()
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step. Returns one line of text about it. Raises UsageError if there is no step, or
-        the world does not replay exactly."""
+        """Undoes the last step: starts a new world with the same seed, and repeats all replies except the
+        last. Returns one line of text that says which step was undone.
+
+        Raises UsageError if there is no step, or the world does not replay exactly.
+        """
         if not self._replies:
             raise UsageError("there is no step to undo")
         if not self.task.replays:
@@ -184,8 +187,8 @@ class ManualWorld:
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
 
     async def bash(self, script: str) -> ExecResult:
-        """Runs a command of the person in the episode's box. It is not an action of the agent, and not
-        recorded. Raises UsageError if the world has no box, or the box has ended."""
+        """Runs a command of the person in the episode's box. The command is not an action of the agent, and
+        not recorded. Raises UsageError if the world has no box, or the box has ended."""
         box, self.outside = self.box, True
         try:
             async with box.attributing():
@@ -211,8 +214,8 @@ class ManualWorld:
 
 
 def call_of(text: str) -> Action:
-    """Parses a tool call such as `search {"query": "x"}`. Raises ValueError if the arguments are not a JSON
-    object."""
+    """Parses a tool call such as `search {"query": "x"}`; without arguments, the name alone is enough. Raises
+    ValueError if the arguments are not a JSON object."""
     name, _, arguments = text.strip().partition(" ")
     try:
         values = json.loads(arguments or "{}")

@@ -15,17 +15,17 @@ from air.env.config import AirHarnessConfig
 from air.env.observation_truncation import TokenCounter, counter_for
 from air.replay.ignored_differences import Difference, Folders, texts, values
 from air.replay.options import ReplayOptions
-from air.replay.restore import Play, action_of, message_of
+from air.replay.restore import RestoredEpisode, action_of, message_of
 from air.trajectories import Step, Trajectory, Validation
 from air.worlds import base as worlds
 from air.worlds.research.world import describe
 
-_LEFT = ("turns left]", "steps left]")
-_CUT = "tokens cut …]"
+_TURNS_LEFT_MARKS = ("turns left]", "steps left]")
+_CUT_MARK = "tokens cut …]"
 
 
 @dataclass
-class Replayed:
+class ReplayResult:
     """The result of replaying one trajectory: the numbers of compared steps and scores, the differences, and
     notes."""
 
@@ -43,162 +43,169 @@ class Replayed:
 
     @property
     def matched(self) -> bool:
-        """Whether the replay differed in nothing from the record."""
+        """Whether the comparison found no difference between the replay and the record."""
         return not self.differences
 
-    def differs(self, *differences: Difference | None) -> bool:
-        """Adds those of the given `differences` that are not None to the result; returns whether any was
-        added."""
+    def add_differences(self, *differences: Difference | None) -> bool:
+        """Adds the given `differences` to the result; arguments that are None are ignored. Returns whether at
+        least one difference was added."""
         real = [one for one in differences if one is not None]
         self.differences += real
         return bool(real)
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `play` in its box and compares the results with the record.
-    Adds the counts, differences and notes to `done`."""
+    """Repeats the actions of the recorded episode `episode` in its box and compares the results with the
+    record. Adds the counts, differences and notes to `result`."""
 
-    def __init__(self, play: Play, options: ReplayOptions, done: Replayed) -> None:
-        self._play, self._options, self._done = play, options, done
-        self._world, self._start = play.world, play.start
-        self._then = Folders(play.start.workspace, play.start.temporary, play.start.gpus)
-        box = play.world.box
+    def __init__(
+        self, episode: RestoredEpisode, options: ReplayOptions, result: ReplayResult
+    ) -> None:
+        self._episode, self._options, self._result = episode, options, result
+        self._world, self._start = episode.world, episode.start
+        self._then = Folders(episode.start.workspace, episode.start.temporary, episode.start.gpus)
+        box = episode.world.box
         self._now = Folders(box.workspace, box.path("/tmp"), tuple(box.gpus))
-        self._tokens = _counter(play.harness, done)
-        self._old = play.trajectory.version < 2  # older records have no fields `problem` and `left`
+        self._tokens = _counter(episode.harness, result)
+        # Older records have no fields `problem` and `left`.
+        self._old = episode.trajectory.version < 2
 
     async def run(self, skip: int) -> None:
         """Repeats and compares all steps after the first `skip` steps, then compares the gradings at the
         episode's end."""
-        trajectory = self._play.trajectory
+        trajectory = self._episode.trajectory
         if not skip and self._start.prompt:
-            left = _left(self._start.prompt) if self._old else self._start.max_turns
-            opening = self._play.format.opening(self._world.standing(left))
-            self._text(0, "prompt", self._start.prompt, describe(self._world.task) + opening)
-            self._instructions()
+            left = _remaining_turns(self._start.prompt) if self._old else self._start.max_turns
+            opening = self._episode.format.opening(self._world.standing(left))
+            self._compare_text(
+                0, "prompt", self._start.prompt, describe(self._world.task) + opening
+            )
+            self._compare_instructions()
         for number, step in enumerate(trajectory.steps[skip:], skip + 1):
-            self._done.differs(values(number, "turn", step.turn, number))
+            self._result.add_differences(values(number, "turn", step.turn, number))
             await self._step(step)
-            self._done.steps += 1
+            self._result.steps += 1
         if trajectory.end is None:
-            self._done.notes.append("the record has no end: compared up to its last step")
+            self._result.notes.append("the record has no end: compared up to its last step")
         elif not trajectory.end.ok:
-            self._done.notes.append(f"the episode ended by a failure: {trajectory.end.error}")
+            self._result.notes.append(f"the episode ended by a failure: {trajectory.end.error}")
         else:
             await self._finish(trajectory)
 
-    def _instructions(self) -> None:
+    def _compare_instructions(self) -> None:
         """Compares the recorded instructions (the end of the system prompt) with the instructions that this
         version of air gives."""
-        text = self._world.instructions(self._play.format)
-        self._text(0, "system prompt's end", self._start.system[-len(text) :], text)
+        text = self._world.instructions(self._episode.format)
+        self._compare_text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
     async def _step(self, step: Step) -> None:
-        action = action_of(step, self._play.format, self._play.trajectory.path)
+        action = action_of(step, self._episode.format, self._episode.trajectory.path)
         if action is None:
-            self._malformed(step)
-            self._gradings(step, [])
+            self._check_malformed_reply(step)
+            self._compare_gradings(step, [])
             return
-        self._parsed(step, action)
+        self._compare_parsed_action(step, action)
         result = await self._world.step(action)
         old = step.observation
         if old is not None:
-            self._text(step.turn, "observation", old, result.observation.text)
-        self._shown(step, result.observation.text)
-        self._done.differs(values(step.turn, "exit code", step.code, result.code))
+            self._compare_text(step.turn, "observation", old, result.observation.text)
+        self._compare_shown_text(step, result.observation.text)
+        self._result.add_differences(values(step.turn, "exit code", step.code, result.code))
         if step.observation is not None:
             cut = result.observation.truncated
-            self._done.differs(
+            self._result.add_differences(
                 values(step.turn, "timed out", step.timed_out, result.timed_out),
                 values(step.turn, "truncated", step.truncated, cut),
             )
-        self._gradings(step, [] if result.validation is None else [result.validation])
+        self._compare_gradings(step, [] if result.validation is None else [result.validation])
 
-    def _gradings(self, step: Step, current: list[worlds.Validation]) -> None:
+    def _compare_gradings(self, step: Step, current: list[worlds.Validation]) -> None:
         """Compares the recorded gradings of a step with the replayed ones.
 
         The record of an interrupted episode may lack the last step's grading.
         """
-        trajectory = self._play.trajectory
+        trajectory = self._episode.trajectory
         recorded = trajectory.validations_of(step)
         broke_off = trajectory.end is None or not trajectory.end.ok
         if broke_off and step is trajectory.steps[-1] and len(recorded) < len(current):
-            self._done.notes.append(f"step {step.turn}: its grading was not recorded")
+            self._result.notes.append(f"step {step.turn}: its grading was not recorded")
         else:
-            self._done.differs(values(step.turn, "gradings", len(recorded), len(current)))
+            self._result.add_differences(values(step.turn, "gradings", len(recorded), len(current)))
         for old, new in zip(recorded, current, strict=False):
-            self._grade(step.turn, old, new)
+            self._compare_grading(step.turn, old, new)
 
-    def _malformed(self, step: Step) -> None:
+    def _check_malformed_reply(self, step: Step) -> None:
         """Checks that the action format still rejects the recorded reply, with the same error message."""
-        self._done.differs(
+        self._result.add_differences(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
             values(step.turn, "timed out", step.timed_out, False),
             values(step.turn, "truncated", step.truncated, False),
         )
         if step.problem == "length" or (self._old and not step.shown):
-            self._cut(step)
+            self._check_cut_off_reply(step)
             return
-        self._problem(step, "format")
+        self._compare_problem(step, "format")
         try:
-            again = self._then.named(self._play.format.read(message_of(step)).text)
+            again = self._then.named(self._episode.format.read(message_of(step)).text)
         except FormatError as error:
             again = self._then.named(str(error)) + self._now.named(self._footer(step))
-        self._done.differs(
+        self._result.add_differences(
             texts(step.turn, "shown", (step.shown, self._then), (again, Folders()), exact=True)
         )
 
-    def _cut(self, step: Step) -> None:
+    def _check_cut_off_reply(self, step: Step) -> None:
         """Checks a step whose reply was cut off by the token limit: it must be the last step, and its
         recorded text for the model must be empty."""
-        if step is not self._play.trajectory.steps[-1]:
-            self._done.differs(
+        if step is not self._episode.trajectory.steps[-1]:
+            self._result.add_differences(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
             )
-        self._done.differs(values(step.turn, "shown", step.shown, ""))
+        self._result.add_differences(values(step.turn, "shown", step.shown, ""))
 
-    def _problem(self, step: Step, problem: str) -> None:
+    def _compare_problem(self, step: Step, problem: str) -> None:
         """Compares the step's recorded reason why the reply is not an action with `problem`. Does nothing for
         trajectories of version 1, which do not record the reason."""
         if not self._old:
-            self._done.differs(values(step.turn, "problem", step.problem, problem))
+            self._result.add_differences(values(step.turn, "problem", step.problem, problem))
 
-    def _parsed(self, step: Step, action: Action) -> None:
+    def _compare_parsed_action(self, step: Step, action: Action) -> None:
         """Parses the recorded reply again. The text of the resulting action must equal the recorded `action`
         exactly."""
-        self._problem(step, "")
+        self._compare_problem(step, "")
         try:
-            again = self._play.format.read(message_of(step))
+            again = self._episode.format.read(message_of(step))
         except FormatError as error:
-            self._done.differs(Difference(step.turn, "action", repr(step.action), str(error)))
+            self._result.add_differences(
+                Difference(step.turn, "action", repr(step.action), str(error))
+            )
             return
         for text in (action.text, step.action or ""):
             difference = texts(
                 step.turn, "action", (text, self._then), (again.text, self._then), exact=True
             )
-            if self._done.differs(difference):
+            if self._result.add_differences(difference):
                 return
 
-    def _shown(self, step: Step, observation: str) -> None:
+    def _compare_shown_text(self, step: Step, observation: str) -> None:
         """Compares the recorded text that the model read after a step with the text that it would read now.
         The text is the observation, followed by the footer that the action format adds, such as the number of
         turns left."""
         if self._tokens is not None:
-            most = self._play.harness.max_observation_tokens
+            most = self._episode.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
-        elif _CUT in step.shown:
-            self._done.notes.append(
+        elif _CUT_MARK in step.shown:
+            self._result.notes.append(
                 f"step {step.turn}: what was shown was cut, and is not compared"
             )
             return
         else:
             text = observation
-        self._text(step.turn, "shown", step.shown, text + self._footer(step))
+        self._compare_text(step.turn, "shown", step.shown, text + self._footer(step))
 
     def _footer(self, step: Step) -> str:
-        left = _left(step.shown) if self._old else step.left
-        return self._play.format.footer(self._world.standing(left))
+        left = _remaining_turns(step.shown) if self._old else step.left
+        return self._episode.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
         """Ends the replayed episode. Compares the automatic gradings at its end, its test score and its
@@ -207,19 +214,21 @@ class Comparison:
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
         current = [one for one in self._world.validations if one.automatic]
-        self._done.differs(values(turn, "gradings at the end", len(recorded), len(current)))
+        self._result.add_differences(
+            values(turn, "gradings at the end", len(recorded), len(current))
+        )
         for old, new in zip(recorded, current, strict=False):
-            self._grade(turn, old, new)
+            self._compare_grading(turn, old, new)
         assert trajectory.end is not None
         test = trajectory.end.test
         old_score = test.score if test else trajectory.end.metrics.get("test_score")
-        self._score(turn, "test score", old_score, self._world.test_score)
+        self._compare_score(turn, "test score", old_score, self._world.test_score)
         if test is not None and old_score == self._world.test_score:
             error = self._world.test_stderr
-            self._done.differs(values(turn, "test standard error", test.stderr, error))
-        self._reward(turn, trajectory)
+            self._result.add_differences(values(turn, "test standard error", test.stderr, error))
+        self._compare_reward(turn, trajectory)
 
-    def _reward(self, turn: int, trajectory: Trajectory) -> None:
+    def _compare_reward(self, turn: int, trajectory: Trajectory) -> None:
         """Checks that the recorded reward is the sum of its recorded terms.
 
         If all validation scores of the replay equal the recorded ones, also compares the recorded term
@@ -229,23 +238,25 @@ class Comparison:
         assert end is not None
         if end.terms is None or end.reward is None:
             return
-        self._close(turn, "reward, the sum of its terms", end.reward, sum(end.terms.values()))
+        self._compare_numbers(
+            turn, "reward, the sum of its terms", end.reward, sum(end.terms.values())
+        )
         then = [one.score for one in trajectory.validations]
         if "delta" in end.terms and then == [one.score for one in self._world.validations]:
-            self._close(turn, "delta in all", end.terms["delta"], self._world.reward)
+            self._compare_numbers(turn, "delta in all", end.terms["delta"], self._world.reward)
 
-    def _close(self, turn: int, what: str, old: float, new: float) -> None:
+    def _compare_numbers(self, turn: int, what: str, old: float, new: float) -> None:
         """Adds a difference named `what`, unless `old` and `new` are equal within a relative or absolute
         error of 1e-9."""
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
-            self._done.differs(values(turn, what, old, new))
+            self._result.add_differences(values(turn, what, old, new))
 
-    def _grade(self, turn: int, old: Validation, new: worlds.Validation) -> None:
-        self._score(turn, "score", old.score, new.score)
+    def _compare_grading(self, turn: int, old: Validation, new: worlds.Validation) -> None:
+        self._compare_score(turn, "score", old.score, new.score)
         if (old.score is None) == (new.score is None):
-            self._text(turn, "problem with the artefact", old.problem, new.problem)
+            self._compare_text(turn, "problem with the artefact", old.problem, new.problem)
         if old.score is not None and old.score == new.score:
-            self._done.differs(
+            self._result.add_differences(
                 values(turn, "delta", old.delta, new.delta),
                 values(turn, "standard error", old.stderr, new.stderr),
                 values(turn, "phi", old.phi, new.phi),
@@ -256,43 +267,44 @@ class Comparison:
                 None if old.anchor is None else values(turn, "anchor", old.anchor, new.anchor),
             )
         if old.artefact and new.digest and old.artefact != new.digest:
-            self._done.notes.append(f"step {turn}: the artefact's bytes differ")
+            self._result.notes.append(f"step {turn}: the artefact's bytes differ")
 
-    def _score(self, turn: int, what: str, old: float | None, new: float | None) -> None:
-        self._done.scores += 1
+    def _compare_score(self, turn: int, what: str, old: float | None, new: float | None) -> None:
+        self._result.scores += 1
         close = old == new
         if old is not None and new is not None:
             close = abs(old - new) <= self._options.tolerance
-        self._done.equal_scores += close
+        self._result.equal_scores += close
         if not close:
-            self._done.differs(values(turn, what, old, new))
+            self._result.add_differences(values(turn, what, old, new))
 
-    def _text(self, turn: int, what: str, old: str, new: str) -> bool:
-        return self._done.differs(
+    def _compare_text(self, turn: int, what: str, old: str, new: str) -> bool:
+        return self._result.add_differences(
             texts(turn, what, (old, self._then), (new, self._now), exact=self._options.exact)
         )
 
 
-def _counter(harness: AirHarnessConfig, done: Replayed) -> TokenCounter | None:
+def _counter(harness: AirHarnessConfig, result: ReplayResult) -> TokenCounter | None:
     """Returns the token counter with which the harness shortened the recorded observations. Returns None if
-    the record does not name it, or if its tokenizer is unavailable; then adds a note to `done`."""
+    the trajectory is of version 1, which does not record the length of observations. Also returns None, and
+    adds a note to `result`, if the counter's tokenizer is not available."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
     try:
         return counter_for(name)
     except (ImportError, OSError, ValueError) as error:
-        done.notes.append(f"cut observations are not compared: tokenizer {name}: {error}"[:200])
+        result.notes.append(f"cut observations are not compared: tokenizer {name}: {error}"[:200])
         return None
 
 
-def _left(text: str) -> int | None:
+def _remaining_turns(text: str) -> int | None:
     """Returns the number of remaining turns that a text for the model states; None if it states none.
 
     Needed for older trajectories, which have no separate field for this number.
     """
     for word in reversed(text.split("[")):
-        if any(mark in word for mark in _LEFT):
+        if any(mark in word for mark in _TURNS_LEFT_MARKS):
             number = word.split(" ", 1)[0]
             return int(number) if number.isdecimal() else None
     return None

@@ -31,10 +31,11 @@ class Pay(RewardSettings, BaseConfig):
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine; returns it on the recorded split of its data.
+    """Finds the task of a recorded episode on this machine, and returns the task with its data split as in
+    the recording.
 
     Raises MissingError if the task is absent. Raises ConfigError if the task's files have changed and the
-    option `changed_task` is not set, or if the secret of the split is absent.
+    option `changed_task` is not set, or if this machine lacks the secret from which the split was computed.
     """
     roots = (*options.task_roots, *map(Path, start.task_roots))
     mlgym = options.mlgym_root or (Path(start.mlgym_root) if start.mlgym_root else None)
@@ -62,8 +63,8 @@ def harbor(start: Start, path: Path) -> HarborSettings:
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode. Older trajectories do not name it; then it is
-    recognised from the system prompt.
+    """Returns the action format of a recorded episode. Older trajectories do not name the format; then the
+    format is recognised from the system prompt.
 
     Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is not
     installed.
@@ -79,9 +80,9 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
 ) -> tuple[RewardScale, Pay]:
-    """Returns the settings that decide a recorded episode's reward: the scale (baseline, target and
-    normalisation of scores) and all others. `changes` are new values that replace recorded settings of these
-    names.
+    """Returns the settings from which the reward of a recorded episode is computed, in two parts: the scale
+    (baseline, target and normalisation of scores), and all other settings. `changes` maps names of settings
+    to values that replace the recorded ones.
 
     If the first line `start` of the trajectory contains no scale, the task's scale is used. Raises
     ConfigError, which names `path`, if a value is unusable or a plugin cannot be imported.
@@ -95,8 +96,8 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings of air's own harness in a recorded episode; they decided which texts the model
-    got.
+    """Returns the settings of air's own harness in a recorded episode, such as the largest length of the
+    observations that the model got.
 
     Pydantic's `model_fields_set` contains the settings that the first line `start` records; the others have
     default values. Raises ConfigError, which names `path`, if a value is unusable.

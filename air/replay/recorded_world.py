@@ -10,7 +10,7 @@ from air.actions import Action, ToolCall
 from air.env.observation_truncation import counter_for
 from air.errors import ConfigError
 from air.replay import recorded_settings
-from air.replay.comparison import Replayed
+from air.replay.comparison import ReplayResult
 from air.replay.ignored_differences import values
 from air.replay.options import ReplayOptions
 from air.replay.restore import message_of
@@ -20,13 +20,13 @@ from air.worlds.base import World
 from air.worlds.sources import WorldTask
 
 
-async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> Replayed:
+async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> ReplayResult:
     """Replays an episode; returns the result of the comparison with its record. Raises ConfigError if the
     world has changed since, or does not give equal results for equal actions; MissingError if the world is
     absent; and InfrastructureError if the world fails."""
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
-    began, result = time.monotonic(), Replayed(trajectory.path, task.id)
+    began, result = time.monotonic(), ReplayResult(trajectory.path, task.id)
     world = task.world()
     try:
         await _first(trajectory, start, world, result)
@@ -59,18 +59,18 @@ def check(start: Start, task: WorldTask, path: Path, *, changed: bool = False) -
 
 
 async def _first(
-    trajectory: Trajectory, start: Start, world: World[Action], result: Replayed
+    trajectory: Trajectory, start: Start, world: World[Action], result: ReplayResult
 ) -> None:
     harness = recorded_settings.harness(start, trajectory.path)
     first = await world.reset(start.seed)
     text, _ = counter_for(harness.tokenizer).cap(first.text, harness.max_observation_tokens)
     assert start.world is not None
-    result.differs(values(0, "first observation", start.world.first, text))
+    result.add_differences(values(0, "first observation", start.world.first, text))
 
 
-async def _step(step: Step, world: World[Action], result: Replayed) -> float:
-    """Repeats a step's action in the world and compares the results. Returns the reward; 0 if the step has no
-    action."""
+async def _step(step: Step, world: World[Action], result: ReplayResult) -> float:
+    """Repeats a step's action in the world, and compares the results with the record. Returns the reward that
+    the world now gives; 0 if the step has no action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool
@@ -83,7 +83,7 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
             message=message_of(step),
         )
     )
-    result.differs(
+    result.add_differences(
         values(step.turn, "observation", step.observation, again.observation.text),
         values(step.turn, "reward", step.reward, float(again.reward)),
         values(step.turn, "done", step.done, again.done),
@@ -91,9 +91,12 @@ async def _step(step: Step, world: World[Action], result: Replayed) -> float:
     return again.reward
 
 
-def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result: Replayed) -> None:
-    """Compares two things with the record: the sum of the step rewards, and the world's facts (its metrics of
-    the episode, by name). Only adds a note if the record has no end, or if a failure ended the episode."""
+def _end(
+    trajectory: Trajectory, reward: float, facts: dict[str, float], result: ReplayResult
+) -> None:
+    """Compares the sum of the replayed step rewards, and the world's facts (metrics of the episode, by name),
+    with the record. If the record has no last line, or if a failure ended the recorded episode, compares
+    nothing and adds a note to `result`."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(
@@ -104,5 +107,5 @@ def _end(trajectory: Trajectory, reward: float, facts: dict[str, float], result:
     result.scores = 1
     result.equal_scores = int(math.isclose(end.terms["world"], reward, rel_tol=1e-9, abs_tol=1e-9))
     if not result.equal_scores:
-        result.differs(values(turn, "reward in all", end.terms["world"], reward))
-    result.differs(values(turn, "facts", dict(end.facts), facts))
+        result.add_differences(values(turn, "reward in all", end.terms["world"], reward))
+    result.add_differences(values(turn, "facts", dict(end.facts), facts))

@@ -27,7 +27,7 @@ from air.trajectories.trajectory import Test
 
 
 @dataclass
-class Rescored:
+class RescoreResult:
     """The result of grading the artefacts of one trajectory again: scores, rewards and differences."""
 
     path: Path
@@ -63,7 +63,7 @@ def check_names(changes: Mapping[str, Any]) -> None:
 
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
-) -> Rescored:
+) -> RescoreResult:
     """Grades the artefacts of one trajectory again; returns the new reward and all differences.
 
     `changes` are new values for fields of `RewardScale` and `Pay`, by name. Raises UsageError if the episode
@@ -79,7 +79,7 @@ async def rescore(
         )
     task = load_task(start, trajectory.path, options)
     scale, pay = reward(start, task, changes, trajectory.path)
-    result = Rescored(trajectory.path, task.id, end.reward)
+    result = RescoreResult(trajectory.path, task.id, end.reward)
     rewards = DeltaReward(scale, mode=pay.delta, unscored=pay.unscored)
     regraded = await _regrade(trajectory, grader, task, result, rewards)
     counts = None if "delta" not in changes else pay.counts
@@ -108,7 +108,8 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts, as `_regrade` returns them."""
+    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`),
+    and on the test split (`test`)."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)
@@ -116,7 +117,7 @@ class _Regraded:
 
 
 async def _regrade(
-    trajectory: Trajectory, grader: Grader, task: TaskSpec, result: Rescored, pay: DeltaReward
+    trajectory: Trajectory, grader: Grader, task: TaskSpec, result: RescoreResult, pay: DeltaReward
 ) -> _Regraded:
     """Grades every artefact of a trajectory again and returns the new scores. Adds delta rewards and
     differences to `result`.
@@ -146,7 +147,7 @@ async def _regrade_test(
     trajectory: Trajectory,
     grader: Grader,
     task: TaskSpec,
-    result: Rescored,
+    result: RescoreResult,
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
@@ -190,7 +191,8 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns an artefact's score and its standard error; (None, None) if the artefact is bad."""
+    """Returns an artefact's score and its standard error; (None, None) if the artefact is missing or
+    malformed."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:
@@ -199,7 +201,7 @@ async def _grade(
 
 
 def _compare(
-    result: Rescored, turn: int, what: str, recorded: float | None, now: float | None
+    result: RescoreResult, turn: int, what: str, recorded: float | None, now: float | None
 ) -> None:
     result.scores += 1
     difference = values(turn, what, recorded, now)

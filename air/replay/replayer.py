@@ -15,10 +15,10 @@ from pathlib import Path
 from air import tasks
 from air.errors import ConfigError
 from air.replay import recorded_world
-from air.replay.comparison import Comparison, Replayed
+from air.replay.comparison import Comparison, ReplayResult
 from air.replay.options import ReplayOptions
 from air.replay.recorded_settings import load_task
-from air.replay.restore import Play, begin
+from air.replay.restore import RestoredEpisode, begin
 from air.sandbox.contract.box import Box
 from air.sandbox.contract.kinds import OF_ISOLATION
 from air.sandbox.pool.box_pool import Pool
@@ -63,7 +63,7 @@ class Replayer:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    async def replay(self, trajectory: Trajectory) -> Replayed:
+    async def replay(self, trajectory: Trajectory) -> ReplayResult:
         """Replays one trajectory; returns the result of the comparison with its record.
 
         Raises UsageError if the trajectory cannot be replayed, and InfrastructureError if a box or a grader
@@ -88,11 +88,11 @@ class Replayer:
                 remedy="give another --from",
             )
         began = time.monotonic()
-        result = Replayed(trajectory.path, task.id)
+        result = ReplayResult(trajectory.path, task.id)
         async with AsyncExitStack() as stack:
-            play = await self._begin(trajectory, start, task, provider, skip - 1, stack)
-            _note_image(result, start, play.world.box)
-            await Comparison(play, self._options, result).run(skip - 1)
+            episode = await self._begin(trajectory, start, task, provider, skip - 1, stack)
+            _note_image(result, start, episode.world.box)
+            await Comparison(episode, self._options, result).run(skip - 1)
         result.seconds = time.monotonic() - began
         return result
 
@@ -118,10 +118,10 @@ class Replayer:
         provider: Provider,
         skip: int,
         stack: AsyncExitStack,
-    ) -> Play:
+    ) -> RestoredEpisode:
         """Repeats the first `skip` steps of the episode in a new box, without comparison. Returns the episode
-        with the box from which the comparison continues: this box or, if steps were skipped, a new one that
-        starts from a snapshot of it. `stack` closes the boxes later."""
+        with the box in which the comparison continues. If `skip` is 0, this is the new box; otherwise it is a
+        second box, which starts from a snapshot of the first. `stack` closes the returned box later."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():
@@ -137,13 +137,13 @@ class Replayer:
             self._boxes.lease(spec) as first,
             begin(trajectory, start, task, first, grader) as before,
         ):
-            await before.go(skip)
+            await before.repeat_steps(skip)
             snapshot = await first.snapshot()
         await stack.enter_async_context(snapshot)
         box = await stack.enter_async_context(self._boxes.lease(spec, snapshot=snapshot))
-        play = before.carried(box)
-        stack.push_async_callback(play.world.abandon)
-        return play
+        episode = before.fork(box)
+        stack.push_async_callback(episode.world.abandon)
+        return episode
 
     def _grader(self, provider: Provider) -> Grader:
         if provider not in self._graders:
@@ -163,7 +163,7 @@ def _start(trajectory: Trajectory) -> Start:
     return start
 
 
-def _note_image(result: Replayed, start: Start, box: Box) -> None:
+def _note_image(result: ReplayResult, start: Start, box: Box) -> None:
     if start.image_digest and box.image_digest and start.image_digest != box.image_digest:
         result.notes.append(
             f"image {start.image} was {start.image_digest[:19]}, and {box.spec.image} is "

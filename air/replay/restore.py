@@ -17,7 +17,7 @@ from air.replay.options import ReplayOptions
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.gpu_leases import GpuPool, divided
-from air.sandbox.pool.gpus import Wanted, plan
+from air.sandbox.pool.gpus import GpuSelection, plan
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
@@ -28,9 +28,9 @@ from air.worlds.research.world import ResearchWorld
 
 
 @dataclass
-class Play:
-    """A recorded episode together with a box in which some of the episode's steps have been repeated; `begin`
-    makes it."""
+class RestoredEpisode:
+    """A recorded episode together with a box in which some of the episode's steps have been repeated. Create
+    one with `begin`."""
 
     trajectory: Trajectory
     start: Start
@@ -38,8 +38,9 @@ class Play:
     format: ActionFormat
     harness: AirHarnessConfig
 
-    async def go(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps. Grades nothing: the world gets the recorded scores.
+    async def repeat_steps(self, steps: int) -> None:
+        """Repeats the actions of the first `steps` steps. Grades nothing: the world takes the scores from the
+        record.
 
         Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box no longer
         exists.
@@ -56,7 +57,7 @@ class Play:
             if action is not None and action.ending == "submit":
                 await self.world.submit()
 
-    def carried(self, box: Box) -> Play:
+    def fork(self, box: Box) -> RestoredEpisode:
         """Returns a copy of this object that continues the episode in `box`, whose workspace must be a copy
         of the present workspace. At the end, the caller must call `abandon` of the copy's world, which stops
         the copy's grading and closes its MCP servers."""
@@ -66,9 +67,10 @@ class Play:
 @asynccontextmanager
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
-) -> AsyncIterator[Play]:
+) -> AsyncIterator[RestoredEpisode]:
     """Async context manager: copies the task's files into the new box `box`, starts the task's MCP servers,
-    and yields a `Play` in the state before the episode's first step. At the end, it closes the servers.
+    and yields a `RestoredEpisode` in the state before the episode's first step. At the end, it closes the
+    servers.
 
     Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
     InfrastructureError if the task's data or the box failed.
@@ -92,13 +94,13 @@ async def begin(
     )
     await world.reset(start.seed)
     try:
-        yield Play(trajectory, start, world, world.offered(action_format), harness)
+        yield RestoredEpisode(trajectory, start, world, world.offered(action_format), harness)
     finally:
         await world.abandon()
 
 
 def gpu_pools(
-    wanted: Wanted, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
+    wanted: GpuSelection, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
     """Returns two pools of GPUs for replaying the trajectories in `files`: one for agents' boxes and one for
     grader boxes.

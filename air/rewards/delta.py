@@ -92,11 +92,11 @@ class DeltaReward:
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
         """Returns the reward for one validate, from its unnormalised `score` and the standard error of the
-        score.
+        score (None counts as 0).
 
-        The reward is this score's φ minus the anchor, an earlier φ. It is 0 if the two differ by less than
-        the noise floor, or if φ fell in mode `best`; otherwise this φ becomes the next anchor. Raises
-        ValueError if the score is not finite, or the standard error is negative.
+        The reward is φ of this score minus the anchor, an earlier φ. It is 0 if the two differ by less than
+        the noise floor or, in mode `best`, if φ fell. If the reward is not 0, φ of this score becomes the
+        next anchor. Raises ValueError if the score is not finite, or the standard error is negative.
         """
         phi = phi_on(self._scale, score)
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)

@@ -36,8 +36,8 @@ class RewardSettings(BaseModel):
     delta: Literal["previous", "best"] = "previous"
     """The earlier score with which the score of each validate is compared: `previous` is the score of the
     previous validate, `best` is the best score so far. The setting also selects the artefact that is graded
-    on the test split at the end: with `previous` that of the last validate, with `best` that with the best
-    score."""
+    on the test split at the end: with `previous` the artefact of the last validate, with `best` the artefact
+    with the best score."""
     unscored: Literal["lowest", "unchanged"] = "lowest"
     """The reward for a validate without a score. There is no score if the artefact is missing or malformed
     or makes the grader fail, or if the agent's box has ended. `lowest`: the artefact counts as if it had
@@ -66,8 +66,8 @@ class RewardSettings(BaseModel):
 
     @property
     def counts(self) -> Counts:
-        """Which validated artefact is graded on the test split at the end, determined by the setting
-        `delta`."""
+        """Which validated artefact is graded on the test split at the end: `last` or `best`. The setting
+        `delta` determines this."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")

@@ -17,15 +17,17 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""The module and the class of each provider; the class has `async open(spec, *, run, gpus) -> GuestBox`."""
+"""The providers of boxes: name -> (module, class). The class method `open(spec, *, run, gpus)` of the class
+starts a box and returns it."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
     """Starts a box and returns it; its time to live begins. Use it with `async with`, which closes the box.
 
-    `run` is the id of the run of air, for the box's labels (empty: the run of this process). `gpus` is a
-    lease of exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases the lease after closing
-    the box. Raises MissingError if Docker or the image is missing, BoxStartError if the box does not start.
+    `run` is the id of the run of air that starts the box, for the box's labels (empty: the run of this
+    process). `gpus` is a lease of exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases
+    the lease after closing the box. Raises MissingError if Docker or the image is missing, BoxStartError if
+    the box does not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()
@@ -33,10 +35,10 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
 
 
 async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> GuestBox:
-    """Starts a box as `open_box` does, but does not start its time to live; `GuestBox.hand_out` does that
-    later.
+    """Starts a box as `open_box` does, but does not begin the box's time to live: `GuestBox.hand_out` begins
+    it later.
 
-    The pool of boxes uses this function to start spare boxes before a caller needs them.
+    The box pool uses this function to start spare boxes before a caller needs them.
     """
     gpus = gpus or GpuLease()
     if len(gpus.uuids) != spec.gpus:
@@ -50,7 +52,7 @@ async def start_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = Non
     box: GuestBox = await provider.open(spec, run=run, gpus=gpus)
     box.gpus = gpus.uuids
     run = run or ownership.run_id()
-    box.events.start(
+    box.command_log.start(
         spec, run=run, owner=ownership.owner(), workspace=box.seen_from_host or box.workspace
     )
     return box

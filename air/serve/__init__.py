@@ -1,7 +1,7 @@
-"""HTTP services. The sandbox server (`air serve sandbox`) gives clients of other sandbox products boxes of
-air.
+"""The HTTP servers that `air serve` starts. The sandbox server (`air serve sandbox`) lets clients of other
+sandbox products, SandboxFusion and E2B, use air's boxes.
 
 `app` is the HTTP application that all services share, and `boxes` provides requests with boxes. Each protocol
-of the sandbox server has a folder: `fusion` (SandboxFusion) and `e2b` (E2B). The other folders are services
-of their own, such as `tools` (`air serve tools`).
+of the sandbox server has a folder: `fusion` (SandboxFusion) and `e2b` (E2B). Each of the other folders is a
+server of its own, such as `tools` (`air serve tools`).
 """

@@ -31,14 +31,14 @@ from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.settings import HEALTHY, ListenConfig, ServeConfig
 
-FACTS = "air.facts"
+LOG_FIELDS = "air.log_fields"
 """The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
 server's log."""
 _OPEN_PATHS = ("/health",)
-"""Paths that can be requested without the token, because monitoring programs request them. Without the token,
-their responses name nothing that the server has."""
+"""Paths that can be requested without the token, because monitoring programs request them. The response to a
+request without the token contains no details of the server."""
 
-_LEFT = 499
+_CLIENT_CLOSED = 499
 """The HTTP status recorded for a request whose client disconnected before it had a response."""
 
 
@@ -50,9 +50,10 @@ class BaseServer:
     metrics: Metrics
     log: Log
     healthy: ClassVar[str] = HEALTHY
-    """The text of the field `status` in the response of `/health`."""
+    """The text of the field `status` in the response of `/health`. It is constant: a server that responds is
+    healthy."""
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         """Returns the fields that describe this server in the response of `/health`."""
         return {}
 
@@ -65,7 +66,7 @@ class Server(BaseServer):
     config: ServeConfig
     boxes: Boxes
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         boxes = self.boxes
         counts = {
             "live": boxes.pool.stats.live,
@@ -82,7 +83,8 @@ class Protocol(ABC):
 
     name: str
     domain_option: ClassVar[str] = ""
-    """The flag of `air serve` by which a user adds to `domains`. Empty: there is none."""
+    """The flag of `air serve` with which a user names the domains that the method `domains` returns. Empty:
+    there is no such flag."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
@@ -90,27 +92,28 @@ class Protocol(ABC):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager around the time in which the server accepts requests. On entry, it raises
-        AirError if the protocol cannot be served on this machine. Background work runs inside the block. The
-        block ends before the server's boxes are closed."""
+        """Async context manager that the server keeps open while it accepts requests. The protocol's
+        background work runs inside the block. The block ends before the server's boxes are closed. Raises
+        AirError on entry if the protocol cannot be served on this machine."""
         yield
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         """Returns the fields that describe this protocol in the response of `/health`."""
         return {}
 
     def domains(self) -> Sequence[str]:
-        """Returns the domains of the user at which the protocol is called, besides this machine's names."""
+        """Returns the domains that clients of this protocol may use in the header `Host`, in addition to the
+        names of this machine. Users set such domains, for instance with `--domain`."""
         return ()
 
-    def admits(self, scope: Scope) -> bool:
-        """Whether a request may pass without the server's token, because the protocol itself checks another
-        secret, such as the token of one sandbox."""
+    def checks_own_token(self, scope: Scope) -> bool:
+        """Whether the server must not demand its own token for this request, because the protocol checks
+        another secret in the request, such as the token of one sandbox."""
         return False
 
-    def other_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that must handle this request instead of the routes, because the
-        request is for one sandbox, whatever its path. Returns None if the routes handle the request."""
+    def sandbox_app(self, scope: Scope) -> ASGIApp | None:
+        """If a request is for one sandbox, returns the ASGI application that handles it in place of the
+        server's routes, whatever its path. Returns None for all other requests."""
         return None
 
 
@@ -121,8 +124,8 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
         body: dict[str, Any] = {"status": server.healthy}
         if server.config.token and not token.carries(request.headers, server.config.token):
             return JSONResponse(body)
-        body |= {"version": version("air-agent")} | server.facts()
-        return JSONResponse(body | {each.name: each.facts() for each in protocols})
+        body |= {"version": version("air-agent")} | server.health_fields()
+        return JSONResponse(body | {each.name: each.health_fields() for each in protocols})
 
     async def metrics(_: Request) -> Response:
         return PlainTextResponse(
@@ -143,8 +146,9 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """ASGI middleware. Rejects a request without the token, for another host, from a web page of another
-    site, or with a body that is too large. Logs and counts every request."""
+    """ASGI middleware that rejects requests, and logs and counts every request. If the server has a token,
+    requests without it are rejected. Otherwise requests are rejected that may come from a web page of another
+    site. Requests with too large a body are always rejected."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -156,9 +160,9 @@ class _Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        since, status = time.monotonic(), _LEFT
-        facts: dict[str, Any] = {}
-        scope[FACTS] = facts
+        since, status = time.monotonic(), _CLIENT_CLOSED
+        log_fields: dict[str, Any] = {}
+        scope[LOG_FIELDS] = log_fields
         body = Body(self._bodies, receive, scope) if scope["type"] == "http" else None
 
         async def sent(message: Message) -> None:
@@ -170,7 +174,7 @@ class _Guard:
             refusal = self._refusal(scope)
             await (refusal or self._app_for(scope))(scope, body or receive, sent)
         except ClientLeft:
-            status = _LEFT
+            status = _CLIENT_CLOSED
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)
         except Exception:
@@ -179,10 +183,10 @@ class _Guard:
         finally:
             if body is not None:
                 body.release()
-            self._record(scope, status, time.monotonic() - since, facts)
+            self._record(scope, status, time.monotonic() - since, log_fields)
 
     def _app_for(self, scope: Scope) -> ASGIApp:
-        others = (each.other_app(scope) for each in self._protocols)
+        others = (each.sandbox_app(scope) for each in self._protocols)
         return next((app for app in others if app is not None), self._app)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -192,7 +196,7 @@ class _Guard:
             if problem:
                 return _refused(403, problem)
         if config.token and scope["path"] not in _OPEN_PATHS:
-            admitted = any(each.admits(scope) for each in self._protocols)
+            admitted = any(each.checks_own_token(scope) for each in self._protocols)
             if not admitted and not token.carries(headers, config.token):
                 return _refused(401, "the request carries no valid token")
         size = headers.get("content-length", "0")
@@ -201,8 +205,8 @@ class _Guard:
         return None
 
     def _foreign(self, scope: Scope, headers: Headers) -> str:
-        """Returns why a server without a token refuses a request: it may come from a web page of another
-        site. Empty if the request may be answered."""
+        """Checks a request to a server without a token. Returns an error message if its `Host` or `Origin`
+        shows that it may come from a web page of another site, and an empty text if it may be answered."""
         problem = loopback.foreign_host(headers.getlist("host"), self._domains)
         if problem:
             named = "".join(f"add the name ({option}), " for option in self._domain_options)
@@ -212,7 +216,9 @@ class _Guard:
         problem = loopback.foreign_origin(headers.get("origin"))
         return f"{problem} without a token (--token)" if problem else ""
 
-    def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
+    def _record(
+        self, scope: Scope, status: int, seconds: float, log_fields: dict[str, Any]
+    ) -> None:
         route = scope.get("route")
         path = getattr(route, "path", None) or "other"
         metrics = self._server.metrics
@@ -224,20 +230,21 @@ class _Guard:
             path=scope["path"],
             status=status,
             seconds=round(seconds, 4),
-            **facts,
+            **log_fields,
         )
 
 
 def _status(message: Message, before: int) -> int:
-    """Returns the HTTP status that a client knows after an ASGI message to it, and knew as `before` until
-    then: that of the response, also if the response refuses a WebSocket, and 101 for an accepted one."""
+    """Returns the HTTP status to record for a request after the server has sent the ASGI message `message`.
+    `before` is the status before this message. An accepted WebSocket has the status 101, and a refused one
+    the status of the refusal."""
     kind = message["type"]
     if kind in ("http.response.start", "websocket.http.response.start"):
         return int(message["status"])
     if kind == "websocket.accept":
         return 101
     # A WebSocket that is closed before it was accepted is refused by the HTTP server with this status.
-    return 403 if kind == "websocket.close" and before == _LEFT else before
+    return 403 if kind == "websocket.close" and before == _CLIENT_CLOSED else before
 
 
 def _refused(status: int, text: str) -> Response:

@@ -51,7 +51,7 @@ class Body:
     def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
         self._bodies, self._receive = bodies, receive
         self._size = 0
-        self._taken = 0.0
+        self._seconds_waited = 0.0
         """Seconds that the server has spent waiting for the client's data. The server's own work is not
         counted."""
         self._complete = False
@@ -69,14 +69,14 @@ class Body:
 
     async def _piece(self) -> Message:
         since = time.monotonic()
-        left = self._bodies.config.body_seconds + self._size / PACE - self._taken
+        left = self._bodies.config.body_seconds + self._size / PACE - self._seconds_waited
         for seconds in (left, LATE_SECONDS):
             try:
                 async with asyncio.timeout(max(0.0, seconds)):
                     message = await self._receive()
             except TimeoutError:
                 continue
-            self._taken += time.monotonic() - since
+            self._seconds_waited += time.monotonic() - since
             return message
         raise BodyRefused(408, f"the body arrives too slowly: {self._size} bytes so far")
 
@@ -97,9 +97,9 @@ class Body:
             self.kept = False
 
 
-def passed_on(scope: Scope, *, endless: bool = False) -> None:
-    """Declares that a handler streams the request's body elsewhere, so that the body does not count towards
-    the server's memory limit.
+def mark_body_forwarded(scope: Scope, *, endless: bool = False) -> None:
+    """Declares that a request's handler forwards the body piece by piece, for instance to a box. The body
+    then does not count towards the limit on all bodies in memory.
 
     With `endless`, the body is a stream without a time limit: the client may pause for as long as it likes.
     """

@@ -35,8 +35,9 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
 
 
 def _state(response: httpx.Response) -> list[Finding]:
-    """Returns the findings from a server's response to `/health`. A response that is not of air's kind is
-    no failure: the program decides, because other servers run programs, too."""
+    """Returns the findings from a server's response to `/health`. A response unlike that of air's servers is
+    not a failure, because a server of another project may run programs, too. The check that runs a program
+    then decides."""
     try:
         health = response.json()
         if response.status_code == 200 and health["status"] == HEALTHY:
@@ -47,8 +48,8 @@ def _state(response: httpx.Response) -> list[Finding]:
 
 
 def _described(health: Mapping[str, Any]) -> list[Finding]:
-    """Returns the findings from the JSON body of a healthy server of air's. Raises KeyError or TypeError if
-    it is not."""
+    """Returns the findings from `health`, the JSON body of the response to `/health`. Raises KeyError or
+    TypeError if the body is not that of a sandbox server of air."""
     if health.keys() == {"status"}:
         return [Finding("server", "ok", "answers, and tells more only with its token")]
     boxes, fusion = health["boxes"], health["sandboxfusion"]
@@ -76,8 +77,8 @@ async def _program(address: str) -> Finding:
 
 
 def _with_token(url: str, token: str) -> str:
-    """Returns `url` with `token` as the password in it. If the URL has a password already, or `token` is
-    empty, it stays as it is. Raises ConfigError if `url` has no host."""
+    """Returns `url` with `token` inserted as the password. If the URL has a password already, or `token` is
+    empty, returns `url` unchanged. Raises ConfigError if `url` has no host."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigError("not a URL", where=url, remedy="write http://HOST:PORT")

@@ -21,11 +21,11 @@ from air.serve.settings import ListenConfig
 HEAD_BYTES = 1 << 16
 """The maximum size in bytes of a request line with its headers."""
 LINGER_SECONDS = 5.0
-"""Seconds for which the server still reads, and discards, a client's data after the response. Closing the
-connection earlier could destroy the response."""
+"""Seconds for which the server, after it has refused a request, still reads and discards the client's data.
+If it closed the connection at once, the client might lose the response before reading it."""
 MOST_REFUSED = 100
-"""The number of connections above the limit that get a response with the reason before they are closed. Any
-further connections are closed without a response."""
+"""If the limit on connections is exceeded, at most this number of further connections get an error response
+before they are closed. All others are closed without a response."""
 EVICTED_SECONDS = 10.0
 """Seconds after which a connection that has not sent the complete headers of a request may be closed, if a
 new connection needs its place."""
@@ -55,13 +55,15 @@ class Connections:
         return Connection(self, **options)
 
     def closed(self, why: str) -> None:
-        """Counts a connection that the server closed, in the metrics, under the reason `why`."""
+        """Counts in the metrics that the server closed a connection for the reason `why`."""
         text = "Connections that the server closed, by why."
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """Returns whether a new connection may stay open. If the limit is exceeded, tries to close the
-        connection that has been idle for longest; returns False if there is none."""
+        """Returns whether a new connection may stay open. If the limit on connections is exceeded, closes
+        another connection: the one that has waited longest, among those that are idle or whose client has not
+        sent the complete headers of a request for more than `EVICTED_SECONDS`. Returns False if there is
+        none."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():
@@ -80,9 +82,9 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
-        """The number of bytes received since a request's headers began or, while a body arrives, since the
-        last bytes of its content. Its maximum is `HEAD_BYTES`, so headers, and a body's data without content,
-        cannot grow without limit."""
+        """While headers arrive: the number of bytes received since the request began. While a body arrives:
+        the number of bytes received since the last bytes of its content (chunk extensions, for example, are
+        not content). Above `HEAD_BYTES`, the request is refused or the connection is closed."""
         self._refused = False
         self.idle = False
         """Whether the connection is idle: its last request is finished, and no further request has begun."""

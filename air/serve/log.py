@@ -16,11 +16,10 @@ class Log:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
 
-    def event(self, event: str, **facts: Any) -> None:
-        """Writes one line with the event's name and the fields in `facts`. Fields with the value None are
-        left out."""
+    def event(self, event: str, **fields: Any) -> None:
+        """Writes one line with the event's name and `fields`. Fields with the value None are left out."""
         line: dict[str, Any] = {"time": f"{_now()}", "event": event}
-        line |= {name: value for name, value in facts.items() if value is not None}
+        line |= {name: value for name, value in fields.items() if value is not None}
         print(json.dumps(line, ensure_ascii=True, default=str), file=self._stream, flush=True)
 
 
@@ -32,9 +31,9 @@ class LogHandler(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        facts = {"error": repr(record.exc_info[1])} if record.exc_info else {}
+        fields = {"error": repr(record.exc_info[1])} if record.exc_info else {}
         self._log.event(
-            record.levelname.lower(), logger=record.name, text=record.getMessage(), **facts
+            record.levelname.lower(), logger=record.name, text=record.getMessage(), **fields
         )
 
 

@@ -1,4 +1,4 @@
-"""Limits how many requests run at the same time, and how many wait."""
+"""Limits how many requests a server runs at the same time, and how many wait."""
 
 from __future__ import annotations
 

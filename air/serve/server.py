@@ -97,7 +97,7 @@ async def _answer(
     def started() -> None:
         address = url(listener, "https" if server.config.tls_cert else "http")
         say(f"serving on {address}")
-        server.log.event("start", url=address, **server.facts())
+        server.log.event("start", url=address, **server.health_fields())
 
     http = _Http(settings, started)
     loop = asyncio.get_running_loop()

@@ -14,7 +14,8 @@ from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 HEALTHY = "ok"
-"""The field `status` in the response of `/health` of most servers. Without the token, it is all."""
+"""The field `status` in the response of `/health` of most servers. The response to a request without the
+server's token has only this field."""
 
 
 class ListenConfig(BaseConfig):
@@ -105,7 +106,7 @@ class ServeConfig(ListenConfig):
 
     @property
     def spec(self) -> BoxSpec:
-        """The settings of a box for a request that changes none of them."""
+        """The settings of a box for a request that sets none of its own."""
         return BoxSpec(image=self.image, limits=self.limits)
 
 

@@ -1,5 +1,5 @@
-"""Loads the tools that a command line names, and the action format that calls them, for the servers of tools
-and of answers."""
+"""Loads the tools that a command line names, and the action format that calls them, for `air serve tools` and
+`air serve evaluate`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class ToolsFile(BaseConfig):
 
 
 def load_named(names: Iterable[str]) -> list[Tool]:
-    """Returns the tools that names stand for: shipped ones, functions as `FILE.py:NAME` or `MODULE:NAME`, or
-    TOML files with the key `tools`. Raises UsageError if one does not exist or cannot be used."""
+    """Loads tools. Each of `names` is the name of a tool that ships with air, a function as `FILE.py:NAME` or
+    `MODULE:NAME`, or a TOML file with the key `tools`. Raises UsageError if a tool does not exist or cannot
+    be used."""
     return [tool for name in names for tool in _load(name)]
 
 
 def calling(name: str, tools: ToolSet) -> ActionFormat:
-    """Returns the action format with a name, for these tools. Raises ConfigError, which names `--format`, if
-    there is no such format or it cannot call them."""
+    """Returns the action format `name`, prepared for calls of `tools`. Raises ConfigError, whose message
+    names the flag `--format`, if there is no such format or it cannot express tool calls."""
     try:
         return actions.get(name).with_tools(tools.schemas, answers=True)
     except ConfigError as error:

@@ -21,11 +21,11 @@ _LOOK_SECONDS = 10.0
 async def collect(
     task: TaskSpec, box: Box, *, step: int = 0, most_files: int = MOST_FILES
 ) -> Artefact:
-    """Reads the task's artefact from the workspace of a running box and returns it. `step` is the number,
-    from 0, of the step to which the artefact belongs, if the task has several steps.
+    """Reads the task's artefact from the workspace of a running box and returns it. If the task has several
+    steps, `step` is the number, from 0, of the step to which the artefact belongs.
 
-    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or
-    contains anything but regular files. Raises BoxDiedError if the box no longer exists.
+    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or contains
+    anything but regular files. Raises BoxDiedError if the box no longer exists.
     """
     if task.rules is not None:
         artefact = await task.rules.collect(box, step)

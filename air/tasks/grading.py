@@ -3,8 +3,8 @@
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
 outside the box, or the grader fails on an empty artefact, too. The tests of a Harbor task are allowed to
-fail on an empty artefact. Such tests count as working if they give a reward to the task's reference
-solution or, for a task without a solution, once more to an artefact that got a reward before.
+fail on an empty artefact. Such tests count as broken only if they give no reward to the task's reference
+solution either (see `air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
@@ -37,7 +37,7 @@ from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
 from air.tasks import data
 from air.tasks.reference import SolutionCheck
-from air.tasks.rules import Artefact, Outcome, Rules
+from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
@@ -47,7 +47,7 @@ _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The agent's message about an artefact on which the grader failed twice."""
-_OF_THE_GRADER = (GradingError, BoxEndedError, StagingError)
+_GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
 """The types of errors of a grader or of its box that the artefact may have caused."""
 _log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Grade:
     """All metrics by name, with the primary one; means if the artefact was graded several times."""
     seconds: float
     """Wall time of the grader in seconds; 0.0 if the grader did not run for this grade."""
-    remembered: bool
+    reused: bool
     """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once."""
@@ -86,7 +86,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
         score=fmean(scores),
         metrics={name: fmean(g.metrics[name] for g in grades) for name in names},
         seconds=sum(grade.seconds for grade in grades),
-        remembered=all(grade.remembered for grade in grades),
+        reused=all(grade.reused for grade in grades),
         stderr=stdev(scores) / math.sqrt(len(scores)),
     )
 
@@ -126,7 +126,7 @@ class _Request:
 
 @dataclass
 class _Run:
-    task: asyncio.Task[Outcome]
+    task: asyncio.Task[GraderResult]
     waiters: int = 0
 
 
@@ -148,9 +148,9 @@ class Grader:
     ) -> Grade:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
-        The seed of each grading follows from `seed`, its number, and the split of the task's data. Raises
-        ArtefactError, with a message for the agent, if the artefact is bad or makes the grader fail twice,
-        and InfrastructureError if the failure is not the artefact's fault.
+        Each grading has a seed of its own, which follows from `seed`, the number of the grading, and the
+        split of the task's data. Raises ArtefactError, with a message for the agent, if the artefact is bad
+        or makes the grader fail twice, and InfrastructureError if the failure is not the artefact's fault.
         """
         requests = await self._requests(task, artefact, split, seed)
         grades = [await self._once(request) for request in requests]
@@ -161,23 +161,23 @@ class Grader:
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
-        """Grades the agent's work of one step of a task whose tests run in the agent's own box (see
-        `Rules.grade_shared` in `air.tasks.rules`); `step` is the step's number, from 0. Raises ArtefactError
-        if the agent's box makes the grader fail twice, and InfrastructureError if the failure is not the
-        box's fault."""
+        """Grades the agent's work in the agent's own box, where the tests of some tasks run (see
+        `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's step. Raises
+        ArtefactError if the agent's box makes the grader fail twice, and InfrastructureError if the failure
+        is not the box's fault."""
         assert task.rules is not None
         try:
             outcome = await self._twice_in(task.rules, box, step)
-        except _OF_THE_GRADER as error:
+        except _GRADER_ERRORS as error:
             request = (await self._requests(task, task.rules.untouched(step), "val", 0))[0]
             await self._check(request)
             fault = " ".join(str(error).split())[:_MAX_MESSAGE]
             _log.warning("%s; so the agent's box is at fault", fault)
             raise ArtefactError(NOT_GRADED, fault=fault) from error
         metrics = outcome.metrics
-        return Grade(metrics[task.metric], metrics, outcome.seconds, remembered=False)
+        return Grade(metrics[task.metric], metrics, outcome.seconds, reused=False)
 
-    async def _twice_in(self, rules: Rules, box: Box, step: int) -> Outcome:
+    async def _twice_in(self, rules: Rules, box: Box, step: int) -> GraderResult:
         async with box.attributing():
             try:
                 return await rules.grade_shared(box, step)
@@ -208,23 +208,20 @@ class Grader:
     async def _once(self, request: _Request) -> Grade:
         outcome = await asyncio.to_thread(self._store.get, request.key)
         outcome = outcome or self._store.known.get(request.key)  # an equal run may just have ended
-        remembered = outcome is not None
+        reused = outcome is not None
         if outcome is None:
-            remembered = request.key in self._running
+            reused = request.key in self._running
             outcome = await self._shared(request)
         if outcome.message:
             raise ArtefactError(outcome.message, fault=outcome.fault)
-        if (rules := request.task.rules) is not None:
-            step = rules.step_of(request.artefact)
-            self._solutions.rewarded(request.task, step, request.artefact)
         return Grade(
             score=outcome.metrics[request.task.metric],
             metrics=dict(outcome.metrics),
-            seconds=0.0 if remembered else outcome.seconds,
-            remembered=remembered,
+            seconds=0.0 if reused else outcome.seconds,
+            reused=reused,
         )
 
-    async def _shared(self, request: _Request) -> Outcome:
+    async def _shared(self, request: _Request) -> GraderResult:
         """Runs the grader for a request, once for all equal requests that wait at the same time. Cancels
         the run if all of these requests are cancelled."""
         run = self._running.get(request.key)
@@ -262,7 +259,7 @@ class Grader:
         request = replace(request, artefact=empty)
         try:
             outcome = await self._attempt(request)
-        except _OF_THE_GRADER as error:
+        except _GRADER_ERRORS as error:
             if rules is None:
                 duty = f"where it must exit with {BAD_ARTEFACT} and a message, or 0"
                 raise GradingError(f"{error} — on an empty artefact, {duty}") from error
@@ -271,12 +268,12 @@ class Grader:
                 return
             duty = f"and the solution gets no valid reward either: {problem}"
             raise GradingError(f"{error} — if the agent did nothing, {duty}") from error
-        if outcome.remember:
+        if outcome.cacheable:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _problem_of_solution(self, request: _Request) -> str:
-        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets
-        one."""
+        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets one.
+        If the task has several steps, only the step of the request's artefact is meant."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -284,28 +281,29 @@ class Grader:
             task, step, lambda artefact: self._attempt(replace(request, artefact=artefact))
         )
 
-    async def _run(self, request: _Request) -> Outcome:
+    async def _run(self, request: _Request) -> GraderResult:
         try:
             outcome = await self._attempt(request)
-        except _OF_THE_GRADER as error:
+        except _GRADER_ERRORS as error:
             _log.warning("%s; it is graded once more, in a fresh box", error)
             return await self._again(request)
-        if outcome.remember:
+        if outcome.cacheable:
             await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
 
-    async def _again(self, request: _Request) -> Outcome:
-        """Grades an artefact a second time, after the grader failed on the artefact. If the grader fails
-        again, although it works on an empty artefact, the result blames the artefact."""
+    async def _again(self, request: _Request) -> GraderResult:
+        """Grades an artefact a second time, after the grader failed on it. If the grader fails again,
+        although it works without the agent's files, the result says that the artefact is at fault. Raises
+        GradingError if the grader does not work."""
         try:
             return await self._attempt(request)
-        except _OF_THE_GRADER as error:
+        except _GRADER_ERRORS as error:
             await self._check(request)
             fault = " ".join(str(error).split())[:_MAX_MESSAGE]
             _log.warning("%s; so the artefact %s is at fault", fault, request.artefact.digest[:8])
-            return Outcome(message=NOT_GRADED, remember=False, fault=fault)
+            return GraderResult(message=NOT_GRADED, cacheable=False, fault=fault)
 
-    async def _attempt(self, request: _Request) -> Outcome:
+    async def _attempt(self, request: _Request) -> GraderResult:
         """Runs the grader once. Raises GradingError if the grader fails, and BoxEndedError if its box
         ends."""
         task = request.task
@@ -314,7 +312,7 @@ class Grader:
                 async with box.attributing():
                     outcome = await task.rules.grade(box, request.artefact)
                 same = box.image_digest == request.image_id
-                return replace(outcome, remember=outcome.remember and same)
+                return replace(outcome, cacheable=outcome.cacheable and same)
         assert request.prepared is not None
         async with self._pool.lease(task.grader_spec(self._provider)) as box:
             await box.put(request.prepared.grader, GRADER_DIR)
@@ -323,11 +321,13 @@ class Grader:
                     try:
                         await box.write(f"{_ARTEFACT_DIR}/{name}", content)
                     except BoxFileError as error:
-                        return Outcome(message=f"it does not fit into the grader's box: {error}")
+                        return GraderResult(
+                            message=f"it does not fit into the grader's box: {error}"
+                        )
                 result = await box.exec(request.command(box), timeout=task.limits.grade_seconds)
                 outcome = await _read(task, box, result)
             if box.image_digest != request.image_id:  # the tag was given to another image meanwhile
-                outcome = replace(outcome, remember=False)
+                outcome = replace(outcome, cacheable=False)
             return outcome
 
 
@@ -345,7 +345,7 @@ def _packages() -> str:
     return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
 
 
-async def _read(task: TaskSpec, box: Box, result: ExecResult) -> Outcome:
+async def _read(task: TaskSpec, box: Box, result: ExecResult) -> GraderResult:
     """Returns the outcome in the grader's result file. Raises GradingError if the grader exceeded its time
     limit or wrote no valid result."""
     where = f"grader of task {task.id}"
@@ -365,12 +365,12 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> Outcome:
         message = report.get("message")
         if not isinstance(message, str) or not message.strip():
             raise GradingError(f"{where}: exit {BAD_ARTEFACT} without a message")
-        return Outcome(
+        return GraderResult(
             message=message[:_MAX_MESSAGE],
-            remember=report.get("remember", True) is True,
+            cacheable=report.get("remember", True) is True,
             seconds=result.seconds,
         )
-    return Outcome(
+    return GraderResult(
         metrics=_metrics(report.get("metrics"), task.metric, where), seconds=result.seconds
     )
 
@@ -394,10 +394,10 @@ class _Store:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.known: dict[str, Outcome] = {}
+        self.known: dict[str, GraderResult] = {}
         """The results in memory, by request key: the SHA-256 of everything on which a grade depends."""
 
-    def get(self, key: str) -> Outcome | None:
+    def get(self, key: str) -> GraderResult | None:
         """Returns the cached result for the request key `key`, or None if there is none or its file is
         invalid."""
         if key in self.known:
@@ -415,11 +415,11 @@ class _Store:
         except (ValueError, KeyError, TypeError) as error:
             _log.warning("ignored the remembered grade %s: %s", file, error)
             return None
-        outcome = Outcome(metrics={k: float(v) for k, v in metrics.items()}, message=message)
+        outcome = GraderResult(metrics={k: float(v) for k, v in metrics.items()}, message=message)
         self.known[key] = outcome
         return outcome
 
-    def put(self, key: str, outcome: Outcome) -> None:
+    def put(self, key: str, outcome: GraderResult) -> None:
         self.known[key] = replace(outcome, seconds=0.0)
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
         file = self._file(key)

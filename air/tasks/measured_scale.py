@@ -30,8 +30,8 @@ from air.tasks.splits import Split
 
 _POLL_SECONDS = 0.1
 _STRETCH = 2.0
-"""The largest factor by which the distance from baseline to target may change, because small splits are
-noisy."""
+"""The largest factor by which the distance from baseline to target may grow or shrink from one split to
+another. There is a limit, because scores on a small split are noisy."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -70,11 +70,12 @@ async def on_split(
 def moved_scale(
     scale: RewardScale, recorded: tuple[float, float], measured: tuple[float, float]
 ) -> RewardScale:
-    """Returns the scale for another split on which the reference solutions keep their normalised scores.
+    """Returns the scale (baseline and target) for another split. On this split, the reference solutions keep
+    the normalised scores that they have on the split of `scale`, unless the distance from baseline to target
+    would then change by a factor of more than two.
 
     `recorded` are the scores of the worst and the best reference solution on the split of `scale`. `measured`
-    are their scores on the other split. The distance from baseline to target changes by a factor of at most
-    two.
+    are their scores on the other split.
     """
     worst, best = (_place(scale, score) for score in recorded)
     origin, end = (_place(scale, score) for score in measured)
@@ -90,8 +91,8 @@ def moved_scale(
 
 
 def _place(scale: RewardScale, score: float) -> float:
-    """Transforms a score to the axis on which φ is linear: the score itself, or −log10 of its distance to the
-    optimum."""
+    """Transforms a score so that φ is a linear function of the result: the score itself or, with `normalise =
+    "log-gap"`, −log10 of its distance to the optimum."""
     if scale.normalise != "log-gap" or scale.optimum is None:
         return score
     gap = abs(score - scale.optimum)

@@ -4,14 +4,12 @@ reward.
 If tests write no reward for an agent's work, and none for an agent that did nothing, there are two
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
-machine work. If the task has no solution, artefacts that got a reward earlier take its place. There are
-several, because one may have got its reward by chance.
+machine work. If it gets none, the tests are broken.
 
-Agents make these artefacts, so an agent could hand in work that gets a reward once and never again: if only
-such work were stored, later bad work of agents would count as a failure of the infrastructure. Therefore new
-artefacts replace the oldest, an artefact that gets its reward again is not replaced, and large artefacts of
-one task do not remove those of another. Grading an artefact again never changes the reward of an agent that
-made it.
+Without a reference solution, or if the run lacks a setting that the solution needs, nothing shows that the
+tests are broken. The agent's work then counts as at fault: otherwise an agent could leave every bad episode
+out of training by making the tests fail. If the tests are in fact broken, all episodes of the task get the
+same reward, and nothing is learnt from them.
 """
 
 from __future__ import annotations
@@ -20,67 +18,28 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
 
 from air.errors import (
     ArtefactError,
     BoxEndedError,
     ConfigError,
     GradingError,
-    MissingError,
     StagingError,
 )
 from air.sandbox.pool.box_pool import Pool
-from air.tasks.rules import Artefact, Outcome, Rules
+from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
 """Time in seconds during which a reference solution that got a reward is not run again. It applies only to
 tasks whose boxes have no network, because their tests cannot break for outside reasons."""
-KEPT_ARTEFACTS = 3
-"""The maximum number of agents' rewarded artefacts that are stored for each step of a task. If the task has
-no reference solution, grading them again shows whether its tests still work."""
-KEPT_BYTES = 64 * 2**20
-"""The largest total size in bytes of the stored artefacts of all tasks."""
-_FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError, MissingError, ConfigError)
+_FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError)
 """The types of errors that mean that a reference solution gets no reward because of the task, not because air
 or the machine failed."""
+_SILENT = "its tests wrote no reward for an agent's work, nor for that of an agent that did nothing"
+_CHARGED = "the work gets the lowest reward; `air tasks check` shows whether the tests work"
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Rewarded:
-    """Agents' artefacts of one step of a task that got a reward."""
-
-    artefacts: dict[str, Artefact] = field(default_factory=dict)
-    """The artefacts by their digest: the confirmed one first, then the others, oldest first."""
-    confirmed: str = ""
-    """The digest of the artefact that last got its reward again; empty if none has."""
-
-    @property
-    def size(self) -> int:
-        return sum(map(_size, self.artefacts.values()))
-
-    def add(self, artefact: Artefact) -> None:
-        """Stores an artefact, in place of the oldest if there are `KEPT_ARTEFACTS` already."""
-        self.artefacts.setdefault(artefact.digest, artefact)
-        while len(self.artefacts) > KEPT_ARTEFACTS:
-            self.drop_oldest()
-
-    def drop_oldest(self) -> None:
-        """Drops the oldest artefact. The confirmed one is dropped only if there is no other."""
-        others = (digest for digest in self.artefacts if digest != self.confirmed)
-        del self.artefacts[next(others, self.confirmed)]
-
-    def confirm(self, artefact: Artefact, failed: Sequence[Artefact]) -> None:
-        """Notes that an artefact got its reward again, and drops those that got none meanwhile (`failed`)."""
-        self.confirmed = artefact.digest
-        gone = {self.confirmed, *(one.digest for one in failed)}
-        others = [one for digest, one in self.artefacts.items() if digest not in gone]
-        self.artefacts = {self.confirmed: artefact}
-        for other in others:
-            self.add(other)
 
 
 class SolutionCheck:
@@ -92,39 +51,24 @@ class SolutionCheck:
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
-        """The latest run of a solution, by task hash and step: when it began (monotonic clock, in seconds),
-        and the reason why it got no reward (empty if it got one)."""
-        self._rewarded: dict[tuple[str, int], _Rewarded] = {}
-        """Agents' artefacts that got a reward, by task hash and step. `problem` grades them again if the task
-        has no reference solution."""
-
-    def rewarded(self, task: TaskSpec, step: int, artefact: Artefact) -> None:
-        """Stores an agent's artefact that got a reward, for a later call of `problem`. It replaces the oldest
-        if `KEPT_ARTEFACTS` artefacts of this step of the task are already stored. If the stored artefacts of
-        all tasks exceed `KEPT_BYTES`, the oldest of the step whose artefacts are largest is dropped."""
-        if _size(artefact) > KEPT_BYTES:
-            return
-        self._rewarded.setdefault((task.hash, step), _Rewarded()).add(artefact)
-        self._drop_excess()
-
-    def _drop_excess(self) -> None:
-        while sum(of_step.size for of_step in self._rewarded.values()) > KEPT_BYTES:
-            largest = max(self._rewarded, key=lambda key: self._rewarded[key].size)
-            self._rewarded[largest].drop_oldest()
-            if not self._rewarded[largest].artefacts:
-                del self._rewarded[largest]
+        """The latest run of a solution, by task hash and step of the task: when it began (monotonic clock, in
+        seconds), and the reason why it got no reward (empty if it got one)."""
 
     async def problem(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
-        """Returns the reason why the reference solution of a step gets no reward; an empty text if it gets
-        one. `grade` grades an artefact in a fresh box. Raises InfrastructureError if air or the machine
-        failed.
+        """Returns the reason why the reference solution of a step of the task gets no reward; an empty text
+        if it gets one, or if there is no solution that can run. `grade` grades an artefact in a fresh box.
+        Raises InfrastructureError if air or the machine failed.
 
-        Callers that arrive while the solution runs wait for its next run and share that run's result.
+        If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
         agents.
         """
+        assert task.rules is not None
+        if not task.rules.has_solution(step):
+            _log.warning("%s: %s, and it has no reference solution: %s", task.id, _SILENT, _CHARGED)
+            return ""
         key, asked = (task.hash, step), time.monotonic()
         async with self._locks[key]:
             began = time.monotonic()
@@ -134,21 +78,19 @@ class SolutionCheck:
                 return self._latest[key][1]
             problem = ""
             try:
-                try:
-                    networked = await self._graded(task, step, grade)
-                except MissingError:
-                    if key not in self._rewarded:
-                        raise
-                    networked = await self._any_again(task, step, grade)
-                if not networked:
+                if not await self._graded(task, step, grade):
                     self._kept[key] = time.monotonic() + KEPT_SECONDS
+            except (
+                ConfigError
+            ) as error:  # the solution cannot run here, which shows nothing about the tests
+                _log.warning("%s: %s, and %s: %s", task.id, _SILENT, error, _CHARGED)
             except _FAILURES as error:
                 problem = " ".join(str(error).split())
             self._latest[key] = (began, problem)
             return problem
 
     async def _graded(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
         """Runs and grades the reference solution of a step. Returns whether a box of the task has network
         access: if so, the success may not last, and the solution is run again at the next question. Raises an
@@ -164,50 +106,11 @@ class SolutionCheck:
                 await rules.grade_shared(box, step)
                 return bool(spec.network)
             artefact = await rules.collect(box, step)
-        # Now, because its box belongs to the same pool.
-        return await _graded_again(task, artefact, grade)
-
-    async def _any_again(
-        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[Outcome]]
-    ) -> bool:
-        """Grades the stored artefacts of a step again, one after the other, until one of them gets a reward.
-        Then drops those that got none. Returns whether a box of the task has network access. If none gets a
-        reward, raises the error of the last artefact, of a type in `_FAILURES`."""
-        stored = self._rewarded[task.hash, step]
-        *others, last = stored.artefacts.values()
-        failed: list[Artefact] = []
-        for artefact in others:
-            try:
-                networked = await _graded_again(task, artefact, grade)
-            except _FAILURES as error:
-                text = "an artefact that got a reward before gets none"
-                _log.warning("%s: %s: %s", task.id, text, error)
-                failed.append(artefact)
-            else:
-                break
-        else:
-            artefact = last
-            networked = await _graded_again(task, artefact, grade)
-        stored.confirm(artefact, failed)
-        self._drop_excess()
-        return networked
-
-
-async def _graded_again(
-    task: TaskSpec, artefact: Artefact, grade: Callable[[Artefact], Awaitable[Outcome]]
-) -> bool:
-    """Grades an artefact to see whether it gets a reward. Returns whether a box of the task has network
-    access, which could make the next grading differ. Raises an error of a type in `_FAILURES` if the artefact
-    gets no reward."""
-    assert task.rules is not None
-    outcome = await grade(artefact)
-    if outcome.message:
-        raise ArtefactError(outcome.message)
-    return _has_network(task.rules, artefact)
-
-
-def _size(artefact: Artefact) -> int:
-    return sum(map(len, artefact.files.values()))
+        # Graded only after the solution's box is free again: both boxes belong to the same pool.
+        outcome = await grade(artefact)
+        if outcome.message:
+            raise ArtefactError(outcome.message)
+        return _has_network(rules, artefact)
 
 
 def _has_network(rules: Rules, artefact: Artefact) -> bool:

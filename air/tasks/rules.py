@@ -15,7 +15,7 @@ from air.sandbox.contract.box import Box, BoxSpec
 
 @dataclass(frozen=True)
 class Artefact:
-    """The files that an agent hands in for grading."""
+    """The files of an agent's artefact, as read from its box for grading."""
 
     files: Mapping[str, bytes]
     """The contents of each file, by its path relative to the agent's workspace."""
@@ -33,16 +33,17 @@ class Artefact:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GraderResult:
     """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
-    remember: bool = True
+    cacheable: bool = True
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
-    """Message about the grader's failure, if the grader failed on the artefact twice; otherwise empty."""
+    """The grader's error message, for trajectories, if the grader failed on the artefact twice; otherwise
+    empty. The agent does not get this message."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +97,18 @@ class Rules(Protocol):
         ...
 
     def instruction(self, step: int) -> str:
-        """Returns the text that the agent gets at the beginning of a step."""
+        """Returns the text that the agent gets at the beginning of a step of the task."""
         ...
 
     def total(self, rewards: Sequence[float | None], *, ended: bool) -> float:
-        """Returns the task's score from the rewards of its played steps. A reward of None means that
-        grading the step failed; it counts as the lowest reward. `ended`: whether the agent ended the
-        episode before its last step."""
+        """Returns the task's score from the rewards of the steps that the agent played. A reward of None
+        means that grading the step failed; it counts as the lowest reward. `ended`: whether the agent ended
+        the episode before the task's last step."""
         ...
 
     def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether the task continues after the step numbered `step`, whose grading gave `metrics`."""
+        """Whether the episode continues with the next step of the task. `step` is the number of the step that
+        was graded last, and `metrics` are its metrics."""
         ...
 
     def agent_box(self) -> BoxSpec:
@@ -123,35 +125,39 @@ class Rules(Protocol):
         ...
 
     async def stage(self, box: Box, step: int) -> None:
-        """Prepares the agent's box for a step. Raises StagingError if one of the task's commands for this
-        fails."""
+        """Prepares the agent's box for a step of the task. Raises StagingError if one of the task's commands
+        for this fails."""
+        ...
+
+    def has_solution(self, step: int) -> bool:
+        """Whether there are reference solutions of all steps of the task from the first to `step`."""
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Runs the reference solutions of all steps from the first to `step` in a new agent's box. Returns
-        a message about a problem, or an empty text. Raises MissingError if the task has no solution, and
-        ConfigError if the run lacks a setting that the solution needs."""
+        """Runs the reference solutions of the task's steps from the first to `step`, in a new agent's box.
+        Returns a message about a problem, or an empty text. Raises MissingError if a solution is missing,
+        and ConfigError if the run lacks a setting that the solution needs."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:
-        """Reads the artefact of a step from the agent's box. Raises ArtefactError if the artefact cannot be
-        graded."""
+        """Reads the artefact of a step of the task from the agent's box. Raises ArtefactError if the artefact
+        cannot be graded."""
         ...
 
     def step_of(self, artefact: Artefact) -> int:
-        """Returns the step to which an artefact belongs."""
+        """Returns the number, from 0, of the task's step to which an artefact belongs."""
         ...
 
     def untouched(self, step: int) -> Artefact:
-        """Returns the artefact of an agent that did nothing in the step."""
+        """Returns the artefact of an agent that did nothing in this step of the task."""
         ...
 
-    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+    async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
         """Grades an artefact in the fresh box `box`. Raises GradingError if grading produced no valid
         reward."""
         ...
 
-    async def grade_shared(self, box: Box, step: int) -> Outcome:
-        """Grades the agent's work of a step in the agent's own box. Raises GradingError if grading produced
-        no valid reward."""
+    async def grade_shared(self, box: Box, step: int) -> GraderResult:
+        """Grades the agent's work in a step of the task, in the agent's own box. Raises GradingError if
+        grading produced no valid reward."""
         ...

@@ -121,7 +121,7 @@ class TaskLimits(BaseConfig):
 
     def box(self, seconds: float) -> BoxLimits:
         """Returns the limits of a box that is in use for `seconds`. The lifetime of the box is 300 seconds
-        longer."""
+        longer than that."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -154,8 +154,9 @@ class TaskData(BaseConfig):
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Python packages of this machine from which the script takes the data. Process boxes with namespaces
-    show this Python's other packages, but not these: an agent could find hidden answers in their files."""
+    """Python packages of this machine from which the script takes the data. Process boxes that use Linux
+    namespaces show the agent this Python's other packages, but not these: the agent could find hidden answers
+    in their files."""
 
 
 class TaskGrader(BaseConfig):
@@ -330,8 +331,8 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of a grader box for this task; the box has a second user if
-        grading executes the artefact."""
+        """Returns the settings (`BoxSpec`) of a grader box for this task. If grading executes the artefact,
+        the box has a second user, as which the artefact's code runs."""
         return BoxSpec(
             provider=provider,
             image=self.image,

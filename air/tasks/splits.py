@@ -64,7 +64,7 @@ def numbered(seed: int) -> Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits of all tasks that follow from one secret text."""
+    """The data splits of all tasks that follow from one secret text."""
 
     secret: str = field(repr=False)
     """The secret text, or the word `public`, which chooses the public seed for every task."""
@@ -78,7 +78,7 @@ class Splits:
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
 
     def of(self, task_id: str) -> Split:
-        """Returns the split of one task."""
+        """Returns the split of the data of one task."""
         if self.secret == PUBLIC:
             return PUBLIC_SPLIT
         return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))
@@ -94,10 +94,10 @@ def chosen(setting: str | None) -> Splits:
 
 
 def recorded(name: str, where: Path) -> Splits:
-    """Returns the splits whose name in a record is `name`. This requires their secret: it must be this
-    installation's secret or the one in `AIR_SPLIT_SEED`.
+    """Returns the splits whose name in a record is `name`. Unless `name` is `public`, the secret of these
+    splits is needed: it must be this installation's secret or the one in `AIR_SPLIT_SEED`.
 
-    Raises ConfigError, which names the record's file `where`, if neither secret has this fingerprint.
+    Raises ConfigError, which names the record's file `where`, if `name` is the fingerprint of neither secret.
     """
     known = [Splits(PUBLIC)]
     if os.environ.get(VARIABLE):

@@ -50,7 +50,7 @@ class ToolResult:
     """The text that the model sees."""
     status: Status = "success"
     info: Mapping[str, Any] = field(default_factory=dict)
-    """JSON values for trajectories and metrics. The model does not see them."""
+    """Further JSON values by name, for trajectories and metrics. The model does not see them."""
 
     @property
     def prediction(self) -> str:
@@ -111,7 +111,7 @@ class Tool:
     has a method `close`, sync or async, it is called at the end of the episode. None: the tool has no
     state."""
     box: BoxSpec | None = None
-    """The box that the tool needs; None if it needs none."""
+    """The specification of the box that the tool needs; None if the tool needs no box."""
     max_length: int = MAX_LENGTH
     """The maximum length of an observation in characters. A note replaces the middle of a longer
     observation."""
@@ -119,8 +119,8 @@ class Tool:
     """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
     should end by itself within this time."""
     patience: float = 0.0
-    """How many further seconds a call may take, because it may have to wait for a call of another episode.
-    The model is told `seconds` only."""
+    """How many seconds a call may take in addition to `seconds`, because it may have to wait for a call of
+    another episode. The model is told `seconds` as the time limit."""
     state_seconds: float | None = None
     """The time limit for making the state, in seconds. None: `seconds`, but at least 60."""
     episodes: Pool | None = None

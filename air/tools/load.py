@@ -60,10 +60,10 @@ class ToolSettings(BaseConfig):
 
 
 def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:
-    """Loads the tools that `spec` names: a name, or a table with `name` and settings. Relative paths are
-    relative to `folder`, the folder of the run file; without `folder`, to the current folder. Raises
-    MissingError if there is no such tool, and ConfigError if the name is missing, a setting is wrong, or the
-    named object is not a tool."""
+    """Loads the tools that `spec` names. `spec` is a tool's name, or a table with the key `name` and
+    settings. Relative paths are relative to `folder`, the folder of the run file (None: the current folder).
+    Raises MissingError if there is no such tool, and ConfigError if the name is missing, a setting is wrong,
+    or the named object is not a tool."""
     table: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = table.pop("name", None)
     if not isinstance(name, str):

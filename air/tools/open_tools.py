@@ -27,7 +27,7 @@ _MOST_THREADS = 4
 """The maximum number of calls of one episode that run in threads at the same time. Further calls wait."""
 _GRACE = 10.0
 """The maximum time, in seconds, for which `OpenTools.close` waits for calls that exceeded their time limit
-and still run. After a cancellation, it is also the time limit for closing one state."""
+and still run. If `close` is cancelled, this is also the time limit for closing each remaining state."""
 
 
 class OpenTools:
@@ -43,7 +43,7 @@ class OpenTools:
         at the same time."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._threads = asyncio.Semaphore(_MOST_THREADS)
-        self._late: dict[asyncio.Future[threads.Outcome], str] = {}
+        self._late: dict[asyncio.Future[threads.CallOutcome], str] = {}
         """Calls that exceeded their time limit and may still run in a thread, each with its tool's name."""
         self._closed = False
 
@@ -54,9 +54,10 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool with `arguments`, an object or its JSON text. Raises InfrastructureError for an
-        infrastructure error, and HangingToolError if so many earlier calls of the tool hang that no
-        further one can begin. Every other failure gives a result with the status `error`."""
+        """Calls a tool with `arguments`, a JSON object or the text of one, and returns the result. Raises
+        InfrastructureError for an infrastructure error, and HangingToolError if so many earlier calls of the
+        tool hang that no further one can begin. Every other failure gives a result with the status
+        `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -70,7 +71,7 @@ class OpenTools:
         except ValueError as error:
             reply = Reply(f"Wrong arguments of {name}: {error}", "error")
         else:
-            async with self._alone(tool):
+            async with self._exclusive(tool):
                 reply = await self._reply(tool, given)
         text = _cut(_encodable(reply.observation), tool.max_length)
         return ToolResult(name, given, text, reply.status, reply.info)
@@ -124,7 +125,7 @@ class OpenTools:
             await asyncio.wait(self._late, timeout=_GRACE)
 
     @contextlib.asynccontextmanager
-    async def _alone(self, tool: Tool) -> AsyncIterator[None]:
+    async def _exclusive(self, tool: Tool) -> AsyncIterator[None]:
         """Context manager for one call: locks the tool's state against other calls of the episode, and
         occupies a place in the pool `Tool.calls`, which limits the concurrent calls of all episodes."""
         async with contextlib.AsyncExitStack() as stack:
@@ -147,7 +148,7 @@ class OpenTools:
                 raise
             return _failure(tool, error)  # the function's own, such as of a connection that it lost
         except (Exception, BaseExceptionGroup, SystemExit) as error:
-            if (raised := _not_the_models(error)) is not None:
+            if (raised := _error_to_raise(error)) is not None:
                 raise raised from error
             return _failure(tool, error)
 
@@ -174,7 +175,7 @@ class OpenTools:
             finally:
                 if not work.outcome.done():
                     self._late[work.outcome] = tool.name
-                    work.leave()
+                    work.abandon()
         if outcome.error is not None:
             raise outcome.error
         return outcome.value
@@ -201,8 +202,8 @@ def closing(state: Any) -> Callable[[], Awaitable[None]]:
 
 
 async def _in_time(tool: Tool, work: Awaitable[Any]) -> Any:
-    """Returns the result of `work`. Raises ToolError if it takes longer than the tool's time limit and
-    patience."""
+    """Awaits `work` and returns its result. Raises ToolError if `work` takes longer than the tool's time
+    limit and patience together."""
     deadline = asyncio.timeout(tool.seconds + tool.patience)
     try:
         async with deadline:
@@ -240,8 +241,8 @@ def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def _exact(value: Any, schema: Any) -> Any:
-    """Returns `value`, converted from a float such as 3.0 to an int if `schema` asks for an integer. JSON
-    allows 3.0 for an integer."""
+    """Returns an argument's value for the tool's function. If `schema` asks for an integer, a float is
+    converted to an int, because JSON allows 3.0 for the integer 3."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
 
@@ -269,13 +270,14 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
     return Reply(f"The tool {tool.name} failed: {text[:_LONGEST_ERROR]}", "error")
 
 
-def _not_the_models(error: BaseException) -> InfrastructureError | HangingToolError | None:
-    """Returns the exception that the model must not see, because it did not cause it: the infrastructure
-    error or HangingToolError in an exception or a nested exception group. None if there is none."""
+def _error_to_raise(error: BaseException) -> InfrastructureError | HangingToolError | None:
+    """Returns the InfrastructureError or HangingToolError in `error`, which is an exception or a possibly
+    nested exception group; None if it contains neither. The model must not see these two, because it did not
+    cause them."""
     if isinstance(error, InfrastructureError | HangingToolError):
         return error
     if isinstance(error, BaseExceptionGroup):
-        inner = map(_not_the_models, error.exceptions)
+        inner = map(_error_to_raise, error.exceptions)
         return next((one for one in inner if one is not None), None)
     return None
 

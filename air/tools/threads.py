@@ -3,13 +3,15 @@
 Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
 towards the limit on running threads, and the process does not wait for it at exit.
 
-Both the number of running threads of the process and the number of threads of each tool, running and
-abandoned together, are limited, so that a tool that hangs cannot use up the threads of others. A call waits
-while a limit is reached. If all threads of its tool are abandoned, it raises HangingToolError, which stops
-the run. Calls of other episodes have reached this limit: the agent of this episode did not cause that, so it
-must not see it as an observation; and if the episode were masked, so would be all later ones that call the
-tool. A single episode cannot reach the limit: while one of its own calls is abandoned, `OpenTools` starts no
-thread for it, and tells the model.
+Two numbers are limited, so that a tool that hangs cannot use up the threads of other tools: the running
+threads of the process, and the threads of each tool, running and abandoned together. A call waits while a
+limit is reached. If all threads that its tool may have are abandoned, the call raises HangingToolError, which
+stops the run.
+
+HangingToolError is no observation, because the agent of the episode that gets it did not cause it: while a
+call of an episode is abandoned, `OpenTools` starts no further thread for this episode and tells the model so.
+Hence only many episodes together can reach the limit. It is no infrastructure error either, because every
+later episode that calls the tool would fail as well.
 """
 
 from __future__ import annotations
@@ -35,101 +37,106 @@ _PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The value or the exception with which a call ended. The future holds an Outcome even for an
-    exception, because a future does not accept every exception."""
+class CallOutcome:
+    """The value or the exception with which a call ended. `ThreadCall.outcome` holds a CallOutcome rather
+    than the exception itself, because a future does not accept every exception."""
 
     value: Any = None
     error: BaseException | None = None
 
 
-class Work:
-    """A call that runs in a thread for the tool `owner`, which is called `name`. `start` makes it."""
+class ThreadCall:
+    """A call that runs in a thread, made by `start`. `owner` identifies the tool whose limit the thread
+    counts towards, and `name` is the tool's name."""
 
     def __init__(self, owner: Hashable, name: str, threads: _Threads) -> None:
         self.owner, self.name, self._threads = owner, name, threads
         self.loop = asyncio.get_running_loop()
-        self.outcome: asyncio.Future[Outcome] = self.loop.create_future()
+        self.outcome: asyncio.Future[CallOutcome] = self.loop.create_future()
         """A future for the result of the call."""
         self.admission: asyncio.Future[bool] = self.loop.create_future()
-        """True: the thread may start. False: it may not, because all threads of its tool are abandoned."""
+        """A future for the decision whether the thread may start. True: it may. False: it may not, because
+        all threads of its tool are abandoned."""
         self.is_abandoned = False
 
-    def leave(self) -> None:
-        """Abandons the thread if it still runs, so that another thread can start in place of it."""
-        self._threads.leave(self)
+    def abandon(self) -> None:
+        """Abandons the call's thread if it still runs, so that another thread can start instead."""
+        self._threads.abandon(self)
 
 
 class _Threads:
-    """The threads of this process that run or wait for their start. It serves all event loops."""
+    """The tool threads of this process, over all event loops: those that have started, and those that wait
+    for permission to start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._started: set[Work] = set()
-        """The work that has a thread, running or abandoned."""
-        self._waiting: list[Work] = []
+        self._started: set[ThreadCall] = set()
+        """The calls whose threads have started and not ended, including abandoned threads."""
+        self._waiting: list[ThreadCall] = []
 
-    async def admit(self, work: Work) -> None:
-        """Waits until a thread may start for `work`. Raises HangingToolError if all threads of its tool are
+    async def admit(self, call: ThreadCall) -> None:
+        """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are
         abandoned."""
         with self._lock:
-            self._waiting.append(work)
+            self._waiting.append(call)
             self._serve()
         try:
-            is_admitted = await work.admission
+            is_admitted = await call.admission
         except asyncio.CancelledError:
-            self.end(work)
+            self.end(call)
             raise
         if not is_admitted:
             problem = f"{MOST_OF_TOOL} earlier calls still run after their time limit"
             remedy = "give its function a time limit of its own"
-            raise HangingToolError(problem, where=f"tool {work.name}", remedy=remedy)
+            raise HangingToolError(problem, where=f"tool {call.name}", remedy=remedy)
 
-    def leave(self, work: Work) -> None:
-        """Marks the thread of `work` as abandoned, if it still runs."""
+    def abandon(self, call: ThreadCall) -> None:
+        """Marks the thread of `call` as abandoned, if it still runs."""
         with self._lock:
-            work.is_abandoned = True
+            call.is_abandoned = True
             self._serve()
 
-    def end(self, work: Work) -> None:
-        """Removes `work`, whose thread has ended or which no longer waits for one."""
+    def end(self, call: ThreadCall) -> None:
+        """Removes `call`, because its thread has ended or its caller no longer waits for a thread."""
         with self._lock:
-            self._started.discard(work)
-            if work in self._waiting:
-                self._waiting.remove(work)
+            self._started.discard(call)
+            if call in self._waiting:
+                self._waiting.remove(call)
             self._serve()
 
-    def abandoned(self, owner: Hashable) -> int:
+    def abandoned_count(self, owner: Hashable) -> int:
         """Returns the number of abandoned threads of a tool."""
         with self._lock:
-            return sum(work.is_abandoned and work.owner == owner for work in self._started)
+            return sum(call.is_abandoned and call.owner == owner for call in self._started)
 
     def running(self) -> Counter[str]:
         """Returns the number of running threads, without abandoned threads, by the name of the tool."""
         with self._lock:
-            return Counter(work.name for work in self._started if not work.is_abandoned)
+            return Counter(call.name for call in self._started if not call.is_abandoned)
 
     def _serve(self) -> None:
-        """Decides about the waiting work, in order. Work that must wait for its own tool does not delay
-        others."""
-        total = Counter(work.owner for work in self._started)
-        abandoned = Counter(work.owner for work in self._started if work.is_abandoned)
-        remaining: list[Work] = []
-        for work in self._waiting:
-            hangs = abandoned[work.owner] >= MOST_OF_TOOL
+        """Goes through the waiting calls in order: admits each that the limits allow, and refuses each whose
+        tool has only abandoned threads. A call that must wait for its own tool does not delay the calls of
+        other tools."""
+        total = Counter(call.owner for call in self._started)
+        abandoned = Counter(call.owner for call in self._started if call.is_abandoned)
+        remaining: list[ThreadCall] = []
+        for call in self._waiting:
+            hangs = abandoned[call.owner] >= MOST_OF_TOOL
             is_free = total.total() - abandoned.total() < MOST_THREADS
-            if not hangs and not (is_free and total[work.owner] < MOST_OF_TOOL):
-                remaining.append(work)
-            elif _tell(work, not hangs) and not hangs:
-                self._started.add(work)
-                total[work.owner] += 1
+            if not hangs and not (is_free and total[call.owner] < MOST_OF_TOOL):
+                remaining.append(call)
+            elif _decide(call, not hangs) and not hangs:
+                self._started.add(call)
+                total[call.owner] += 1
         self._waiting = remaining
 
 
-def _tell(work: Work, is_admitted: bool) -> bool:
-    """Sets `admission` in the work's event loop. Returns False if the loop is closed: then nobody waits."""
+def _decide(call: ThreadCall, is_admitted: bool) -> bool:
+    """Sets `call.admission` in the call's event loop. Returns False if this loop is closed, so that nobody
+    waits for the decision."""
     try:
-        work.loop.call_soon_threadsafe(_set, work.admission, is_admitted)
+        call.loop.call_soon_threadsafe(_set, call.admission, is_admitted)
     except RuntimeError:
         return False
     return True
@@ -140,22 +147,23 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def left(owner: Hashable) -> int:
+def abandoned_count(owner: Hashable) -> int:
     """Returns the number of abandoned threads of a tool that still run."""
-    return _threads(os.getpid()).abandoned(owner)
+    return _threads(os.getpid()).abandoned_count(owner)
 
 
 async def start(
     work: Callable[[], Any], owner: Hashable, name: str, *, patience: float = _PATIENCE
-) -> Work:
-    """Waits for a free place and starts a thread that calls `work` for the tool `owner`, which is called
-    `name`. Raises HangingToolError if all threads that the tool may have are abandoned, and
-    InfrastructureError if no place becomes free within `patience` seconds or no thread can be started."""
+) -> ThreadCall:
+    """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
+    the tool whose limit the thread counts towards, and `name` is the tool's name. Raises HangingToolError if
+    all threads that the tool may have are abandoned, and InfrastructureError if the limits allow no thread
+    within `patience` seconds or no thread can be started."""
     threads = _threads(os.getpid())
-    started = Work(owner, name, threads)
+    call = ThreadCall(owner, name, threads)
     try:
         async with asyncio.timeout(patience):
-            await threads.admit(started)
+            await threads.admit(call)
     except TimeoutError:
         holders = ", ".join(f"{name} ({count})" for name, count in threads.running().most_common())
         raise InfrastructureError(
@@ -165,21 +173,21 @@ async def start(
 
     def run() -> None:
         try:
-            outcome = Outcome(context.run(work))
+            outcome = CallOutcome(context.run(work))
         except BaseException as error:  # of any kind: the caller decides
-            outcome = Outcome(error=error)
-        threads.end(started)
+            outcome = CallOutcome(error=error)
+        threads.end(call)
         try:
-            started.loop.call_soon_threadsafe(_set, started.outcome, outcome)
+            call.loop.call_soon_threadsafe(_set, call.outcome, outcome)
         except RuntimeError:
             return  # the loop is closed: nobody waits
 
     try:
         threading.Thread(target=run, name="air-tool", daemon=True).start()
     except RuntimeError as error:
-        threads.end(started)
+        threads.end(call)
         raise InfrastructureError(f"no thread for a tool: {error}") from error
-    return started
+    return call
 
 
 @functools.cache

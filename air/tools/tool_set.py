@@ -5,9 +5,9 @@
     result = await opened.call("calculator", {"expression": "2 + 2"})
     await opened.close()
 
-A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. An
-`InfrastructureError` is raised to the caller, which masks the episode. A `HangingToolError` is raised, too;
-it stops the run.
+A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. Two
+exceptions are raised to the caller instead: an `InfrastructureError`, with which the episode is left out of
+training, and a `HangingToolError`, which stops the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from air.tools.pool import Pool
 
 _LOG = logging.getLogger(__name__)
 _discarding: set[asyncio.Task[None]] = set()
-"""Tasks that close states which nobody uses. An event loop alone would not keep them alive."""
+"""The asyncio tasks that close unused states. They are stored here because an event loop holds only weak
+references to its tasks."""
 
 
 class ToolSet:
@@ -49,7 +50,7 @@ class ToolSet:
             message = f"{' and '.join(deciding)} each decide the final answer"
             raise ConfigError(message, where="tools", remedy="leave all but one out")
         self.box = self._box()
-        """The box that the tools need; None if they need none."""
+        """The specification of the box that the tools need; None if no tool needs a box."""
 
     def _box(self) -> BoxSpec | None:
         boxes = {name: tool.box for name, tool in self.tools.items() if tool.box is not None}
@@ -106,8 +107,8 @@ class ToolSet:
         return opened
 
     def _pools(self) -> list[Pool]:
-        """Returns the pools that limit states, in an order that is the same in all tool sets. This prevents
-        deadlocks between episodes."""
+        """Returns the pools that limit how many episodes have a state of a tool. Their order is the same in
+        all tool sets, which prevents deadlocks between episodes that wait for places."""
         pools = {tool.episodes for tool in self.tools.values() if tool.episodes}
         return sorted(pools, key=lambda pool: pool.number)
 
@@ -118,7 +119,7 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     make = tool.state
     assert make is not None
     message = f"the state of the tool {tool.name} could not be made"
-    work: threads.Work | None = None
+    work: threads.ThreadCall | None = None
     if not inspect.iscoroutinefunction(make):
         work = await threads.start(lambda: make(context), make, tool.name)
     deadline = asyncio.timeout(tool.state_limit)
@@ -134,13 +135,13 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
         raise InfrastructureError(f"{message}: {type(error).__name__}: {error}") from error
 
 
-async def _from_thread(work: threads.Work) -> Any:
-    """Returns the state that a thread makes. If the caller is cancelled, abandons the thread; the state is
-    closed as soon as it is made."""
+async def _from_thread(work: threads.ThreadCall) -> Any:
+    """Waits for a thread that makes a state, and returns the state. If the caller is cancelled, abandons the
+    thread; the state is then closed as soon as the thread has made it."""
     try:
         outcome = await asyncio.shield(work.outcome)
     except asyncio.CancelledError:
-        work.leave()
+        work.abandon()
         work.outcome.add_done_callback(_discard)
         raise
     if outcome.error is not None:
@@ -148,8 +149,8 @@ async def _from_thread(work: threads.Work) -> Any:
     return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
 
 
-def _discard(made: asyncio.Future[threads.Outcome]) -> None:
-    """Closes a state that nobody uses."""
+def _discard(made: asyncio.Future[threads.CallOutcome]) -> None:
+    """Closes the state that an abandoned thread has made, because no episode uses it."""
 
     async def close() -> None:
         try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from air.train.config.run_config import RunConfig
-    from air.train.loop.run import Outcome
+    from air.train.loop.run import RunOutcome
 
 __all__ = ["load", "run"]
 
@@ -31,13 +31,14 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     means air's own file of this name.
 
     Raises MissingError if a file does not exist. Raises ConfigError, with the message of the command `rl`, if
-    a key or a value cannot be used, an episode could never start, or the run would take far too long.
+    a key or a value cannot be used, if an episode could never start, or if a step could take more than 7 days
+    or the run more than a year by air's estimate.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
     from air.train.prime_rl import throughput, throughput_inputs
 
-    merged = overrides.Sources()
+    merged = overrides.MergedSettings()
     for source in sources:
         if isinstance(source, Mapping):
             overrides.put(merged, source, "settings")
@@ -48,7 +49,7 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     return config
 
 
-def run(config: RunConfig, *, quiet: bool = False) -> Outcome:
+def run(config: RunConfig, *, quiet: bool = False) -> RunOutcome:
     """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
     By default it shows a live table on a terminal; elsewhere it prints one line for each step. With

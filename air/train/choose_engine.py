@@ -6,7 +6,7 @@ from typing import Literal
 
 from air.errors import MissingError
 from air.sandbox.pool import gpus
-from air.train.config.overrides import Sources
+from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import launch
 
 Engine = Literal["embedded", "prime-rl"]
@@ -15,7 +15,7 @@ PRIME_TABLES = ("inference", "deployment", "slurm")
 
 
 def choose(
-    setting: Literal["auto", "embedded", "prime-rl"], sources: Sources, *, dry_run: bool
+    setting: Literal["auto", "embedded", "prime-rl"], merged: MergedSettings, *, dry_run: bool
 ) -> Engine:
     """Returns the name of the training engine for a run file: `setting`, if it is not `auto`. With `auto`,
     returns `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`, else
@@ -23,22 +23,22 @@ def choose(
     missing."""
     if setting != "auto":
         return setting
-    tables = [name for name in PRIME_TABLES if name in sources.data]
-    if not tables or "embedded" in sources.data:
+    tables = [name for name in PRIME_TABLES if name in merged.data]
+    if not tables or "embedded" in merged.data:
         return "embedded"
-    problem = "" if dry_run else _obstacle(sources)
+    problem = "" if dry_run else _obstacle(merged)
     if problem:
         raise MissingError(
             f"`{tables[0]}` is for prime-rl, and {problem}",
-            where=sources.where([tables[0]]),
+            where=merged.where([tables[0]]),
             remedy=f"--dry-run shows the plan; {launch.HOW_TO_INSTALL}; or a file for the embedded engine",
         )
     return "prime-rl"
 
 
-def _obstacle(sources: Sources) -> str:
+def _obstacle(merged: MergedSettings) -> str:
     if launch.interpreter() is None:
         return launch.NOT_INSTALLED
-    if "slurm" not in sources.data and not gpus.inventory():
+    if "slurm" not in merged.data and not gpus.inventory():
         return launch.NO_GPU
     return ""

@@ -1,8 +1,8 @@
 """Tracks the level of each source of prompts in a curriculum, and promotes a source to its next level.
 
 A source with a table `[[embedded.levels]]` plays only the tasks of its current level. After each training
-step the source moves to the next level if the mean of its metric over the last episodes of the current level
-is high enough.
+step the source moves to the next level if the mean of a metric (the setting `metric`) over the last episodes
+of the current level is high enough.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from air.worlds.sources import is_world
 class Levels:
     """The curriculum of one source of prompts: its levels, and the current level.
 
-    `ahead` is the number of steps whose prompts are drawn before the episodes of the current step have ended:
-    1 if episodes play during updates of the weights, else 0.
+    `ahead` is the number of training steps whose prompts are drawn before the current step has ended: 1 if
+    the episodes of the next step begin during the current step, else 0.
     """
 
     def __init__(self, config: LevelsConfig, source: EnvSource, *, ahead: int) -> None:
@@ -37,13 +37,13 @@ class Levels:
         """The level (counted from 0) of each training step whose level is already decided: the next step,
         then `ahead` further steps."""
         self._window: deque[float] = deque(maxlen=config.window)
-        """The values of `config.metric` in the most recent episodes of the newest level, the last in
-        `_planned`; their mean decides on the promotion."""
+        """The values of the metric that decides on the promotion (`config.metric`), in the most recent
+        episodes of the newest level, which is the last in `_planned`."""
         self._of_level: dict[int, list[vf.Task]] = {}
 
     def check(self) -> None:
-        """Raises ConfigError if a world of the source does not report the metric that decides on
-        promotions."""
+        """Raises ConfigError if a world of the source does not report the metric that decides when the source
+        moves to the next level."""
         for name in (name for level in self.tasks for name in level if is_world(name)):
             facts = worlds.load(name).facts
             if self.config.metric != "reward" and self.config.metric not in facts:
@@ -121,7 +121,8 @@ class Levels:
         return value
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that a resumed run needs, as plain data."""
+        """Returns the levels of the next training steps and the latest values of the metric, as plain data
+        for a checkpoint."""
         return {"planned": list(self._planned), "window": list(self._window)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -149,21 +150,21 @@ class Curriculum:
         self._levels = [Levels(one, one.chosen(sources), ahead=ahead) for one in configs]
 
     def check(self) -> None:
-        """Raises ConfigError if a world does not report the metric that decides on promotions of its
-        source."""
+        """Raises ConfigError if a world does not report the metric that decides when its source of prompts
+        moves to the next level."""
         for one in self._levels:
             one.check()
 
     def check_played(self, groups: Sequence[Group]) -> None:
-        """Raises ConfigError if an episode in `groups` that counts for a promotion does not have the
-        metric."""
+        """Raises ConfigError if an episode in `groups` lacks the metric that decides when its source of
+        prompts moves to the next level. Episodes of earlier levels and failed episodes are not checked."""
         for one in self._levels:
             one.values(groups)
 
     def at(self, sources: Sequence[Source], ahead: int) -> list[Source]:
-        """Returns `sources`, in which a copy replaces each source that has a curriculum. The copy has only
-        the prompts of the source's level in the next training step (if `ahead` is 0), or in the step that is
-        `ahead` steps later."""
+        """Returns a list like `sources`, in which each source that has a curriculum is replaced by a copy.
+        The copy has only the prompts of the source's level in the next training step (if `ahead` is 0), or in
+        the step that is `ahead` steps later."""
         by_name = {one.name: one for one in self._levels}
         return [
             by_name[source.name].at(source, ahead) if source.name in by_name else source
@@ -178,7 +179,8 @@ class Curriculum:
         return metrics, [message for _, message in each if message]
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that a resumed run needs, as plain data."""
+        """Returns the levels of the next training steps and the latest values of the metric, for each source
+        of prompts with a curriculum, as plain data for a checkpoint."""
         return {one.name: one.state_dict() for one in self._levels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -189,6 +191,6 @@ class Curriculum:
 
 
 def _task_id(name: str) -> str:
-    """Returns the task id in the records of episodes of the task `name`; for a world, it can differ from
-    `name`."""
+    """Returns the id under which episodes of the task `name` are recorded. It is `name`, except for some
+    worlds, which have a task id of their own."""
     return worlds.load(name).id if is_world(name) else name

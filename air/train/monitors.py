@@ -1,7 +1,8 @@
 """Writes a run's metrics to Weights & Biases and TensorBoard, if the run file asks for them.
 
 A monitor is a service or file format that displays metrics. If a monitor fails, the failure is reported, and
-the run continues without this monitor. Another module always writes the metrics to `metrics.jsonl`.
+the run continues without this monitor. The file `metrics.jsonl`, which the training loop always writes, does
+not depend on this module.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Monitor(ABC):
 
 
 class Wandb(Monitor):
-    """Sends metrics to Weights & Biases. A resumed run uses the same id there; the id is stored in the run's
-    folder."""
+    """Sends metrics to Weights & Biases. The id of the run on Weights & Biases is stored in the run's folder,
+    so that a resumed run continues under the same id."""
 
     name = "Weights & Biases"
 
@@ -100,8 +101,8 @@ class TensorBoard(Monitor):
 
 
 class Monitors:
-    """All monitors of a run. `monitors` has, by the monitor's name, a function that starts the monitor. `say`
-    prints a line for the user about a monitor that fails."""
+    """All monitors of a run. `monitors` maps the name of each monitor to a function that starts it. `say`
+    prints a line for the user; it is called when a monitor fails."""
 
     def __init__(
         self, say: Callable[[str], None], monitors: Mapping[str, Callable[[], Monitor]]
@@ -166,8 +167,8 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 
 def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
     """Checks that the monitors in the run's settings can start. Raises MissingError if the package of a
-    monitor is not installed, and UsageError if Weights & Biases has no API key. `find` searches a package by
-    name and returns None if the package is not installed."""
+    monitor is not installed. Raises UsageError if Weights & Biases has no API key and would ask for it on the
+    terminal. `find` searches a package by name and returns None if the package is not installed."""
     needed = {
         "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
         "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
@@ -197,9 +198,9 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def check_key(environ: Mapping[str, str], *, asks: bool) -> None:
-    """Raises UsageError if the package `wandb` has no API key and would ask the user for the key on the
-    terminal, where the live table would hide the question. `environ` are the environment variables; `asks`
-    says whether there is a terminal on which `wandb` would ask."""
+    """Raises UsageError if the package `wandb` has no API key and would ask the user for it on the terminal,
+    where the run's live table would hide the question. `environ` are the environment variables. If `asks` is
+    false, `wandb` cannot ask, and nothing is checked."""
     if not asks or any(environ.get(name) for name in ("WANDB_API_KEY", _TOKEN_FILE)):
         return
     home = Path(environ.get("HOME", "/"))

@@ -78,9 +78,9 @@ class ArtefactStore:
 def artefact_path(folder: Path, kept: str) -> Path:
     """Returns the path of the archive of a stored artefact. The file might not exist.
 
-    `kept` is a path that `ArtefactStore.keep` returned. It comes from a trajectory, so it may be wrong or
-    malicious. Raises ConfigError if it does not have the form of such a path, or is a link to a file outside
-    of `folder`.
+    `kept` is a path that `ArtefactStore.keep` returned, as a trajectory records it. The trajectory may be
+    wrong or malicious, so this function raises ConfigError if `kept` does not have the form of such a path,
+    or is a link to a file outside of `folder`.
     """
     path = folder / kept
     if not _NAME.fullmatch(kept):

@@ -33,9 +33,9 @@ def value(row: Row, metric: str) -> float | None:
 
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
-    """Raises ConfigError if no evaluation has a metric with this name. Does nothing if in every evaluation
-    some source has only episodes with an infrastructure error, because the names of its metrics are then
-    unknown."""
+    """Raises ConfigError if no evaluation has a metric with the name `metric`. Does nothing if no evaluation
+    is complete. An evaluation is complete if every source of tasks has an episode without an infrastructure
+    error; otherwise, the names of some metrics are unknown."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
         return
@@ -70,8 +70,8 @@ def _share_ended_well(row: Row) -> float:
 
 
 def _is_complete(row: Row) -> bool:
-    """Whether an evaluation (a line of `evaluations.jsonl`) shows all metrics: every source of tasks has at
-    least one episode without an infrastructure error."""
+    """Whether an evaluation (a line of `evaluations.jsonl`) is complete: every source of tasks has at least
+    one episode without an infrastructure error, so all metrics have values."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 

@@ -25,7 +25,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Exactness:
+class ExactnessReport:
     """Report on a run: how far the trainer's and the sampler's log-probabilities of the trained tokens
     differ."""
 
@@ -34,8 +34,8 @@ class Exactness:
     training step that made the weights; 0 for the weights at the start of the run."""
     total: Agreement
     off_policy_tokens: int
-    """The number of trained tokens that were not sampled by the weights that were updated with them
-    (off-policy tokens)."""
+    """The number of off-policy tokens: trained tokens that were sampled by other weights than those that the
+    training step updated."""
     off_policy_max: int
     """The largest age of the weights that sampled an episode: the number of updates between sampling and
     training."""
@@ -45,9 +45,9 @@ class Exactness:
     branches_max: int
 
 
-def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
-    """Computes the report from the lines of a run's `metrics.jsonl`. Returns None if they lack the
-    differences of the log-probabilities, as in older runs."""
+def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
+    """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if the lines lack
+    the differences of the log-probabilities, as those of older runs do."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():
@@ -62,7 +62,7 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> Exactness | None:
     ]
     known = [(mean, count) for mean, count in means if mean is not None]
     episodes = sum(count for _, count in known)
-    return Exactness(
+    return ExactnessReport(
         versions=versions,
         total=together(versions.values()),
         off_policy_tokens=int(_sum(rows, "off_policy/tokens")),

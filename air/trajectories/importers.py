@@ -26,8 +26,8 @@ from air.trajectories.recorder import Recorder
 
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_ODD = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The exceptions that occur in Python if a file has an unexpected structure."""
+_STRUCTURE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
+"""The exceptions that Python raises while an imported file of an unexpected structure is read."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
@@ -223,8 +223,8 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
     """Context manager: yields a recorder for a new trajectory file in `out`. If the block raises an
     exception, the file is deleted.
 
-    Raises ConfigError if `name` is not a valid file name, or if the block raises an exception in `_ODD`
-    because the imported file `path` has an unexpected structure.
+    Raises ConfigError if `name` is not a valid file name, or if the block raises an exception in
+    `_STRUCTURE_ERRORS` because the imported file `path` has an unexpected structure.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"the id {name[:80]!r} cannot name a file", where=str(path))
@@ -234,7 +234,7 @@ def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
         except BaseException as error:  # cancellation too: no half-written file is left
             if recorder.path is not None:
                 recorder.path.unlink(missing_ok=True)
-            if isinstance(error, _ODD):
+            if isinstance(error, _STRUCTURE_ERRORS):
                 what = f"is not as its program writes it: {type(error).__name__}: {error}"
                 raise ConfigError(what[:200], where=str(path)) from error
             raise
@@ -357,23 +357,23 @@ def _trace_step(
 
 
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
-    """Returns the branch `line` (indices of nodes), with each repeated reply replaced by the original node
-    that the model sampled. A branch has repeated replies if later prompts leave out earlier reasoning,
-    because each repetition is a new node."""
+    """Returns the branch `line` (indices of nodes) with each copy of a reply replaced by the node that the
+    model sampled. A branch has copies if later prompts leave out the reasoning of earlier replies: verifiers
+    then records these replies again, as new nodes without reasoning."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):
-            written.setdefault(_said(node), []).append(number)
+            written.setdefault(_reply_key(node), []).append(number)
     result = []
     for number in line:
-        same = [] if nodes[number].get("sampled") else written.get(_said(nodes[number]), [])
+        same = [] if nodes[number].get("sampled") else written.get(_reply_key(nodes[number]), [])
         result.append(same.pop(0) if same and same[0] < number else number)
     return result
 
 
-def _said(node: dict[str, Any]) -> str:
-    """Returns a text made of the role, the content and the tool calls of a node's message, to recognise
-    repeated replies."""
+def _reply_key(node: dict[str, Any]) -> str:
+    """Returns a text made of the role, the content and the tool calls of a node's message. It is the same for
+    a reply and for copies of the reply without its reasoning."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)

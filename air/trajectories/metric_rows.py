@@ -82,8 +82,9 @@ def read(path: Path) -> list[Row]:
 def _of_prime_rl(row: Row) -> Row:
     """Returns a row of prime-rl, extended by those metrics of air that can be computed from it.
 
-    prime-rl counts the groups whose rewards are all 0 or all 1. These are reported as groups without spread;
-    groups with other equal rewards are unknown. An episode in the result means a trace of prime-rl.
+    The metric `zero_spread_groups` (groups with equal rewards) counts only groups whose rewards are all 0 or
+    all 1, because prime-rl does not count other groups with equal rewards. The metrics of episodes count
+    traces of prime-rl.
     """
 
     def value(name: str) -> float:

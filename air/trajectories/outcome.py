@@ -61,7 +61,7 @@ FORGEABLE = ("evaluator", "shared")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EpisodeOutcome:
     """The outcome of a recorded episode: its scores, its reward, and how it ended."""
 
     start: Start | None
@@ -104,7 +104,7 @@ class Outcome:
 LineT = TypeVar("LineT", bound=_Line)
 
 
-def outcome(path: Path) -> Outcome:
+def read_outcome(path: Path) -> EpisodeOutcome:
     """Reads the outcome of the episode in a trajectory file.
 
     Raises ConfigError if the file is not a trajectory, or lacks a required field.
@@ -123,15 +123,15 @@ def outcome(path: Path) -> Outcome:
         elif kind != "step":
             raise ConfigError("not a trajectory", where=str(path), remedy="name a run's folder")
     if end is None:
-        return Outcome(start, "unfinished")
+        return EpisodeOutcome(start, "unfinished")
     if not end.ok or start is None or end.reward is None:
-        return Outcome(start, "failed", end.t)
+        return EpisodeOutcome(start, "failed", end.t)
     test = end.metrics.test_score
     if (
         start.world is not None
     ):  # nothing is graded, and the seeds of an evaluation are its held-out data
         scores, test = [end.metrics.score], end.metrics.score
-    return Outcome(
+    return EpisodeOutcome(
         start,
         "well",
         end.t,

@@ -7,8 +7,8 @@ baseline:
     r = score / best   if lower is better
 
 A score is infeasible if it is missing, negative, or worse than the baseline. Its r is 1.05 times the worst
-feasible ratio on that task. The same holds for a score for which r would not be finite, because the score or
-the best score is zero.
+feasible ratio on that task. A score whose r would not be finite, because the score or the best score is zero,
+gets the same r.
 
     ρ_m(τ) = share of tasks with log10 r ≤ τ
     AUP_m  = left Riemann sum of ρ_m over 500 values of τ, evenly from 0 to τ_max

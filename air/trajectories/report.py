@@ -17,11 +17,11 @@ from typing import Any
 from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.trajectories import evaluations, metric_rows
-from air.trajectories.outcome import FORGEABLE, Outcome, Start, outcome
+from air.trajectories.outcome import FORGEABLE, EpisodeOutcome, Start, read_outcome
 from air.trajectories.performance_profile import BASELINE, Profiles, TaskScores, profiles
 from air.trajectories.reader import trajectory_files
 
-VIEWS: dict[str, Callable[[Outcome], float | None]] = {
+VIEWS: dict[str, Callable[[EpisodeOutcome], float | None]] = {
     "best_attempt": lambda one: one.best,
     "last_submission": lambda one: one.last,
 }
@@ -36,7 +36,7 @@ class Run:
 
     path: Path
     """The run's folder, or the folder of its trajectories."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[EpisodeOutcome, ...]
     """The outcomes of the run's episodes, by the time of their end; unfinished episodes come last."""
     steps: tuple[dict[str, Any], ...]
     """The metrics of the training steps, from `metrics.jsonl`. Empty if the run did not train a model."""
@@ -77,8 +77,8 @@ class Row:
     n: int
     """The number of the method's episodes on this task without an infrastructure error."""
     scored: int
-    """The number of those episodes that have a score; `mean`, `best` and `stderr` are computed from these
-    scores."""
+    """The number of the method's episodes on this task that have a score and no infrastructure error. `mean`,
+    `best` and `stderr` are computed from the scores of these episodes."""
     mean: float | None
     """The mean score; None if there is no score."""
     best: float | None
@@ -97,7 +97,7 @@ class Report:
     notes."""
 
     tasks: dict[str, Start]
-    """The tasks by id, each as the first line of one of its trajectories."""
+    """The facts about each task, by the task's id: the first line of one of the task's trajectories."""
     methods: dict[str, str]
     """For each method (one model in one run), by its name: the name of its model."""
     rows: dict[str, list[Row]]
@@ -114,9 +114,9 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
     If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
     run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
-    `last` keeps, of the episodes without an infrastructure error, only that many of the latest for each
-    task and model. Raises MissingError if the folder or a trajectory is missing, and ConfigError if a file is
-    invalid.
+    `last` limits the number of episodes without an infrastructure error for each task and model: only the
+    `last` latest ones are returned (None: all). Raises MissingError if the folder or a trajectory is missing,
+    and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -124,7 +124,7 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     run = path if inner.is_dir() else path.parent  # `path` may be a run's folder of trajectories
     baselines = _greedy(run / "groups.jsonl")
     files = [file for file in trajectory_files(path) if file.stem not in baselines]
-    outcomes = sorted(map(outcome, files), key=lambda one: one.ended or math.inf)
+    outcomes = sorted(map(read_outcome, files), key=lambda one: one.ended or math.inf)
     steps = tuple(metric_rows.read(path / metric_rows.FILE)) if inner.is_dir() else ()
     evaluated = tuple(evaluations.rows(path)) if inner.is_dir() else ()
     return Run(path, tuple(outcomes if last is None else _latest(outcomes, last)), steps, evaluated)
@@ -138,10 +138,10 @@ def _greedy(groups: Path) -> set[str]:
     return {one["episode"] for one in each if isinstance(one, dict) and one.get("episode")}
 
 
-def _latest(outcomes: Sequence[Outcome], count: int) -> list[Outcome]:
+def _latest(outcomes: Sequence[EpisodeOutcome], count: int) -> list[EpisodeOutcome]:
     """Returns, for each task and model, the `count` latest episodes without an infrastructure error; also
     returns all failed and unfinished episodes."""
-    groups: dict[tuple[str, str], list[Outcome]] = {}
+    groups: dict[tuple[str, str], list[EpisodeOutcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
             groups.setdefault((one.start.task, one.start.model), []).append(one)
@@ -156,16 +156,16 @@ def compare(runs: Sequence[Run]) -> Report:
     there is no episode without an infrastructure error.
     """
     notes: list[str] = []
-    played = _by_method(runs)
-    if not played:
+    by_method = _by_method(runs)
+    if not by_method:
         raise ConfigError(
             "no episode of them ended well", where="runs", remedy="their log.txt says why"
         )
     tasks = _tasks(runs, notes)
-    methods = {method: group[0][1] for method, group in played.items()}
-    _note_methods(played, tasks, notes)
+    methods = {method: group[0][1] for method, group in by_method.items()}
+    _note_methods(by_method, tasks, notes)
     views = {
-        view: _rows(played, sorted(tasks), tasks, score, last=view == "last_submission")
+        view: _rows(by_method, sorted(tasks), tasks, score, last=view == "last_submission")
         for view, score in VIEWS.items()
     }
     by_view = {view: profiles(_scores(tasks, rows), list(methods)) for view, rows in views.items()}
@@ -174,20 +174,21 @@ def compare(runs: Sequence[Run]) -> Report:
     return Report(tasks, methods, views, by_view, notes)
 
 
-Played = dict[str, list[tuple[Outcome, str]]]
-"""All episodes without an infrastructure error: for each method (one model in one run), a list of pairs of
-an episode's `Outcome` and the model's name. The name of a method may lack the model's."""
+EpisodesByMethod = dict[str, list[tuple[EpisodeOutcome, str]]]
+"""All episodes without an infrastructure error: for each method (one model in one run), by its name, a list
+of its episodes. An episode is a pair of its `EpisodeOutcome` and the model's name. A method's name contains
+the model's name only if the run has several models."""
 
 
-def _by_method(runs: Sequence[Run]) -> Played:
+def _by_method(runs: Sequence[Run]) -> EpisodesByMethod:
     names = _names(runs)
-    played: Played = {}
+    by_method: EpisodesByMethod = {}
     for run, name in zip(runs, names, strict=True):
         well = [(one, one.start.model) for one in run.outcomes if one.how == "well" and one.start]
         several = len({model for _, model in well}) > 1
         for one, model in well:
-            played.setdefault(f"{name} {model}" if several else name, []).append((one, model))
-    return played
+            by_method.setdefault(f"{name} {model}" if several else name, []).append((one, model))
+    return by_method
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
@@ -200,8 +201,8 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns the first line of the first recorded episode for each task. Adds a note for each task whose
-    files differ between episodes.
+    """Returns, for each task, the first line of its first recorded episode. Adds a note to `notes` for each
+    task whose files differ between episodes.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """
@@ -227,9 +228,9 @@ def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
     return tasks
 
 
-def _note_methods(played: Played, tasks: Iterable[str], notes: list[str]) -> None:
+def _note_methods(by_method: EpisodesByMethod, tasks: Iterable[str], notes: list[str]) -> None:
     counts: set[int] = set()
-    for method, group in played.items():
+    for method, group in by_method.items():
         ids = [one.start.task for one, _ in group if one.start]
         counts |= {ids.count(task) for task in ids}
         if absent := sorted(set(tasks) - set(ids)):
@@ -250,16 +251,16 @@ def _note_methods(played: Played, tasks: Iterable[str], notes: list[str]) -> Non
 
 
 def _rows(
-    played: Played,
+    by_method: EpisodesByMethod,
     ids: Sequence[str],
     tasks: dict[str, Start],
-    score: Callable[[Outcome], float | None],
+    score: Callable[[EpisodeOutcome], float | None],
     *,
     last: bool,
 ) -> list[Row]:
     rows = []
     for task in ids:
-        for method, group in played.items():
+        for method, group in by_method.items():
             outcomes = [one for one, _ in group if one.start and one.start.task == task]
             scores = [value for one in outcomes if (value := score(one)) is not None]
             tests = [one.test for one in outcomes if one.test is not None] if last else []

@@ -57,7 +57,7 @@ class Payment:
     """The number (from 1) of the episode's validate for which it was paid; None if it was not paid for a
     validate."""
     terms: Mapping[str, float]
-    """The amounts by the names of the reward terms."""
+    """The amount that each reward term contributes to the payment, by the term's name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Conversation:
 
     @property
     def replies(self) -> list[int]:
-        """The numbers of the messages that the policy wrote, in order: turn 1, turn 2, …."""
+        """The indices in `messages` of the messages that the policy wrote, in the order of the turns."""
         return [n for n, message in enumerate(self.messages) if message.paid is not None]
 
 
@@ -266,7 +266,7 @@ def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
 
 
 def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Yields the ranges (start, end) of consecutive slices with these lengths."""
+    """Yields the ranges (start, end) of consecutive slices with the lengths `counts`."""
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)

@@ -94,7 +94,8 @@ class FileChange(Line):
     removed: int = 0
     """The number of removed lines; 0 if unknown."""
     note: str = ""
-    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it does."""
+    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it shows the
+    whole change."""
 
 
 class Diff(Line):
@@ -181,12 +182,12 @@ class Start(Line):
     task_roots: tuple[str, ...] = ()
     """The folders that were searched for the task; empty for tasks that ship with air."""
     mlgym_root: str | None = None
-    """The path of the MLGym checkout in the run's settings; None if they named none."""
+    """The path of the MLGym checkout in the run's settings; None if the settings had no such path."""
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
-    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With
-    `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
+    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With the
+    values `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
     isolation: str = ""
     """How the box isolates the agent: `container`; `process`, a plain process; or `none`, if the episode had
     no box."""
@@ -255,8 +256,8 @@ class Step(Line):
     truncated: bool = False
     """Whether `observation` lacks a part of the output, because the output was too long."""
     problem: str = ""
-    """Why the reply has no action: `format` (malformed) or `length` (cut at the token limit). Empty if it has
-    one."""
+    """Why the reply has no action: `format` (malformed) or `length` (cut at the token limit). Empty if the
+    reply has an action."""
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
@@ -292,7 +293,7 @@ class Validation(Line):
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
-    """What is wrong with the artefact; empty if it has a score."""
+    """What is wrong with the artefact; empty if the artefact has a score."""
     fault: str = ""
     """The error of the grader, if it failed twice on this artefact; else empty. It is never shown to the
     agent."""
@@ -348,7 +349,7 @@ class End(Line):
     close_error: str = ""
     """The error message if the world failed to close after the rewards were final; else empty."""
     test: Test | None = None
-    """The score of the counting artefact on the test split; None if no artefact was graded there."""
+    """The score of the counting artefact on the test split; None if no artefact was graded on this split."""
     branches: int | None = None
     """The number of branches of the verifiers trace, each of which becomes one training sample; None if
     unknown."""

@@ -147,8 +147,9 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`, and returns None if the
-    line's step did not change the weights. Such steps record a meaningless 0."""
+    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`. The function returns
+    None if the line's training step did not change the weights, because the 0 that such a step records has no
+    meaning."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from air.errors import UsageError
+from air.view.index.items import Item, items
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, items
 from air.view.index.turn_tokens import TurnTokens, of_turn
 from air.view.render import charts, markup, metric_series, overview, svg, token_markup
 from air.view.render.charts import Chart

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from air import paths
 from air.trajectories.outcome import FORGEABLE
-from air.view.index.episode_file import Single
+from air.view.index.episode_file import EpisodeFile
 from air.view.index.facts import number
+from air.view.index.items import Item, diff_of, outputs, reasoning, thought
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
 from air.view.render import charts, metric_series, overview
 from air.view.render.charts import MEAN, Chart
 from air.view.render.clean import clean, cut, one_line, preview
@@ -28,7 +28,8 @@ from air.view.render.markup import FAULT_LABEL, figure, seconds
 
 PIPED_WIDTH = 160
 _WHOLE_IDS = 120
-"""The smallest number of columns of a terminal on which ids of episodes are not shortened."""
+"""Ids of episodes are printed whole if the terminal has at least this number of columns; otherwise they are
+shortened."""
 SHOWN_CHARACTERS = 12_000
 """The largest number of characters of a text that is printed whole. The middle of a longer text is left out,
 unless the user asks for everything."""
@@ -84,14 +85,14 @@ def show_run(
 
 
 def show_episode(
-    out: Console, single: Single, items: Sequence[Item], *, full: bool, everything: bool
+    out: Console, file: EpisodeFile, items: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
     """Prints an episode's facts, then the items (turns with their validates) in `items`.
 
     Each item is one line. With `full`, items are printed whole, except that very long texts are cut; with
     `everything`, no text is cut.
     """
-    _facts(out, single)
+    _facts(out, file)
     out.print()
     if full:
         for item in items:
@@ -100,7 +101,7 @@ def show_episode(
     out.print(_turns(items))
     if items:
         out.print()
-        hint = f"in full: {paths.command()} show {_quoted(single.path)} --turn N, or --full for all"
+        hint = f"in full: {paths.command()} show {_quoted(file.path)} --turn N, or --full for all"
         out.print(Text(hint, "bright_black"), soft_wrap=True)
 
 
@@ -164,8 +165,8 @@ def _quoted(path: Path) -> str:
     return shlex.quote(one_line(str(path), 1000))
 
 
-def _facts(out: Console, single: Single) -> None:
-    facts, head = single.facts, single.head()
+def _facts(out: Console, file: EpisodeFile) -> None:
+    facts, head = file.facts, file.head()
     start, end = head["start"], head["end"]
     arrow = "↓" if facts.direction == "lower" else "↑"
     kind = {"well": "green", "failed": "red"}.get(facts.how, "yellow")
@@ -180,7 +181,7 @@ def _facts(out: Console, single: Single) -> None:
         line.append(f"  trust {start['trust']}", "yellow")
     out.print(line)
     out.print(
-        Text(f"{one_line(single.path.stem, 80)}  {one_line(facts.model or '', 80)}", "bright_black")
+        Text(f"{one_line(file.path.stem, 80)}  {one_line(facts.model or '', 80)}", "bright_black")
     )
     terms = end.get("terms")
     terms = terms if isinstance(terms, dict) else {}
@@ -201,8 +202,8 @@ def _facts(out: Console, single: Single) -> None:
     out.print(_times({name: getattr(facts, f"seconds_{name}") for name in metric_series.TIMES}))
     if facts.error:
         out.print(Text(clean(facts.error), "red"))
-    if single.problems:
-        out.print(Text(f"{single.problems} lines could not be read", "red"))
+    if file.problems:
+        out.print(Text(f"{file.problems} lines could not be read", "red"))
 
 
 def _times(times: Mapping[str, float | None]) -> Text:

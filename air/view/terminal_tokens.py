@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from air.view.index.episode_file import Single
-from air.view.index.steps import Item
+from air.view.index.episode_file import EpisodeFile
+from air.view.index.items import Item
 from air.view.index.turn_tokens import TurnTokens, of_turn, training_step
 from air.view.render.clean import one_line
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary
@@ -18,18 +18,18 @@ MOST = 300
 _NUMBERS = ("log p sampler", "log p trainer", "ratio", "advantage", "id")
 
 
-def show(out: Console, single: Single, item: Item, *, most: int | None = MOST) -> None:
+def show(out: Console, file: EpisodeFile, item: Item, *, most: int | None = MOST) -> None:
     """Prints the first `most` sampled tokens of a turn; None: all. If no tokens are recorded, prints the
     reason."""
     if item.step is None:
         return
-    run = single.path.resolve().parent.parent
-    episode, start = single.facts.episode, single.head()["start"]
+    run = file.path.resolve().parent.parent
+    episode, start = file.facts.episode, file.head()["start"]
     tokens = of_turn(run, episode, training_step(run, episode), start, item.step)
     if not isinstance(tokens, TurnTokens):
         out.print(Text(one_line(tokens, 400), "bright_black"))
         return
-    paid = paid_by(tokens.payments, [p for p in single.places if p.kind == "validate"])
+    paid = paid_by(tokens.payments, [p for p in file.places if p.kind == "validate"])
     out.print(Text(f"tokens of step {tokens.content.step}", "bold"))
     out.print(Text(" · ".join(summary(tokens).values()), "bright_black"))
     out.print(Text(f"{compared(tokens)} {'; '.join(paid) or 'nothing was paid'}"))

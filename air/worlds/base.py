@@ -1,5 +1,5 @@
-"""The interface of worlds, in which an agent acts during one episode, and the data types of this
-interface."""
+"""The interface `World`, which is what an agent acts in during one episode, and the data types that it
+uses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Validation:
     """The noise floor: the smallest change of φ that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
-    """The earlier φ with which this φ was compared; None if `phi` is None."""
+    """The earlier φ that was subtracted from `phi` to compute `delta`; None if `phi` is None."""
     digest: str = ""
     """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
     kept: str = ""
@@ -70,8 +70,8 @@ class Step:
     observation: Observation
     done: bool = False
     reward: float = 0.0
-    """The reward that the world gives for this action. The world of a research task gives 0 here: its rewards
-    are the deltas of its validations."""
+    """The reward that the world gives for this action. It is 0 in research tasks, whose rewards are in
+    `Validation.delta`."""
     validation: Validation | None = None
     code: int | None = None
     """Exit status of the action's script; None if no script ran."""
@@ -80,14 +80,13 @@ class Step:
 
 
 def without_end(unanswered: float, rewards: Iterable[float]) -> float:
-    """Returns the last reward of an episode that its world did not end: `min(0, unanswered − min(0, Σ
-    rewards))`. `unanswered` is the field of `WorldTask`, and `rewards` are the rewards that the world has
-    given.
+    """Returns the last reward of an episode that ended before its world returned `done`:
+    `min(0, unanswered − min(0, Σ rewards))`.
 
-    If `Σ rewards` is negative, this loss is deducted from the charge `unanswered`, so that the episode earns
-    the lower of the two in all, not their sum. So a wrong try is not charged twice, and an episode with a
-    wrong try is never cheaper than one without a try. If `Σ rewards` is positive, `unanswered` is charged in
-    full.
+    `unanswered` (at most 0) is the field of `WorldTask`: what such an episode earns. `rewards` are the
+    rewards that the world has given so far. If their sum is negative, the episode earns in all the lower of
+    this sum and `unanswered`. So a wrong try is not charged twice, and an episode with a wrong try never
+    earns more than an episode without a try. If their sum is positive, `unanswered` is added to it in full.
     """
     loss = min(0.0, math.fsum(rewards))
     return min(0.0, unanswered - loss)
@@ -133,6 +132,6 @@ class Run(Protocol):
         max_bytes: int = 1_000_000,
     ) -> ExecResult:
         """Returns the command's result. If the command ends its own box, the result has exit status 137 and
-        no output, because the code that the command runs can cause this. Raises InfrastructureError if
-        something else fails."""
+        no output. This is not an infrastructure error, because the code that the command runs may have ended
+        the box on purpose. Raises InfrastructureError if something else fails."""
         ...

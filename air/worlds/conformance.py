@@ -92,10 +92,10 @@ async def check(
     """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
     problem.
 
-    `actions` are further actions to send, such as legal moves; `checks` are names in `CHECKS` (None: all).
-    Raises ConfigError if the world needs a box, because the checks run more episodes at the same time than
-    there may be boxes. Raises InfrastructureError if something else that the world needs, such as a server,
-    is missing.
+    `actions` are further actions to send, such as legal moves. `checks` are the names of the checks to run
+    (None: all in `CHECKS`). Raises ConfigError if the world needs a box: the checks run up to 64 episodes at
+    the same time, and there may be fewer boxes. Raises InfrastructureError if something else that the world
+    needs, such as a server, is missing.
     """
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
@@ -114,7 +114,7 @@ async def check(
 
 
 @dataclass
-class Played:
+class EpisodeRecord:
     """The record of an episode that a check has run: its observations, rewards and facts."""
 
     texts: list[str]
@@ -123,13 +123,13 @@ class Played:
     facts: dict[str, float]
 
 
-async def play(case: Case, seed: int, turns: int | None = None) -> Played:
+async def play(case: Case, seed: int, turns: int | None = None) -> EpisodeRecord:
     """Runs one episode with `case.actions` until the world ends it or `turns` turns have passed (None: the
     task's maximum number of turns). Returns a record of the episode."""
     world = case.task.world()
     try:
         first = await world.reset(seed)
-        played = Played([first.text], [], [], {})
+        played = EpisodeRecord([first.text], [], [], {})
         for number in range(case.task.max_turns if turns is None else turns):
             step = await world.step(case.actions[number % len(case.actions)])
             played.texts.append(step.observation.text)
@@ -157,8 +157,8 @@ async def different_seeds_differ(case: Case) -> None:
 
 
 async def any_action_is_answered(case: Case) -> None:
-    """Check: any action, even a meaningless one, gives an observation of limited length and raises no
-    exception."""
+    """Check: any action, even a meaningless one, gives a finite reward and an observation of limited length,
+    and raises no exception."""
     world = await _started(case)
     try:
         for action in case.actions:
@@ -179,7 +179,7 @@ async def any_action_is_answered(case: Case) -> None:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """Check: a step after the end of an episode returns a `Step` with `done` and without a reward."""
+    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0."""
     world = await _started(case)
     try:
         for number in range(10 * case.task.max_turns):
@@ -218,8 +218,8 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Check: 64 episodes can run at the same time. If `WorldTask.replays` is true, each of them equals the
-    episode that its seed gives alone."""
+    """Check: 64 episodes can run at the same time. If `WorldTask.replays` is true, each episode must equal
+    the episode with the same seed that runs alone."""
     few = Case(case.task, case.actions)
     at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:
@@ -299,4 +299,4 @@ CHECKS: Mapping[str, Check] = {
         numbers_are_drawn_from_generators_of_its_own,
     )
 }
-"""The functions of all checks, by the function's name."""
+"""All check functions, by name."""

@@ -30,7 +30,7 @@ SOURCES = {
     "posed": "air.worlds.proposals:POSED",
     "proposal": "air.worlds.proposals:PROPOSALS",
 }
-"""The import path of each source's `SOURCE` object, by the prefix of task ids."""
+"""The import path of each source object, by the prefix of its task ids."""
 
 
 Player = Callable[[str], Action]
@@ -54,9 +54,9 @@ class WorldTask:
     max_turns: int
     """The default maximum number of turns of an episode. The run file's `env.agent.max_turns` replaces it."""
     make: Callable[[], World[Action]] | None = None
-    """A function that makes the world of one episode, for a task without boxes. Nothing is started before
-    `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must be set; the method `world`
-    calls it."""
+    """A function that makes the world of one episode, for a task without boxes. The world starts nothing
+    before `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must be set: the method
+    `world` calls the function in that field."""
     box: BoxSpec | None = None
     """The specification of the box in which the agent acts; None if the world needs no box. Each episode
     gets its own box from the pool of agents' boxes. The run file's `env.agent.runtime.type` replaces the
@@ -79,20 +79,20 @@ class WorldTask:
     format_penalty: float = 0.0
     """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
     unanswered: float = 0.0
-    """What an episode earns at its end if it ends without the world's `done`, because turns, context or time
-    ran out or the agent ended its box. A loss in the rewards that the world has given is deducted from it
-    (`air.worlds.base.without_end`). It must not be positive. If answers can earn less than 0, set it to the
-    lowest reward of an answer: otherwise an agent could avoid a bad answer's reward by not answering."""
+    """What an episode earns, 0 or less, if the world never returned `done` because turns, context or time ran
+    out or the agent ended its box. If the world has already given negative rewards, they count towards this
+    amount (see `air.worlds.base.without_end`). If an answer can earn less than 0, set this field to the
+    lowest reward of an answer: otherwise an agent could avoid the reward of a bad answer by not answering."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the world offers, in the format of the field `tools` in OpenAI's
     API; empty if none."""
     answers: bool = False
     """Whether the world accepts answers in words (`Action.answer`) although it has tools. A world without
-    tools always does."""
+    tools always accepts them."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """The meaning of each name in `World.facts`, for documentation and for the viewer."""
+    """The meaning of each fact that `World.facts` returns, by name, for documentation and the viewer."""
     player: Callable[[World[Action], int], Player] | None = None
     """A function that makes a scripted player, which plays well. Its arguments are a world after `reset`, and
     the seed of its episode. The command `air demos` uses it to generate demonstrations. None if there is no
@@ -149,7 +149,8 @@ class WorldSource(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """Returns the names that the command `air tasks` lists; empty if they cannot be known."""
+        """Returns the names that the command `air tasks` lists; an empty list if the names are not known in
+        advance."""
         ...
 
 
@@ -172,9 +173,9 @@ def load(task_id: str) -> WorldTask:
 
 
 def source(prefix: str) -> WorldSource:
-    """Returns the source of the task ids with a prefix: that in `SOURCES`, or else the object `SOURCE` of the
-    module with the name `prefix`. Raises MissingError if there is neither, and ConfigError if the object is
-    not a source."""
+    """Returns the source of the task ids that begin with `prefix`: the entry of `SOURCES`, or else the object
+    `SOURCE` of the Python module named `prefix`. Raises MissingError if neither exists, and ConfigError if
+    the object is not a source."""
     if prefix in SOURCES:
         found: WorldSource = plugin(SOURCES[prefix])
         return found

@@ -12,7 +12,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import engine
 from air.sandbox.docker.box import DockerBox
-from air.sandbox.docker.container_spec import Python
+from air.sandbox.docker.container_spec import GuestPython
 
 
 @contextlib.contextmanager
@@ -24,10 +24,12 @@ def docker_client() -> Iterator[docker.DockerClient]:
 
 def boxes_of(run: str) -> list[dict[str, Any]]:
     """The engine's summaries of the boxes of `run`, keepers included."""
-    return [box for box in engine.boxes() if box["Labels"].get(ownership.RUN_LABEL) == run]
+    return [
+        box for box in engine.containers_of_air() if box["Labels"].get(ownership.RUN_LABEL) == run
+    ]
 
 
-async def box_with_python(spec: BoxSpec, run: str, python: Python | None) -> DockerBox:
+async def box_with_python(spec: BoxSpec, run: str, python: GuestPython | None) -> DockerBox:
     """Starts a box whose guest runs in this Python, whatever was found out about the image's own."""
     image = await engine.image_of_box(spec.image)
     return await DockerBox._begin(spec, run, None, python, image)

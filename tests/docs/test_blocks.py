@@ -138,7 +138,7 @@ def test_toml_is_valid(block: Block) -> None:
     if "embedded" not in data:  # prime-rl refuses this table
         assert schema.problems(whole, "rl") == []
     if "serve" not in whole["orchestrator"]["train"]["source"][0]:  # only prime-rl reads it
-        overrides.build(RunConfig, overrides.Sources(whole))
+        overrides.build(RunConfig, overrides.MergedSettings(whole))
 
 
 def merged(base: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

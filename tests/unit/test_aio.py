@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from air.aio import together
+from air.aio import run_concurrently
 
 
 async def test_so_many_at_a_time_and_answers_in_order() -> None:
@@ -21,12 +21,12 @@ async def test_so_many_at_a_time_and_answers_in_order() -> None:
         under_way.remove(number)
         return number
 
-    assert await together([work(n) for n in range(9)], 3) == list(range(9))
+    assert await run_concurrently([work(n) for n in range(9)], 3) == list(range(9))
     assert most == 3
     most = 0
-    assert await together([work(n) for n in range(9)]) == list(range(9))
+    assert await run_concurrently([work(n) for n in range(9)]) == list(range(9))
     assert most == 9
-    assert await together([]) == []
+    assert await run_concurrently([]) == []
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
@@ -45,7 +45,7 @@ async def test_one_that_fails_ends_the_others_and_those_that_never_began(cancell
         await asyncio.sleep(60 if cancelled else 0.01)
         raise ValueError("mine")
 
-    all_of_them = asyncio.create_task(together([long(), fails(), long(), long()], 2))
+    all_of_them = asyncio.create_task(run_concurrently([long(), fails(), long(), long()], 2))
     await asyncio.sleep(0.005)
     if cancelled:
         all_of_them.cancel()

@@ -17,7 +17,7 @@ from air.cli.output import safe
 from air.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from air.sandbox.ops.listing import Live
+    from air.sandbox.ops.listing import LiveBox
 
 HELP = "list boxes, look into one, or remove the boxes of dead runs"
 EXAMPLES = (
@@ -80,7 +80,7 @@ def _ls(_: argparse.Namespace) -> int:
     from air.sandbox.ops import listing
 
     boxes, message = listing.folders(), ""
-    helpers: list[Live] = []
+    helpers: list[LiveBox] = []
     try:
         boxes, helpers = listing.containers() + boxes, listing.helpers()
     except MissingError as error:
@@ -100,7 +100,7 @@ def _ls(_: argparse.Namespace) -> int:
     return 0
 
 
-def _row(box: Live) -> tuple[str, ...]:
+def _row(box: LiveBox) -> tuple[str, ...]:
     """Returns the cells of a box in the table that `air box ls` prints. The column STEP shows the training
     step that uses the box; only the embedded engine records this step."""
     use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
@@ -116,7 +116,7 @@ def _row(box: Live) -> tuple[str, ...]:
     )
 
 
-def _owner(box: Live) -> str:
+def _owner(box: LiveBox) -> str:
     return f"pid {box.pid}{' (dead)' if box.dead else ''}"
 
 

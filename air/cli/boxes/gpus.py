@@ -1,4 +1,5 @@
-"""The command `air gpus`: lists this machine's GPUs, the processes that leased them, and their containers."""
+"""The command `air gpus`: lists this machine's GPUs, the processes that leased them, and the containers that
+use them."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns a GPU's rows in the table of `air gpus`: one row for each process that leased the GPU, and for
-    each container that uses it."""
+    """Returns a GPU's rows in the table of `air gpus`. The processes that leased the GPU, and the containers
+    that use it, stand side by side in two columns, one of each per row."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)
@@ -72,7 +73,7 @@ def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
     from air.sandbox.pool import gpu_leases
 
     try:
-        labelled = engine.boxes(ownership.GPU_LABEL)
+        labelled = engine.containers_of_air(ownership.GPU_LABEL)
     except MissingError as error:
         named = os.environ.get("DOCKER_HOST")
         return {}, paths.runnable(f"containers cannot be listed: {error}") if named else ""

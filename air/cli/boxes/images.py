@@ -74,7 +74,7 @@ def _list() -> int:
         state = "current" if image.current else "stale" if image.id else "not built"
         size = f"{image.size / 1e6:.0f} MB" if image.id else "-"
         print(f"{image.name:<31} {state:<10} {size:>8}  {image.id[:19] or '-'}")
-    for stored in collection.stored():
+    for stored in collection.stored_images():
         state, size = "in use" if stored.busy else "task's", f"{stored.size / 1e6:.0f} MB"
         print(f"{stored.name:<31} {state:<10} {size:>8}  {stored.id[:19]}")
     return 0
@@ -113,8 +113,8 @@ def _collect(args: argparse.Namespace) -> int:
     if not bound >= 0:
         raise UsageError("the bound must be at least 0", where=str(bound))
     by_size = args.keep_gb is not None
-    images = collection.stored(shipped=args.shipped, shares=by_size)
-    removed = collection.chosen(
+    images = collection.stored_images(shipped=args.shipped, shares=by_size)
+    removed = collection.images_to_remove(
         images,
         keep_bytes=None if args.keep_gb is None else args.keep_gb * 1e9,
         unused_seconds=None if args.unused_for is None else args.unused_for * collection.DAY,

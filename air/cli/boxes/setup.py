@@ -1,9 +1,9 @@
 """The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
 
-A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command
-succeeds, and prints in which ways process boxes are not isolated. The command fails with exit code 1 if the
-environment variable `AIR_REQUIRE_DOCKER=1` is set, and also fails if `DOCKER_HOST` names a container engine
-that cannot be used.
+A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command still
+succeeds, and prints in which ways process boxes are not isolated. In this case it fails with exit code 1,
+however, if the environment variable `AIR_REQUIRE_DOCKER=1` is set. It also fails if `DOCKER_HOST` names a
+container engine that cannot be used.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from air.cli import flags
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from air.replay.comparison import Replayed
+    from air.replay.comparison import ReplayResult
     from air.replay.options import ReplayOptions
-    from air.replay.regrade import Rescored
+    from air.replay.regrade import RescoreResult
     from air.replay.replayer import Replayer
     from air.sandbox.pool.gpu_leases import GpuPool
     from air.trajectories import Trajectory
@@ -135,7 +135,7 @@ def _check(args: argparse.Namespace) -> None:
 class _Tally:
     """The results and failures of all episodes that have been replayed."""
 
-    results: list[Replayed | Rescored] = field(default_factory=list)
+    results: list[ReplayResult | RescoreResult] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
     """A message for every path that could not be replayed."""
     failed: int = 0
@@ -177,13 +177,13 @@ async def _all(
     gpus: tuple[GpuPool | None, GpuPool | None] = (None, None)
     if args.gpus is not None:
         gpus = await asyncio.to_thread(gpu_pools, args.gpus, files, options, boxes=not args.rescore)
-    gate = asyncio.Semaphore(args.at_once)
+    limit = asyncio.Semaphore(args.at_once)
     with _progress(disable=args.json) as progress:
         bar = progress.add_task("replaying", total=len(files))
         async with Replayer(options, at_once=args.at_once, gpus=gpus) as replayer:
 
             async def one(path: Path) -> None:
-                async with gate:
+                async with limit:
                     await _one(path, replayer, options, changes, tally, as_json=args.json)
                 progress.advance(bar)
 
@@ -229,7 +229,7 @@ async def _one(
 
     try:
         trajectory: Trajectory = load(path)
-        result: Replayed | Rescored
+        result: ReplayResult | RescoreResult
         if changes is None:
             result = await replayer.replay(trajectory)
         else:
@@ -244,12 +244,12 @@ async def _one(
         print(clean(f"{path}: failed: {error}"), file=sys.stderr)
 
 
-def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
+def _print_result(result: ReplayResult | RescoreResult, *, as_json: bool) -> None:
     """Prints whether the results of an episode equal the recorded ones, with notes and the first difference.
     With `as_json`, prints the whole result as one JSON object."""
     from dataclasses import asdict
 
-    from air.replay.regrade import Rescored
+    from air.replay.regrade import RescoreResult
     from air.view.render.clean import clean
 
     if as_json:
@@ -258,7 +258,7 @@ def _print_result(result: Replayed | Rescored, *, as_json: bool) -> None:
         return
     word = "matched" if result.matched else "DIFFERS"
     scores = f"{result.equal_scores}/{result.scores} scores equal"
-    if isinstance(result, Rescored):
+    if isinstance(result, RescoreResult):
         rewards = f"reward {result.recorded:+.4f} as recorded, {result.reward:+.4f} now"
         facts, notes = f"{scores}, {rewards}", []
     else:

@@ -194,9 +194,9 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
-    first steps that the new episode begins with: `step`, or all steps if `step` is None. Raises ConfigError
-    if there are not so many steps; `flag`, which set `step`, is named in the message."""
+    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and how many of its
+    steps the new episode repeats before the person continues: `step`, or all if `step` is None. Raises
+    ConfigError if the trajectory has fewer steps; the message names `flag`, the flag that set `step`."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -256,9 +256,9 @@ class _Shell:
         self._in_undo = (lambda: None) if stop else None  # a stopped undo would leave no box
 
     @property
-    def ready(self) -> str:
+    def input_prompt(self) -> str:
         """The prompt before a person's input: the task's id and the number of remaining turns."""
-        left = self._session.left
+        left = self._session.turns_left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.task_id}{turns}> "
 
@@ -282,9 +282,9 @@ class _Shell:
         terms = self._session.episode.rewards
         self._screen.reward(terms)
 
-    def written(self, text: str) -> str | None:
-        """Returns the reply, in the episode's action format, whose action is the typed text `text`. Returns
-        None if the text between two fences (```) already is such a reply."""
+    def reply_of(self, text: str) -> str | None:
+        """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
+        None if the reply is simply the action between two fences (```), which `Entry.reply` has."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:
@@ -346,9 +346,8 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Executes `entries`, the inputs (replies and commands) that come from the script `where`; error messages
-    name the script and the line. If `entries` is None, executes the inputs that a person types. Returns the
-    exit code 0."""
+    """Executes `entries`, the replies and commands in a script; error messages name the script, `where`, and
+    the line. If `entries` is None, executes the inputs that a person types. Returns the exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -369,10 +368,10 @@ def _do(shell: _Shell | Attachment, screen: Screen, one: shell_input.Entry, seco
         return
     screen.forget()
     if one.command is None:
-        written = None
+        reply = None
         if one.action is not None and isinstance(shell, _Shell):
-            written = shell.written(one.action)
-        shell.act(one.reply if written is None else written, seconds)
+            reply = shell.reply_of(one.action)
+        shell.act(one.reply if reply is None else reply, seconds)
     else:
         getattr(shell, one.command)(one.rest)
 
@@ -386,7 +385,9 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
         while True:
             start = time.monotonic()
             try:
-                one = shell_input.entry(lambda first: input(shell.ready if first else "... "))
+                one = shell_input.entry(
+                    lambda first: input(shell.input_prompt if first else "... ")
+                )
             except EOFError:
                 print()
                 return 0

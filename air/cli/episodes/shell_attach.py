@@ -20,7 +20,7 @@ from air.cli.episodes.shell_output import Screen
 from air.errors import ConfigError, MissingError, UsageError
 
 if TYPE_CHECKING:
-    from air.sandbox.ops.listing import Live
+    from air.sandbox.ops.listing import LiveBox
 
 COMMANDS = ("log", "files", "bash", "expect", "help", "quit")
 USAGE = """\
@@ -46,7 +46,7 @@ history and from running start-up files, because these files would be in the age
 agent could read or write them."""
 
 
-def find(name: str, screen: Screen) -> Live:
+def find(name: str, screen: Screen) -> LiveBox:
     """Returns the box to which `--attach NAME` attaches: the box with this name, or the box of the next
     episode of the run with this name.
 
@@ -78,7 +78,7 @@ def find(name: str, screen: Screen) -> Live:
         time.sleep(_POLL_SECONDS)
 
 
-def _boxes() -> list[Live]:
+def _boxes() -> list[LiveBox]:
     """Returns all boxes on this machine. Without a container engine, returns only the process boxes."""
     from air.sandbox.ops import listing
 
@@ -98,10 +98,10 @@ class Attachment:
     """Executes the commands of `air shell --attach` in the box `box`. Each command is a method: `log` is the
     command `:log`."""
 
-    ready = "attach> "
+    input_prompt = "attach> "
     """The prompt before a person's input."""
 
-    def __init__(self, box: Live, screen: Screen) -> None:
+    def __init__(self, box: LiveBox, screen: Screen) -> None:
         self._box, self._screen = box, screen
         where = "a container" if box.provider == "docker" else f"a process box in {box.where}"
         run, task = box.use.get("run", box.run), box.use.get("task")

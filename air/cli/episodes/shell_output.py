@@ -38,14 +38,15 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message from `air shell` itself; as text, the message begins with `# `. The method `tell`
-        describes the arguments."""
+        """Prints a message from `air shell` itself. As text, the message begins with `# `. As JSON, the
+        object has the key `type` with the value `kind`, and the keys of `line` or, if `line` is None, `text`
+        and the keys of `more`."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
         """Prints a line of the trajectory file: a step, a grading or the end of the episode. After a grading,
-        also prints the reward, whose terms are `terms`."""
+        unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)

@@ -11,8 +11,8 @@ from air.cli import flags
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from air.view.index.episode_file import Single
-    from air.view.index.steps import Item
+    from air.view.index.episode_file import EpisodeFile
+    from air.view.index.items import Item
 
 DEFAULT_SORT, DEFAULT_LAST = "newest", 15
 HELP = "show a run, or an episode step by step, in the terminal"
@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if one of the flags `names` is set. `kind`, such as "a run", says for which other
-    kind of path these flags have an effect."""
+    """Raises ConfigError if one of the flags `names` is set, because these flags have an effect only if the
+    path is of another kind. The error's message names that `kind`, such as "a run"."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:
@@ -94,29 +94,29 @@ def _episode(args: argparse.Namespace) -> None:
     from air.view import terminal, terminal_tokens
     from air.view.index.episode_file import scan
 
-    single, out = scan(args.path), terminal.console()
+    file, out = scan(args.path), terminal.console()
     one_turn = args.turn is not None
-    wanted, everything = _wanted(single, args), one_turn and args.full
-    terminal.show_episode(out, single, wanted, full=args.full or one_turn, everything=everything)
+    wanted, everything = _wanted(file, args), one_turn and args.full
+    terminal.show_episode(out, file, wanted, full=args.full or one_turn, everything=everything)
     if one_turn:
         most = None if everything else terminal_tokens.MOST
-        terminal_tokens.show(out, single, wanted[0], most=most)
+        terminal_tokens.show(out, file, wanted[0], most=most)
 
 
-def _wanted(single: Single, args: argparse.Namespace) -> Sequence[Item]:
+def _wanted(file: EpisodeFile, args: argparse.Namespace) -> Sequence[Item]:
     from air.errors import MissingError
 
     if args.turn is not None:
-        items = [p.item for p in single.places if p.kind == "step" and p.turn == args.turn]
+        items = [p.item for p in file.places if p.kind == "step" and p.turn == args.turn]
         if not items:
-            turns = single.facts.turns
+            turns = file.facts.turns
             raise MissingError(
                 f"the episode has no turn {args.turn}",
-                where=str(single.path),
+                where=str(file.path),
                 remedy=f"it has {turns} turns: {flags.as_written(args, 'turn')} N",
             )
-        return single.items(items[0], 1)
-    every = single.items(0, single.facts.items)
+        return file.items(items[0], 1)
+    every = file.items(0, file.facts.items)
     if args.only == "validates":
         return [item for item in every if item.validates]
     return [item for item in every if item.bad] if args.only == "errors" else every

@@ -99,9 +99,9 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _hosts(host: str) -> Sequence[str]:
-    """Returns the names at which the viewer answers if it listens on `host`; empty: at every name. On a
-    loopback address it has names of this machine alone, because a web page can make its own name mean this
-    machine (DNS rebinding), and would read the runs."""
+    """Returns the values of the header `Host` that the viewer accepts if it listens on the address `host`;
+    empty: all. On a loopback address, it accepts only names of this machine. Otherwise a web page could make
+    its own domain resolve to this machine (DNS rebinding), and read the runs."""
     from air.loopback import is_loopback
 
     return [host, "localhost", "127.0.0.1", "::1"] if is_loopback(host) else []

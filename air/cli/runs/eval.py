@@ -24,7 +24,7 @@ from air.cli.runs import eval_suite
 if TYPE_CHECKING:
     from air.train.config.run_config import ComputeConfig
     from air.train.evaluation.recorded import Evaluation
-    from air.train.evaluation.settings import OfRun, Settings
+    from air.train.evaluation.settings import EvaluatedCheckpoint, Settings
     from air.train.evaluation.suites import Data
     from air.train.loop.rollout import Rollout
 
@@ -98,12 +98,12 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from air.errors import ConfigError
-    from air.train.evaluation.settings import run_of
+    from air.train.evaluation.settings import find_checkpoint
     from air.train.evaluation.table import table
     from air.train.loop.progress import WIDE
 
     data = eval_suite.read_data(args)
-    found = None if _is_url(args.model) else run_of(args.model, args.step)
+    found = None if _is_url(args.model) else find_checkpoint(args.model, args.step)
     if args.step is not None and (
         found is None or str(found[0]) != str(Path(args.model).resolve())
     ):
@@ -162,10 +162,11 @@ def _is_url(model: str) -> bool:
 def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
-    """Returns the two evaluations to be played, on the benchmarks in `data` if there are any: one of the
-    model from which the run started (unless `--no-start` is given), and one of the run's checkpoint."""
+    """Returns the evaluations to be played: one of the model from which the run started (unless `--no-start`
+    is given), and one of the run's checkpoint. They play the benchmarks in `data` or, if it is empty, the
+    run's own tasks."""
     from air.errors import MissingError
-    from air.train.evaluation.settings import Change, of_run
+    from air.train.evaluation.settings import Change, read_evaluated_checkpoint
 
     changes = {
         "taskset.tasks": ("--tasks", args.tasks),
@@ -175,7 +176,7 @@ def _of_run(
     }
     given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     given |= {"context": args.context}
-    found: OfRun = of_run(
+    evaluated: EvaluatedCheckpoint = read_evaluated_checkpoint(
         run,
         checkpoint,
         {key: Change(flag, values) for key, (flag, values) in changes.items() if values},
@@ -184,7 +185,7 @@ def _of_run(
     )
     models = {checkpoint.name: str(checkpoint)}
     if not args.no_start:
-        start = found.start
+        start = evaluated.start
         if start.startswith(("~", "/", ".")):
             start = str(Path(start).expanduser())
             if not Path(start).is_dir():
@@ -194,7 +195,7 @@ def _of_run(
                     remedy="leave out the comparison with --no-start",
                 )
         models = {"start": start, **models}
-    base, settings = run.parent / f"eval-{run.name}", found.settings
+    base, settings = run.parent / f"eval-{run.name}", evaluated.settings
     if data:
         settings = eval_suite.settings(args, data, settings.renderer, settings.compute)
     return [
@@ -260,8 +261,9 @@ def _evaluation(
     of_run: bool = False,
 ) -> Evaluation:
     """Returns an evaluation with the folder for its records. With `--record-dir`, this is the given folder
-    or, if `of_run` is true, the subfolder `label` of it. Otherwise it is `usual`, or `usual-2`, `usual-3` and
-    so on if `usual` has records of another evaluation."""
+    or, if `of_run` is true, its subfolder `label`. Otherwise it is `usual`, with the suite's name appended if
+    benchmarks are played. If this folder has records of another evaluation, or with `--fresh`, `-2`, `-3` and
+    so on are appended."""
     from air.train.evaluation.recorded import Evaluation
 
     make: Callable[..., Evaluation] = Evaluation
@@ -295,7 +297,8 @@ def _without_gpu(names: list[str]) -> list[str]:
 
 
 async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
-    """Plays the missing episodes of the evaluations one after the other; returns the played episodes."""
+    """Plays one evaluation after the other, without the episodes that are recorded already. Returns the
+    played episodes."""
     return [rollout for one in evaluations for rollout in await _played(args, one)]
 
 
@@ -335,7 +338,7 @@ async def _play(
         return await evaluation.play(ctx, missing, lambda env: env)
     async with loaded(evaluation.model, settings) as model:
         print(model.description)
-        return await evaluation.play(model.ctx, missing, model.settle)
+        return await evaluation.play(model.ctx, missing, model.fill_in_settings)
 
 
 async def _only_model(url: str, api_key_var: str) -> str:

@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_data(args: argparse.Namespace) -> list[Data]:
-    """Returns the questions of each benchmark of `--suite` whose file the user has (`--data`), and prints
-    the names of the benchmarks without a file, which are left out. Returns an empty list without
-    `--suite`. Raises ConfigError for flags that exclude each other."""
+    """Returns the questions of each benchmark of `--suite` whose file the user has (`--data`), and prints the
+    names of the benchmarks without a file, which are left out. Returns an empty list without `--suite`.
+    Raises ConfigError if flags exclude each other, or if `--suite` is given without `--data`."""
     from air.errors import ConfigError
 
     if args.suite is None:

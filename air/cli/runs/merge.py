@@ -36,13 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from air.errors import UsageError
-    from air.train.evaluation.settings import run_of
+    from air.train.evaluation.settings import find_checkpoint
     from air.train.model import adapters
     from air.train.model.shards.merge import shards_folder
 
     shards = shards_folder(args.model)
-    of_run = None if shards else run_of(args.model)
-    model = str(of_run[1] if of_run else Path(args.model).expanduser())
+    run_and_checkpoint = None if shards else find_checkpoint(args.model)
+    model = str(run_and_checkpoint[1] if run_and_checkpoint else Path(args.model).expanduser())
     if not shards and not adapters.is_adapter(model):
         raise UsageError(
             f"holds neither a LoRA adapter (no {adapters.ADAPTER_CONFIG}) nor shards "

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from air.errors import MissingError
 
 
-class Planned(Protocol):
-    """The plan of a matrix or a co-evolution: the part of both plan classes that the functions in this file
-    use."""
+class ResumablePlan(Protocol):
+    """Interface of the plan of a matrix or a co-evolution. It has only the methods that the functions in this
+    file use."""
 
     @property
     def folder(self) -> Path: ...
@@ -37,22 +37,22 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
     )
 
 
-def check_begun(planned: Planned, file: str, what: str) -> None:
-    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun: if the folder
-    lacks `file`, which is written at the start. `what` is the word for the work in the message."""
-    if not (planned.folder / file).is_file():
+def check_begun(plan: ResumablePlan, file: str, what: str) -> None:
+    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun. It has begun if
+    the folder contains `file`. `what` is its name in the message, such as "matrix"."""
+    if not (plan.folder / file).is_file():
         raise MissingError(
-            f"no {what} is here yet", where=str(planned.folder), remedy="start it first"
+            f"no {what} is here yet", where=str(plan.folder), remedy="start it first"
         )
 
 
-def completed(planned: Planned, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Locks the folder of `planned` against other processes, runs `work`, and waits for its end. Returns
-    False if the user interrupted the work, else True."""
+def completed(plan: ResumablePlan, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Locks the folder of `plan` against other processes, claims it (`ResumablePlan.claim`), and runs `work`
+    to its end. Returns False if the user interrupted the work, else True."""
     from air.train.loop import run_folder
 
-    with run_folder.locked(planned.folder):
-        planned.claim()
+    with run_folder.locked(plan.folder):
+        plan.claim()
         try:
             asyncio.run(work())
         except (KeyboardInterrupt, asyncio.CancelledError):

@@ -20,7 +20,7 @@ from air.errors import ConfigError, MissingError
 from air.sandbox.contract.box import NOT_ISOLATED
 
 if TYPE_CHECKING:
-    from air.train.config.overrides import Sources
+    from air.train.config.overrides import MergedSettings
     from air.train.config.run_config import RunConfig
 
 HELP = "train by a run file: rl @ configs/quickstart.toml"
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from air.train.config import overrides
 
-    sources = overrides.read_files(args.rest)  # before heavy imports, because a file may be missing
+    merged = overrides.read_files(args.rest)  # before heavy imports, because a file may be missing
     from air.train.choose_engine import choose
     from air.train.config.run_config import RunConfig
 
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
         args.rest = [*args.rest, "--embedded.inference", args.inference]
     if args.deterministic:
         args.rest = [*args.rest, "--embedded.deterministic"]
-    overrides.apply_flags(sources, args.rest, RunConfig)
-    if choose(args.engine, sources, dry_run=args.dry_run) == "prime-rl":
+    overrides.apply_flags(merged, args.rest, RunConfig)
+    if choose(args.engine, merged, dry_run=args.dry_run) == "prime-rl":
         for flag, given in (
             ("--inference", args.inference),
             ("--deterministic", args.deterministic),
@@ -87,29 +87,27 @@ def run(args: argparse.Namespace) -> int:
                 raise ConfigError(
                     "only the embedded engine has this flag; prime-rl samples with vLLM", where=flag
                 )
-        return _prime_rl(args, sources)
-    return _embedded(args, sources)
+        return _prime_rl(args, merged)
+    return _embedded(args, merged)
 
 
-def _prime_rl(args: argparse.Namespace, sources: Sources) -> int:
+def _prime_rl(args: argparse.Namespace, merged: MergedSettings) -> int:
     from air.train.prime_rl import launch
 
     python = launch.interpreter()
     if python is None and not args.dry_run:
         raise MissingError(launch.NOT_INSTALLED, remedy=launch.HOW_TO_INSTALL)
-    plan = launch.make_plan(sources, args.gpus)
+    plan = launch.make_plan(merged, args.gpus)
     _say(plan.lines())
     if python is None:
         _say([launch.table_note()])
         return 0
     if not args.dry_run:
         plan.check_real()
-    return launch.hand_over(
-        python, launch.arguments(args.rest, sources, dry_run=args.dry_run), plan
-    )
+    return launch.hand_over(python, launch.arguments(args.rest, merged, dry_run=args.dry_run), plan)
 
 
-def _embedded(args: argparse.Namespace, sources: Sources) -> int:
+def _embedded(args: argparse.Namespace, merged: MergedSettings) -> int:
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
     from air.train.prime_rl import throughput, throughput_inputs
@@ -118,7 +116,7 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
         _check_gpus(args.gpus)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(args.gpus)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    config = overrides.build(RunConfig, sources).named()
+    config = overrides.build(RunConfig, merged).named()
     plan = throughput.check(throughput_inputs.of_embedded(config))
     if args.dry_run:
         _say(["engine embedded", *plan.lines()])
@@ -130,8 +128,8 @@ def _embedded(args: argparse.Namespace, sources: Sources) -> int:
 
 
 def _check_gpus(names: Sequence[str]) -> None:
-    """Raises ConfigError if this machine lacks a GPU in `names`. Without this check, training would run on
-    other devices."""
+    """Raises ConfigError if this machine lacks one of the GPUs `names`. Without this check, the training
+    would run on another device without a word."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):
@@ -144,7 +142,7 @@ def _check_gpus(names: Sequence[str]) -> None:
 
 
 def _say(lines: Sequence[str]) -> None:
-    """Prints lines to standard error, because the standard output of a dry run has only the settings."""
+    """Prints lines to standard error, so that the standard output of a dry run contains only the settings."""
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
@@ -177,9 +175,9 @@ def train(config: RunConfig) -> int:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[Callable[[], None]]:
-    """Context manager: buffers log lines in memory, and yields a function that opens the file `log.txt` in
-    `folder`. When the run has created its folder, it calls this function; the buffered lines and all later
-    ones then go to the file."""
+    """Context manager: collects log lines in memory, because the run's folder does not exist yet. Yields a
+    function that the run calls when it has created `folder`. The function writes the collected lines to
+    `log.txt` in `folder`; later lines go there directly."""
     root, early = logging.getLogger(), MemoryHandler(1000)
     handlers: list[logging.Handler] = [early]
     root.addHandler(early)

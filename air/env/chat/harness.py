@@ -5,9 +5,10 @@ the model. If the model server returns reasoning or tool calls apart from the re
 and sent back with the reply in later requests; the action format decides which part of them is an action.
 Every model call goes to the endpoint that verifiers provides, so verifiers' trace records it.
 
-The episode ends at `submit`; after the last turn; when the next prompt would exceed the model's context;
-after a reply that was cut at the token limit; or after too many consecutive format errors. In all of these
-cases the artefact is graded.
+The episode ends after an action that ends it, such as `submit`; after the last turn; when the next prompt
+would exceed the model's context; after a reply that was cut at the token limit; or after too many consecutive
+format errors. In all of these cases the episode keeps its reward, and the artefact of a research task is
+graded.
 """
 
 from __future__ import annotations
@@ -147,9 +148,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
-        """The model sees the last `history` observations. If the episode has more, replaces the text of
-        the one before them by a short note; still older ones were replaced in earlier turns. Returns by how
-        many tokens that shortens the next prompt."""
+        """Replaces the text of an older observation in the prompt by a short note, because the model sees
+        only the last `history` observations. One call suffices for each turn, in which one observation
+        becomes too old. Returns the number of tokens by which this shortens the next prompt; 0 if nothing was
+        replaced."""
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]
@@ -195,9 +197,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
         """Performs the action in `reply`, and records the turn. Returns the messages to append to the next
-        prompt; the first of them contains the observation. Returns an empty list if the reply was cut at the
-        token limit. Sets `episode.why_ended` if the reply ends the episode. `left` is the number of turns
-        that remain (None: no limit)."""
+        prompt, of which the first contains the observation; an empty list if the reply was cut at the token
+        limit. Sets `episode.why_ended` if the reply ends the episode. `left` is the number of turns that
+        remain (None: no limit)."""
         action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(
@@ -266,8 +268,8 @@ def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCoun
 
 
 class _Stopped(Exception):
-    """Error: the model cannot be called again. `reason` is `context` (the prompt is too long) or `stopped`
-    (verifiers has stopped the episode)."""
+    """Raised if the model cannot be called again in this episode. `reason` is `context` (the prompt is too
+    long) or `stopped` (verifiers has stopped the episode)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -294,9 +296,9 @@ class _Model:
         self._last: Reply | None = None
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
-        """Whether prompts contain the reasoning of earlier replies. Chat templates differ in this, so the
-        value is derived from the token counts of the last prompt. Before that, it is true in training, so
-        that the token limit is never exceeded."""
+        """Whether the chat template keeps the reasoning of earlier replies in prompts. Derived from the token
+        counts of the last prompt. Before there is one, the value is true in training, so that the token limit
+        is never exceeded."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},

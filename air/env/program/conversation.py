@@ -79,7 +79,8 @@ class Conversation:
         ]
 
     def repeats(self, request: HttpRequest) -> bool:
-        """Whether the request equals the last one with a reply, so that its response is `answer`, too."""
+        """Whether the request equals the last request with a reply, so that the stored response `answer` can
+        be sent again."""
         return self.first is not None and request.body == self.last
 
     def replied(self, request: HttpRequest, body: Json, answer: bytes) -> None:

@@ -51,9 +51,9 @@ WATCH_SECONDS = 0.2
 """Seconds between two checks of whether verifiers has stopped the episode."""
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
-_SERVERS_OWN = (401, 403, 407, 408, 425, 429)
-"""HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. A
-program that fails after such a response is an infrastructure error, and not the agent's doing."""
+_SERVER_FAULT_STATUSES = (401, 403, 407, 408, 425, 429)
+"""HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. If a
+program fails after such a response, this is an infrastructure error, and not the agent's doing."""
 _EXECUTABLE = '''#!/usr/bin/env python3
 """{ending}: answered outside this box."""
 import socket
@@ -92,8 +92,7 @@ class Gateway:
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
         self._refused = b""
-        """The body of the latest refused request. Requests before the model's first reply are not counted as
-        repeated."""
+        """The body of the latest refused request, by which `_note_refused` recognises a repeated one."""
         self._unreachable = False
         """Whether this process could not connect to the model endpoint."""
         self._ended = asyncio.Event()
@@ -180,8 +179,9 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the result of the program that plays the agent. Its exit code is 0, except if the program
-        failed for a reason that may lie outside the box."""
+        """Returns the result of the program that plays the agent. Its exit code is 0, unless the program
+        failed for a reason that may lie outside the box. Raises the error with which running the program
+        ended, if the agent cannot have caused it."""
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended
@@ -189,7 +189,7 @@ class Gateway:
         if error is not None and (not isinstance(error.__cause__, BoxEndedError) or self._unplayed):
             raise error
         if error is not None:
-            self.episode.world.lost = str(error.__cause__)
+            self.episode.world.box_end_reason = str(error.__cause__)
             self.episode.why_ended = "box"
             return ended
         result = running.result()
@@ -201,7 +201,7 @@ class Gateway:
 
     @property
     def _unplayed(self) -> bool:
-        """Whether the model has not replied yet; then no command of the agent can have run."""
+        """Whether the model has not replied yet. If so, no command of the agent can have run."""
         return self._trace is None or not self._trace.num_turns
 
     def _why_dead(self) -> str:
@@ -215,7 +215,7 @@ class Gateway:
         if error is None:
             return "killed"
         status = error.status_code
-        if status is None or status >= 500 or status in _SERVERS_OWN:
+        if status is None or status >= 500 or status in _SERVER_FAULT_STATUSES:
             return ""
         overlong = status == 400 and any(sign in error.message.lower() for sign in OVERLONG)
         return "context" if overlong else "killed"
@@ -241,7 +241,7 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode. Then the gateway ends the program that plays the
+        """Returns when verifiers has stopped the episode. The gateway then ends the program that plays the
         agent, because some programs would repeat their rejected requests for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
@@ -299,8 +299,9 @@ class Gateway:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
 
     def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
-        """Counts a refused request to the model. Ends the episode if the program in the box repeats the same
-        refused request, because some programs would repeat it for minutes."""
+        """Counts a refused request to the model. Ends the episode if the program in the box repeats this
+        refused request, because some programs would repeat it for minutes. Before the model's first reply, a
+        repeated request does not end the episode."""
         if request.method == "GET":  # programs ask for the list of models, and work without it
             return
         self.episode.counters.refused_requests += 1

@@ -20,12 +20,13 @@ MOST_NAME = 256
 
 
 class MessageError(Exception):
-    """Error: a message must not be sent to the model. Its text is the reason."""
+    """Raised if a message must not be sent to the model. The text of the error is the reason."""
 
 
 def repeated_reply(message: Json, reply: Any) -> Json:
     """Returns `message` with only its known fields, if it repeats the model's `reply` (in verifiers' form).
-    It may leave out the reasoning. Raises MessageError if it differs from the reply."""
+    The message may leave out the reply's reasoning. Raises MessageError if it differs from the reply
+    otherwise."""
     content, calls = message.get("content"), reply.tool_calls or ()
     kept: Json = {"role": "assistant"}
     if "content" in message:

@@ -32,8 +32,8 @@ class Transcript:
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes all finished turns that are not in the trajectory yet. With `all_of_them`, also writes the
-        last turn; use it after the program that plays the agent has ended."""
+        """Writes all finished turns that are not in the trajectory yet. With `all_of_them`, which is for a
+        program that has ended, also writes the last turn."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -58,9 +58,8 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, reply: int) -> str:
-        """Returns the text that the model got before the reply in node number `reply`: the messages since the
-        assistant message before it. (That message can be a copy of the previous reply in another branch of
-        the trace.)"""
+        """Returns the text that the model got between its previous reply and the reply in node number
+        `reply`: the contents of the messages between the two in the trace."""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent
         while number is not None and nodes[number].message.role != "assistant":

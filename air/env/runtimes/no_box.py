@@ -27,7 +27,7 @@ class NoBox(SubprocessRuntime):
         return runtime
 
     async def start(self) -> None:
-        """Does nothing, because nothing runs here."""
+        """Does nothing, because this runtime runs no commands."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Always raises SandboxError, because the episode has no box in which commands could run."""
@@ -44,7 +44,7 @@ class NoBox(SubprocessRuntime):
         raise SandboxError(f"{self.episode.task_id} has no box, so nothing can run there: {what}")
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing, because nothing runs here."""
+        """Does nothing, because this runtime runs no commands."""
 
     async def teardown(self) -> None:
         """Does nothing, because nothing was started."""

@@ -19,8 +19,8 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Returns the reason why attacks that replace a single-file artefact cannot be tried on a target: the
-    artefact is a folder. Returns an empty text if they can."""
+    """Returns the reason why attacks that need an artefact of a single file cannot be tried on a target whose
+    artefact is a folder. Returns an empty text if the artefact is a file."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError, StagingError
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -25,7 +25,7 @@ _DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayResult:
     """The result of playing a task once."""
 
     reward: float | None
@@ -48,12 +48,13 @@ class _Steps:
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)
-    """The rewards of the steps when their artefacts are graded a second time."""
+    """The rewards of the steps of the task when their artefacts are graded a second time."""
     artefacts: list[Artefact] = field(default_factory=list)
     complaint: str = ""
     error: str = ""
     ended: bool = False
-    """Whether the box ended, or could not be prepared, before the last step."""
+    """Whether the play ended before the last step of the task, because the box ended or could not be prepared
+    for a step."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Player:
     boxes: Pool
     grader: Grader
 
-    async def play(self, act: Act, *, twice: bool = False) -> Played:
+    async def play(self, act: Act, *, twice: bool = False) -> PlayResult:
         """Plays the task and returns the result. With `twice`, each artefact is graded a second time; if the
         tests run in the agent's box, the whole task is played a second time instead.
 
@@ -76,16 +77,16 @@ class Player:
             return replace(played, again=(await self._once(act, twice=False)).reward)
         return played
 
-    async def _once(self, act: Act, *, twice: bool) -> Played:
+    async def _once(self, act: Act, *, twice: bool) -> PlayResult:
         steps = _Steps()
         try:
             async with self.boxes.lease(self.task.box_spec("docker")) as box:
                 await self._play(box, act, twice, steps)
         except (GradingError, StagingError) as error:  # a command or the tests of the task fail
-            return Played(None, " ".join(str(error).split()), steps.complaint)
+            return PlayResult(None, " ".join(str(error).split()), steps.complaint)
         total = self.rules.total(steps.rewards, ended=steps.ended)
         again = self.rules.total(steps.again, ended=steps.ended) if twice else None
-        return Played(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
+        return PlayResult(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
 
     async def _play(self, box: Box, act: Act, twice: bool, steps: _Steps) -> None:
         for number in range(self.rules.steps):
@@ -127,14 +128,14 @@ class Player:
 
     async def _grades(self, box: Box, number: int, times: int, steps: _Steps) -> list[Grade]:
         if self.rules.shared:
-            with contextlib.suppress(ArtefactError):  # not graded here, but shows what was made
+            with contextlib.suppress(ArtefactError):  # kept to show what was made, not graded
                 steps.artefacts.append(await self._collect(box, number))
             return [await self.grader.grade_in(self.task, box, number)]
         artefact = await self._collect(box, number)
         steps.artefacts.append(artefact)
         # Grades are cached by seed, so a second grading needs another seed.
         works = [self.grader.grade(self.task, artefact, split="val", seed=n) for n in range(times)]
-        return await together(works)
+        return await run_concurrently(works)
 
     async def _collect(self, box: Box, number: int) -> Artefact:
         async with box.attributing():

@@ -1,4 +1,5 @@
-"""Loads answer checkers, and calls each with the fields that the parameters of its function name.
+"""Loads answer checkers, and calls the function of a checker with those fields that have the names of its
+parameters.
 
 The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous if
 it queries a server or runs a script in the check box. It returns a number, a `Verdict`, or a dict with
@@ -80,17 +81,17 @@ class Checker:
 
     @property
     def lowest(self) -> float:
-        """The lowest reward of the function, as its decorator `pays` declares. An episode without an answer
-        gets this reward."""
+        """The lowest reward that the function can return, as its decorator `pays` declares. An episode that
+        ends without an answer gets this reward."""
         return float(lowest_of(_called(self.function)))
 
     async def __call__(self, **fields: Any) -> Verdict:
-        """Grades an answer. `fields` are the fields of the row and those of `GIVEN`; the function gets the
-        ones it names.
+        """Grades an answer. `fields` are the fields of the row and those of `GIVEN`; the function gets those
+        that have the names of its parameters.
 
         Raises ConfigError if the row lacks a field or has a malformed one, RewardTermError if a user's
-        function fails or its reward is not finite or is below `lowest`, and InfrastructureError if the
-        answer cannot be graded.
+        function fails or its reward is not finite or is below `lowest`, and InfrastructureError if the answer
+        cannot be graded.
         """
         missing = [name for name in self.needs if name not in fields]
         if missing:
@@ -233,8 +234,8 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""The thread pool of each process, by process id. A forked process inherits this table but none of its
-parent's threads, so it makes a pool of its own."""
+"""The thread pool of each process, by process id. After a fork, the child has this table but no threads of
+its parent, so it makes a pool of its own."""
 
 
 def _threads() -> ThreadPoolExecutor:

@@ -1,14 +1,14 @@
-"""The checker `judge`, which asks a language model, at an endpoint with OpenAI's protocol, whether an
-answer is right.
+"""The checker `judge`, which asks a language model, at an endpoint with OpenAI's protocol, whether an answer
+is right.
 
 The answer is treated as untrusted data. In the prompt it is one JSON string between tags that its author
 cannot predict. The judge must reply with one line that contains one of two secret words, which are derived
 from the question, the answer and a seed. Any other reply is no verdict.
 
-A failure is attributed as follows. If the endpoint fails on an answer, rejects it, or returns no verdict,
-the judge is asked to grade the gold answer to the same question. If it returns no verdict on the gold
-answer, the judge is at fault (InfrastructureError). Otherwise the answer is at fault and counts as wrong;
-if the endpoint had failed, the answer is first tried once more.
+If the endpoint fails, rejects an answer, or returns no verdict on it, the judge is asked about the gold
+answer to the same question. If there is no verdict on the gold answer either, the judge is at fault, and
+InfrastructureError is raised. Otherwise the answer is at fault and counts as wrong. If the endpoint failed on
+the answer, it is asked about the answer once more before this conclusion.
 
 Verdicts are cached in memory and, with the setting `cache`, in a folder, so that equal answers get equal
 rewards.
@@ -65,8 +65,8 @@ class Judge(BaseConfig):
     seed: int = 0
     """The seed of the judge's sampling and of the secret words. Agents must not be able to read it."""
     attempts: int = Field(default=3, ge=1, le=10)
-    """The maximum number of times that a failing request is sent, and the maximum number of replies that are
-    requested until a reply contains a verdict."""
+    """The maximum number of times that a failing request is sent. The judge is also asked for at most this
+    number of replies if its replies contain no verdict."""
     timeout: float = Field(default=60.0, gt=0)
     """The time limit of one request, in seconds."""
     max_tokens: int = Field(default=1024, ge=16)
@@ -99,7 +99,7 @@ class Judge(BaseConfig):
         if right is None:
             await self._check_judge(question, gold)
         if failure is not None:
-            with contextlib.suppress(InfrastructureError):  # it fails at this answer alone
+            with contextlib.suppress(InfrastructureError):  # the endpoint fails only on this answer
                 right = await self._said(question, gold, given)
             if right is None:
                 _LOG.warning("an answer counts as wrong, since the judge fails at it: %s", failure)
@@ -117,8 +117,8 @@ class Judge(BaseConfig):
         return _digest(self.model, self.url, self.seed, question, gold, given)
 
     async def _said(self, question: str, gold: Sequence[str], given: str) -> bool | None:
-        """Returns whether the answer `given` is right by the judge's verdict, from the cache if possible;
-        None if the judge gave no verdict. Raises InfrastructureError if the endpoint fails."""
+        """Returns the judge's verdict whether the answer `given` is right, from the cache if possible; None
+        if the judge gave no verdict. Raises InfrastructureError if the endpoint fails."""
         key = self._key(question, gold, given)
         if key not in self._known:
             kept = self._kept(key)
@@ -200,7 +200,9 @@ class Judge(BaseConfig):
         return {'{"right": true}': True, '{"right": false}': False}.get(text.strip())
 
     def _keep(self, key: str, right: bool | None) -> None:
-        """Writes a verdict atomically into the cache folder. Does nothing without a verdict."""
+        """Writes the verdict `right` atomically into the cache folder. Does nothing if `right` is None (no
+        verdict), or if the setting `cache` names no folder. Raises MissingError if the verdict cannot be
+        written."""
         if self.cache is None or right is None:
             return
         folder = self.cache.expanduser()

@@ -41,8 +41,8 @@ names = {"__name__": "answer"}
 exec(compile(open(sys.argv[1], encoding="utf-8").read(), "answer.py", "exec"), names)
 print("\\n" + sys.argv[2] + json.dumps(plain(eval(sys.argv[3], names))), flush=True)
 """
-"""The program that runs the call of one test. `__name__` is not `__main__`, so that code under `if __name__
-== "__main__"` does not run."""
+"""The program that runs the call of one test. The answer's code is executed with a `__name__` that is not
+`__main__`, so that its part under `if __name__ == "__main__"` does not run."""
 
 
 class Ran(NamedTuple):

@@ -58,7 +58,7 @@ number."""
 
 @dataclass(frozen=True)
 class Quantity:
-    """A plain number: its exact value, and how many decimals it was written with."""
+    """A plain number: its exact value, and with how many decimals it was written."""
 
     value: Fraction
     decimals: int | None = None
@@ -100,8 +100,8 @@ def number(text: str) -> Quantity | None:
 
 
 def equal(gold: Quantity, prediction: Quantity) -> bool:
-    """Returns whether two plain numbers have the same value, or the one with fewer decimals is a rounded
-    decimal (`Quantity.is_rounded`) to which the other rounds."""
+    """Returns whether two plain numbers are equal: they have the same value, or the number that was written
+    with fewer decimals is a rounded decimal (`Quantity.is_rounded`) and the other number rounds to it."""
     if gold.value == prediction.value:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))

@@ -1,5 +1,5 @@
-"""Compares mathematical expressions in worker processes (`worker.py`), which are reused, and attributes
-failures.
+"""Compares mathematical expressions in worker processes (`worker.py`), which are reused, and finds out
+whether an expression or the machine caused a failure.
 
 If an expression exceeds the limit of time or memory, or crashes the process, the answers are not equal. If
 the process ends for another reason, for example because the machine runs out of memory, a harmless comparison

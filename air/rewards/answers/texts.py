@@ -22,9 +22,10 @@ Gold = str | int | float | Sequence[str]
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _CLOSED = {"yes", "no", "noanswer"}
-"""Answers that get no partial credit: they are right as a whole or wrong."""
+"""Normalised answers that get no partial credit for common words: an answer equals them completely, or is
+wrong."""
 _VQA_AGREEING = 3
-"""The number of annotators with the same answer that is enough for a soft accuracy of 1, as in VQA."""
+"""The number of annotators' answers that must equal an answer for a soft accuracy of 1, as in VQA."""
 
 
 @dataclass(frozen=True)

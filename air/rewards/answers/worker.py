@@ -35,9 +35,9 @@ def main() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the parent, which ends this process
     logging.disable()
-    import math_verify  # noqa: F401  # so that the copies have it
+    import math_verify  # noqa: F401  # so that every fork has it
 
-    _same(("x + 1", None), ("1 + x", None))  # the parser's tables, likewise
+    _same(("x + 1", None), ("1 + x", None))  # so that every fork has the parser's tables
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(_in_a_copy(json.loads(line)))
         sys.stdout.buffer.flush()

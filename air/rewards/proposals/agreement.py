@@ -69,8 +69,9 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
     """Groups the k answers to one question into classes of equal answers. None stands for an unreadable
     answer. Raises ValueError if k is 0.
 
-    Answers with the same canonical form are equal. `equal`, if given, then compares one answer of each form
-    with one answer of each class, in both orders; only the first `MOST_REPRESENTATIVES` forms are compared.
+    Answers with the same canonical form are equal. If `equal` is given, answers with different forms can be
+    equal, too: one answer of each form is compared with one answer of each class, in both orders. Only the
+    first `MOST_REPRESENTATIVES` forms are compared in this way.
     """
     if not answers:
         raise ValueError("there is no answer")
@@ -107,12 +108,13 @@ def p_hat(
     definition: Definition,
     equal: Equal | None = None,
 ) -> float:
-    """Returns p̂, the number from 0 to 1 by which rewards and filters measure the agreement of the answers to
-    a question.
+    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the answers to a
+    question agree.
 
     With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
     is 0 if p is at most `LEAST_P`, if no answer is readable, or if `proposed` (the proposer's own answer) is
-    None or differs from the first answer of the largest class; else p.
+    None or differs from the first answer of the largest class; else p. `same` compares these two answers,
+    with `equal`.
     """
     if definition == "published":
         return found.share

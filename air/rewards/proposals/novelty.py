@@ -22,7 +22,8 @@ MOST_TEXTS = 512
 MOST_WORDS = 256
 _ORDER = 4
 _SMOOTH = 0.1
-"""The number that replaces the number of common n-grams if that is 0 (Chen and Cherry 2014, method 1)."""
+"""The count of common n-grams that is used in BLEU instead of 0 if two texts have no n-gram of a length in
+common (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 Words = tuple[str, ...]
@@ -77,8 +78,8 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns the cluster number of each text, by average linkage (UPGMA) on their distances. `points` are
-    different texts, and a weight is the number of proposals with that text."""
+    """Returns the cluster number of each text in `points`, by average linkage (UPGMA) on their distances. The
+    texts are all different; `weights` says how many proposals have each text."""
     import numpy as np
 
     count = len(points)
@@ -108,8 +109,9 @@ class Window:
     """The last `size` proposals of a training run, among which the cluster of each new proposal is
     determined.
 
-    Proposals arrive one by one, so a proposal is compared only with those before it. If `size` is the batch
-    size, it is compared with the earlier proposals of its batch and the last ones of the previous batch.
+    Proposals arrive one by one, so a proposal is compared only with earlier ones. If `size` is the batch
+    size, a proposal is compared with the earlier proposals of its batch and the last ones of the previous
+    batch.
     """
 
     def __init__(self, size: int, threshold: float = THRESHOLD) -> None:
@@ -119,7 +121,8 @@ class Window:
         self._texts: deque[str] = deque(maxlen=size)
 
     def share(self, text: str) -> float:
-        """Adds a proposal, and returns the size of its cluster in the window divided by `size`."""
+        """Adds a proposal to the window. Returns the number of proposals in the window that are in the same
+        cluster as this one (itself included), divided by `size`."""
         self._texts.append(text)
         numbers = clusters(self._texts, self._threshold)
         return numbers.count(numbers[-1]) / self.size

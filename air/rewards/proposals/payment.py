@@ -7,7 +7,7 @@
 
 p̂ is the agreement of the answers (`agreement`), |c|/B the share of the compared proposals that are in this
 proposal's cluster (`novelty`), and the factors λ are `Weights`. N is a number of tool calls: in `as_coded`,
-the proposer's; in `published`, the mean number in one of the executor's answers. Only calls that a tool
+the proposer's; in `published`, the mean number per answer of the executor. Only calls that a tool
 carried out without an error count, not text that looks like a call. From Agent0 (arXiv 2511.16043; project
 aiming-lab/Agent0).
 """
@@ -34,7 +34,7 @@ class Proposal:
     own_calls: int = 0
     """The number of tool calls that the proposer made."""
     executor_calls: float = 0.0
-    """The mean number of tool calls in one of the executor's answers."""
+    """The mean number of tool calls per answer of the executor."""
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ CHECKS: tuple[Check, ...] = (
     *ports.CHECKS,
     *limits.CHECKS,
 )
-"""All checks that every provider of boxes must pass, except for its `KNOWN_GAPS` (the conformance suite),
-ordered by topic."""
+"""The conformance suite: all checks, ordered by topic. Each kind of box must pass all of them except
+those that `KNOWN_GAPS` lists for it."""
 
 LIMITS = frozenset(
     {
@@ -150,9 +150,9 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
 }
 """The checks that each kind of box is known to fail: {kind of box: {name of the check: reason}}.
 
-The kind `podman` means containers of rootless Podman. The kinds `process/…` mean process boxes with the
-namespaces that root can make, with those of another user, or without namespaces. Do not run a check on a kind
-of box that is known to fail it: some checks would then harm this machine.
+The kind `podman` means containers of rootless Podman. The kinds `process/…` mean process boxes: with
+namespaces that root has made, with namespaces that another user has made, or without namespaces. Do not run a
+check on a kind of box that is known to fail it, because some checks would then harm this machine.
 """
 
 __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]

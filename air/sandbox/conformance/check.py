@@ -29,7 +29,7 @@ class Check:
     """The async function that tests the promise in a new box. It raises `Unmet` if the box does not keep the
     promise."""
     container: bool = False
-    """Whether the check tests isolation that is certain only in a container."""
+    """Whether the check tests isolation that only a container guarantees, not a process box."""
     open: bool = False
     """Whether the check needs an open box (a container that its commands may use as a whole; see
     `BoxSpec.open`), with the default settings `OpenBox()`."""
@@ -57,7 +57,8 @@ class Checks(list[Check]):
         """Returns a decorator that makes a check from an async function, and appends the check to this list.
         The check's name is the function's name, with `-` instead of `_`.
 
-        The arguments are fields of `Check`; `limits` are fields of `BoxLimits`.
+        The arguments set the fields of `Check` with the same names. Further keyword arguments are fields of
+        `BoxLimits`, and become `Check.limits`.
         """
 
         def register(play: Play) -> Play:
@@ -96,13 +97,13 @@ def refused(*words: str) -> Iterator[None]:
 
 
 async def sh(box: Box, script: str, *, timeout: float = 60.0) -> ExecResult:  # noqa: ASYNC109
-    """Runs a shell script in the box and returns its result; raises `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its result. Raises `Unmet` if the script fails."""
     result = await box.exec(script, timeout=timeout)
     expect(result.ok, (script, result))
     return result
 
 
 async def line(box: Box, script: str) -> str:
-    """Runs a shell script in the box and returns its standard output without surrounding white space; raises
-    `Unmet` if it fails."""
+    """Runs a shell script in the box and returns its standard output without surrounding white space. Raises
+    `Unmet` if the script fails."""
     return (await sh(box, script)).stdout.decode().strip()

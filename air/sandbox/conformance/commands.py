@@ -81,8 +81,8 @@ async def files_of_a_command_are_written_before_it(box: Box) -> None:
 
 @CHECKS.add()
 async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
-    """Checks that file locks on standard input work between commands, although the standard input of all
-    commands may be the same file /dev/null."""
+    """Checks that a command that locks its standard input (flock) keeps other commands from locking theirs.
+    Without input, the standard input of every command is the same file, /dev/null."""
     hold = "flock -x 0 && touch held && until [ -e release ]; do sleep 0.05; done"
     holder = asyncio.create_task(box.exec(hold, timeout=60))
     await sh(box, "until [ -e held ]; do sleep 0.05; done", timeout=60)
@@ -284,8 +284,8 @@ async def _started(box: Box, *ends: str) -> None:
 
 
 async def _sleepers(box: Box) -> str:
-    """Returns the durations for which the checks' `sleep` processes in the box sleep, to show which of them
-    still run: one line per different duration, sorted."""
+    """Returns which of the `sleep` processes of the checks still run in the box: their durations in seconds,
+    as sorted lines without duplicates."""
     script = (
         "for p in /proc/[0-9]*; do [ $(cat $p/comm 2>/dev/null)x = sleepx ] && "
         f"tr '\\0' ' ' < $p/cmdline; echo; done 2>/dev/null | grep -o '{_NAP}[.0-9]*' | sort -u"

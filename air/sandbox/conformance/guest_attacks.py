@@ -114,18 +114,17 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""When a check has used up a box's memory and killed the processes that hold it, it starts Python processes
-in the box, one after another, which need far more memory than the check's shell commands. The memory counts
-as free after `FREE_IN_A_ROW` of them in a row have succeeded. The check fails if this takes more than
-`FREE_SECONDS`."""
+"""After a check has used up a box's memory, the memory counts as free again when `FREE_IN_A_ROW` Python
+processes have run in the box one after another without a failure. (They need far more memory than the check's
+shell commands.) The check fails if this takes more than `FREE_SECONDS` seconds."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:
-    """Uses up the box's memory in two ways, by files in memory and by many small processes. After each, frees
-    the memory and checks that the box still answers.
+    """Uses up the box's memory in two ways, one after the other: with files that lie in memory, and with many
+    small processes. After each way, frees the memory and checks that the box still answers.
 
-    Two Python scripts in the box do this. `before` is Python code that is put at the beginning of each
-    script.
+    Each way is a Python script that runs in the box. `before` is Python code that is put at the beginning of
+    both scripts.
     """
     for attack in (_FILES, _SMALL):
         await _python(box, before + attack)
@@ -134,11 +133,11 @@ async def _use_up_memory(box: Box, before: str = "") -> None:
 
 
 async def _free_memory(box: Box) -> None:
-    """Kills all processes of the commands' user, and waits until all have ended, because each keeps its
-    memory until then.
+    """Kills all processes of the commands' user, and waits until all have ended, because a process keeps its
+    memory until it has ended.
 
-    Meanwhile the kernel may kill any command for lack of memory, including the commands that kill the
-    processes or search for them.
+    Tries again if that fails: for lack of memory, the kernel may also kill the command that kills the
+    processes or the command that looks for remaining ones.
     """
     until, free = time.monotonic() + FREE_SECONDS, 0
     while free < FREE_IN_A_ROW:

@@ -13,8 +13,9 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. The check of a command's signal
-settings leaves them out: with glibc, child processes may ignore two of them."""
+"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. The check that a command starts
+with no signal ignored leaves them out, because with glibc a child process may start with two of them
+ignored."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

@@ -24,7 +24,8 @@ def program(port: int, script: str) -> list[str]:
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs a Python script in the box (see `program`) and returns its output; raises `Unmet` if it fails."""
+    """Runs a Python script in the box (see `program`) and returns its output. Raises `Unmet` if the script
+    fails."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
@@ -87,8 +88,8 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Checks that ten megabytes pass in each direction. Both directions pause halfway, until a command has
-    run in the box."""
+    """Checks that ten megabytes pass through a forwarded port in each direction. Halfway, the host pauses
+    both directions until a command has run in the box."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 

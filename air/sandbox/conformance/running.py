@@ -125,8 +125,8 @@ async def a_timeout_ends_a_started_command(box: Box) -> None:
 
 
 def _own_seconds() -> str:
-    """Returns, as text, a number of seconds near 60 for which no other box runs `sleep`, so that a check can
-    count its own `sleep` processes. Needed because some boxes see the processes of the host and of other
+    """Returns, as text, a random number of seconds between 60 and 61. A check runs `sleep` with this number,
+    and so recognises its own `sleep` processes: some boxes also see the processes of the host and of other
     boxes."""
     return f"60.{secrets.randbelow(10**9):09d}"
 

@@ -55,7 +55,7 @@ class BoxLimits(BaseConfig):
     shm_mb: int = Field(64, ge=1)
     """Size in MiB of `/dev/shm`, the folder for shared memory."""
     disk_mb: int = Field(256, ge=1)
-    """Size of the workspace in MiB."""
+    """Maximum size of the workspace in MiB. Each folder of `BoxSpec.scratch` may have the same size."""
     seconds: float = Field(7200, gt=0)
     """Time to live of the box in seconds. It begins when the caller gets the box, not when the box starts.
     When it is over, the box ends."""
@@ -78,17 +78,17 @@ class BoxSpec(BaseConfig):
     scratch: tuple[str, ...] = ()
     """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
     network: Names = ()
-    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`). The
-    box itself has no network. Its commands use a proxy, which runs in the process that started the box;
-    environment variables such as `http_proxy` contain its address. Exception: a process box without
-    namespaces can use the machine's whole network, whatever this field lists."""
+    """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`); none
+    if empty. The box itself has no network. Its commands use a proxy, which runs in the process that started
+    the box; environment variables such as `http_proxy` contain the proxy's address. Exception: a process box
+    without namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
     """Folders of this machine that a process box with namespaces hides from its commands, although they see
     the folders around them. Other boxes ignore this field: commands in a container see no folder of this
     machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
-    """Whether `Box.reset` can prepare the box for another caller. Only for containers whose settings
-    `network`, `gpus`, `second_user` and `open` are not set."""
+    """Whether `Box.reset` can prepare the box for another caller. Allowed only for containers, and only if
+    the fields `network`, `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
     """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
     such as `("python3", "main.py")`. The box starts this Python interpreter in advance. If the first command
@@ -291,14 +291,14 @@ class Box(ABC):
     ) -> None:
         """Writes `data` to a file in the box. Creates missing folders and replaces an existing file.
 
-        `mode` is the new file's permission bits. Links are followed only in an open box, where an existing
-        file also keeps its own mode. Raises BoxFileError if the path leads out of the box or names a folder,
-        or if the disk is full.
+        `mode` is the new file's permission bits, and `user` is as in `read`. Links are followed only in an
+        open box, where an existing file also keeps its own mode. Raises BoxFileError if the path leads out of
+        the box or names a folder, or if the disk is full.
         """
 
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
-        """Returns a description of the file, folder or link at `path`. Raises BoxFileError if `path` does not
-        exist."""
+        """Returns a description of the file, folder or link at `path`. `user` is as in `read`. Raises
+        BoxFileError if `path` does not exist."""
         raise self._lacks("describes no file")
 
     async def list(
@@ -307,7 +307,8 @@ class Box(ABC):
         """Returns descriptions of everything in a folder, and in its subfolders down to `depth` levels,
         sorted by path.
 
-        Raises BoxFileError if there is no such folder, or if it contains more than 50,000 entries.
+        `user` is as in `read`. Raises BoxFileError if there is no such folder, or if the answer would have
+        more than 50,000 entries.
         """
         raise self._lacks("lists no folder")
 
@@ -315,21 +316,21 @@ class Box(ABC):
         """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed
         before.
 
-        Raises BoxFileError if `path` is an existing file.
+        `user` is as in `read`. Raises BoxFileError if `path` is an existing file.
         """
         raise self._lacks("makes no folder")
 
     async def remove(self, path: str, *, user: str | None = None) -> None:
-        """Removes a file, a link, or a folder with its contents. Raises BoxFileError if `path` does not
-        exist."""
+        """Removes a file, a link, or a folder with its contents. `user` is as in `read`. Raises BoxFileError
+        if `path` does not exist."""
         raise self._lacks("removes no file")
 
     async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
         """Moves a file, link or folder to the path `dest`, and returns its description. Makes missing parent
         folders of `dest`.
 
-        Raises BoxFileError if `source` does not exist, or if `dest` is a folder or lies on another file
-        system.
+        `user` is as in `read`. Raises BoxFileError if `source` does not exist, or if `dest` is a folder or
+        lies on another file system.
         """
         raise self._lacks("renames no file")
 
@@ -380,8 +381,8 @@ class Box(ABC):
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
-        Raises BoxFileError if `dest` cannot be written (see `write`), or `source` is absent, is a link, or
-        contains one.
+        `user` is as in `read`. Raises BoxFileError if `dest` cannot be written (see `write`), or if `source`
+        does not exist, is a link, or contains a link.
         """
 
     @abstractmethod
@@ -390,8 +391,8 @@ class Box(ABC):
     ) -> None:
         """Copies a file, or the contents of a folder, from the box into the folder `dest` on this machine.
 
-        Raises BoxFileError if the path is absent, is larger than `max_bytes` in total, or holds anything but
-        regular files and folders, such as a link.
+        `user` is as in `read`. Raises BoxFileError if `path` does not exist, has more than `max_bytes` in
+        total, or contains anything other than regular files and folders, such as a link.
         """
 
     @abstractmethod
@@ -482,4 +483,5 @@ class BoxStats:
     reused: int = 0
     """The number of times that the pool reset a used box and lent it again, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
-    """The number of failed resets, by their reason."""
+    """The numbers of used boxes that the pool removed instead of lending them again, by reason: why the reset
+    failed, or an empty text if only the image was outdated or the pool was closing."""

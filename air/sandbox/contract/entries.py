@@ -16,7 +16,8 @@ class FileInfo:
     path: str
     """The entry's absolute path, as the caller wrote it: links in it are not resolved."""
     kind: Kind
-    """The kind of the entry. A link has the kind of its target, or `other` if it leads nowhere."""
+    """`file`, `folder`, or `other` (such as a device or a pipe). A link has the kind of its target, or
+    `other` if the target does not exist."""
     size: int
     """The entry's size in bytes."""
     mode: int
@@ -45,9 +46,9 @@ class Change:
     path: str
     """The absolute path, without links."""
     kind: Literal["added", "changed", "deleted"]
-    """The kind of difference. The container engine decides how to report a folder that was deleted and made
-    again: either as a `deleted` folder with `added` contents, or as the differences between the old and the
-    new contents."""
+    """How the path differs from the image: `added`, `changed` or `deleted`. If a folder was deleted and made
+    again, the container engine decides which differences it reports: a `deleted` folder with `added`
+    contents, or only the differences between the old and the new contents."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class BoxFile:
     """An entry of a box (file, folder, link or other) with its contents; see `Box.gather`."""
 
     path: str
-    """The entry's path. If the caller named the entry itself, this is the caller's text; for an entry of a
-    folder, it is the folder's path and the entry's name."""
+    """The entry's path: the path that the caller gave to `Box.gather` or, for an entry inside a folder that
+    was read as a whole, the folder's path and the entry's name."""
     kind: Literal["file", "folder", "link", "other"]
-    """The kind of the entry. Links are not followed; devices, pipes and sockets are `other`."""
+    """`file`, `folder`, `link`, or `other` (devices, pipes and sockets). A link always has the kind `link`,
+    whatever its target is."""
     mode: int
     """The entry's permission bits, such as 0o644."""
     uid: int

@@ -1,8 +1,9 @@
-"""Identifies the process that owns (has started) a box, by labels and folder names, and tests whether this
-process is dead.
+"""Identifies the owner of a box (the process that started the box) by labels and folder names, and tests
+whether the owner is dead.
 
-An owner counts as dead only if that is certain: its label was made on this machine, since the last boot and
-in this process's pid namespace, and no live process has its pid and start time.
+An owner counts as dead only if its death is certain: the owner's label was made on this machine, since the
+last boot, and in the pid namespace of the testing process; and no live process has the owner's pid and start
+time.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see
 `mark_children`."""
 WARM_SECONDS = 3600.0
-"""Maximum number of seconds for which a started box may wait in the box pool for a caller. A box's expiry
-label, after whose time `air box gc` may remove the box, allows for this wait in addition to the time to
-live."""
+"""Maximum number of seconds for which a started box may wait in the box pool for a caller. The time in a
+box's expiry label, after which `air box gc` may remove the box, includes this wait and the time to live."""
 
 
 def owner() -> str:
@@ -44,7 +44,7 @@ def mark_children() -> None:
     """Sets the environment variable `OWNER_ENV` of this process to its owner label, so that child processes
     inherit the label.
 
-    Processes that outlive this process can then be found by the label.
+    Child processes that outlive this process can then be found by the label in their environment.
     """
     os.environ[OWNER_ENV] = owner()
 
@@ -73,8 +73,8 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels is air's and may be removed: it has expired before `now` (epoch
-    seconds), or its owner is dead."""
+    """Whether a container with these labels was started by air and may be removed, because it expired before
+    `now` (epoch seconds) or its owner process is dead."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:

@@ -15,9 +15,11 @@ class ExecResult:
     code: int
     """Exit status of the command. It is 128 + N if signal N ended the command, and 137 if the timeout did."""
     stdout: bytes
-    """Standard output. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end."""
+    """Standard output. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end are
+    kept."""
     stderr: bytes
-    """Standard error. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end."""
+    """Standard error. If it was longer than `max_bytes` of `Box.exec`, only its beginning and its end are
+    kept."""
     timed_out: bool = False
     """Whether the command exceeded its timeout, so that it and all processes it had started were killed."""
     truncated: bool = False

@@ -3,9 +3,10 @@ to the next command.
 
 Each command runs in a new shell process. So its child processes, timeout, `exit` and output cannot disturb
 the next command. When a command ends, its shell writes the directory and variables into a file. `Shell` reads
-this file, and never executes it. If the shell cannot write the file (timeout, `exec`, an EXIT trap of the
-command), the earlier values remain. Aliases, options and functions do not carry over. If a command unsets a
-variable of the box's own environment, the next command has this variable again.
+this file, and never executes it. If the shell cannot write the file (because of a timeout, or because the
+command uses `exec` or sets its own EXIT trap), the earlier values remain. Aliases, options and functions do
+not carry over. If a command unsets a variable of the box's own environment, the next command has this
+variable again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts. A new shell starts without them, and sets them before it runs the
-command."""
+"""Variables that change how a shell starts. They are not in the environment with which the shell of a command
+starts; the shell sets them itself before it runs the command."""
 
 
 class Shell:
@@ -81,7 +82,8 @@ class Shell:
 
     def _prologue(self, old_state: str) -> str:
         """Returns shell code that runs before the user's script. It restores the directory and variables,
-        redirects standard input to /dev/null, and sets the trap that writes the state at the end.
+        redirects standard input to /dev/null, and sets the trap that writes the state at the end. It also
+        removes `old_state`, the file with the state of the previous command.
 
         The shell reads this code from standard input, so the line numbers of the script do not change.
         """

@@ -12,7 +12,7 @@ import contextlib
 import tempfile
 from pathlib import Path
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
@@ -79,12 +79,12 @@ class ArchivedSnapshot(Snapshot):
             raise BoxDiedError(f"a snapshot was not unpacked: {problem}")
 
     async def close(self) -> None:
-        await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
+        await wait_shielded(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits until a command has ended. Returns the reason if it failed, else an empty text. `errors` is the
-    end of its standard error."""
+    """Waits until a command has ended. Returns the reason if the command failed, else an empty text. `errors`
+    is the last part of the command's standard error."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

@@ -38,8 +38,8 @@ def find_base(wanted: str, *, say: Say) -> str:
     """Returns the tag of the base image to build on: `wanted`, pulled if it is absent, or else the
     bootstrapped Debian image.
 
-    Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. Raises
-    BoxStartError with the reasons of both failures if neither is possible.
+    Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. If both
+    pulling and bootstrapping fail, raises BoxStartError with both reasons.
     """
     if _here(wanted):
         return wanted
@@ -81,13 +81,13 @@ def run(argv: list[str], doing: str) -> None:
         raise BoxStartError(f"{doing}: {error.strerror or error}") from error
     if process.returncode:
         tail = [line.strip() for line in process.stdout.decode("utf-8", "replace").splitlines()]
-        what = blame(tail[-60:], f"failed with status {process.returncode}")
+        what = failure_line(tail[-60:], f"failed with status {process.returncode}")
         raise BoxStartError(f"{doing} {what}")
 
 
-def blame(tail: list[str], error: str) -> str:
-    """Returns one line that explains a failed build: the text `error`, the last line with an error in `tail`
-    (the end of the build's output) and, for known causes, a remedy."""
+def failure_line(tail: list[str], error: str) -> str:
+    """Returns one line that explains why a build or program failed: the text `error`, the last line with an
+    error in `tail` (the last lines of its output) and, for known causes, a remedy."""
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text
@@ -122,8 +122,8 @@ def pull(tag: str) -> str:
 
 
 def _short(text: str) -> str:
-    """Returns the last part of a container engine's error message, which is usually the reason. Colons
-    separate the parts."""
+    """Returns the text after the last colon in a container engine's error message, which is usually the
+    reason, cut to 120 characters."""
     return text.strip().rsplit(": ", 1)[-1][:120]
 
 
@@ -161,8 +161,8 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with one URL, the server from which this machine's apt gets Debian. Empty if it is
-    unknown."""
+    """Returns a list with one URL, that of the server from which this machine's apt gets Debian. Empty if the
+    server is unknown."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Isolation, Snapshot
 from air.sandbox.contract.entries import Change
@@ -27,14 +27,14 @@ from air.sandbox.docker import (
 )
 from air.sandbox.docker.container_spec import (
     MIB,
-    Python,
+    GuestPython,
     commands_user,
     container,
     inodes,
     rlimits,
-    settled,
+    with_open_box_defaults,
 )
-from air.sandbox.docker.container_stream import Attached, abandon
+from air.sandbox.docker.container_stream import AttachedContainer, close_failed_start
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.images import usage
 from air.sandbox.network import egress_proxy
@@ -45,9 +45,9 @@ from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
 from air.sandbox.written.changes import changes
 from air.sandbox.written.size_watch import SizeWatch
 
-_LESSONS = 2
-"""Maximum number of failed starts after which air starts the box again with other settings, because the
-failure showed what the container engine or the image lacks (a capability or Python)."""
+_MOST_RESTARTS = 2
+"""Maximum number of times that air starts the same box again with other settings, because the failed start
+showed what the container engine or the image lacks (a capability or Python)."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
 would fail for the same reason."""
@@ -62,7 +62,7 @@ class DockerBox(GuestBox):
         super().__init__(spec)
         self._gpus = gpus or GpuLease()
         self._run = run
-        self._attached = Attached(self.id)
+        self._attached = AttachedContainer(self.id)
         self._image: Mapping[str, Any] = {}
         self._made: Sequence[str] = ()
         self._real_home = ""
@@ -83,16 +83,16 @@ class DockerBox(GuestBox):
         image = await engine.image_of_box(spec.image)
         if spec.open and spec.open.keep:
             usage.note_use(image["Id"])
-        spec = settled(spec, image["Config"])
-        for _ in range(_LESSONS):
+        spec = with_open_box_defaults(spec, image["Config"])
+        for _ in range(_MOST_RESTARTS):
             python = await _python(spec, run)
             try:
                 return await cls._begin(spec, run, gpus, python, image)
             except BoxStartError as error:
                 text = str(error)
-                if not limit_check.learn(text) and not await portable_python.learn(
-                    spec.image, python, text
-                ):
+                if limit_check.learn_from_failed_start(text):
+                    continue
+                if not await portable_python.learn_from_failed_start(spec.image, python, text):
                     raise
         return await cls._begin(spec, run, gpus, await _python(spec, run), image)
 
@@ -102,7 +102,7 @@ class DockerBox(GuestBox):
         spec: BoxSpec,
         run: str,
         gpus: GpuLease | None,
-        python: Python | None,
+        python: GuestPython | None,
         image: Mapping[str, Any],
     ) -> DockerBox:
         box = cls(spec, run, gpus)
@@ -112,7 +112,7 @@ class DockerBox(GuestBox):
             await box._start(python)
             await limit_check.warn_once(box._attached.container)
         except BaseException as error:  # cancellation too: leave no container
-            await abandon(box)
+            await close_failed_start(box)
             if isinstance(error, engine.FOREIGN) and not isinstance(error, TimeoutError):
                 raise engine.translated(error, image=spec.image) from error
             if isinstance(error, (TimeoutError, BoxDiedError)):
@@ -123,7 +123,7 @@ class DockerBox(GuestBox):
             raise
         return box
 
-    async def _start(self, python: Python | None) -> None:
+    async def _start(self, python: GuestPython | None) -> None:
         arguments = container(self.spec, self.id, self._run, self._gpus, python)
         arguments["image"] = self.image_digest
         config = {
@@ -164,7 +164,7 @@ class DockerBox(GuestBox):
             await self._guest.request({"op": "freeze"})
             helper = await snapshot_service.hold(self._run)
             try:
-                return await helper.take(await self._tenant())
+                return await helper.take(await self._location())
             except BaseException:  # cancellation too: nobody else releases the helper
                 await helper.release()
                 raise
@@ -179,7 +179,7 @@ class DockerBox(GuestBox):
             most = 2 * self.spec.limits.disk_mb * MIB
             return await archived_snapshots.ArchivedSnapshot.of(packing, most)
         finally:
-            await to_the_end(self.thaw())
+            await wait_shielded(self.thaw())
 
     async def _tar(self, command: list[str], *, stdin: bool) -> RunningCommand:
         info = CommandInfo(0, command, self.workspace, {}, "", stdin, False)
@@ -188,17 +188,17 @@ class DockerBox(GuestBox):
         return await self._started.start(request, info, None)
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the empty workspace by a copy of the snapshot's: mounts a frozen workspace, or unpacks an
-        archive; see `Box.restore`."""
+        """Replaces the empty workspace by a copy of the workspace in `snapshot`; see `Box.restore`. Mounts
+        the copy, or unpacks it if the snapshot is an archive."""
         self._check_mounted()
         if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
             await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))
             return
         if not isinstance(snapshot, snapshot_service.ContainerSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")
-        self._snapshot_helper = snapshot.helper.again()
+        self._snapshot_helper = snapshot.helper.hold_again()
         disk_mb = self.spec.limits.disk_mb
-        await self._snapshot_helper.fork(await self._tenant(), snapshot, disk_mb=disk_mb)
+        await self._snapshot_helper.fork(await self._location(), snapshot, disk_mb=disk_mb)
         await self._guest.request({"op": "reroot"})
 
     def _check_mounted(self) -> None:
@@ -224,9 +224,9 @@ class DockerBox(GuestBox):
         place = self._real_home if folder is None else folder
         return await changes(self._attached.container, self._image, place, self._made, most)
 
-    async def _tenant(self) -> snapshot_service.Tenant:
+    async def _location(self) -> snapshot_service.BoxLocation:
         pid = await self._attached.pid()
-        return snapshot_service.Tenant(self.id, self._attached.container, pid, self.workspace)
+        return snapshot_service.BoxLocation(self.id, self._attached.container, pid, self.workspace)
 
     async def _close(self) -> None:
         if self._watch:
@@ -238,7 +238,7 @@ class DockerBox(GuestBox):
                 await self._snapshot_helper.drop_and_release(self.id)
 
 
-async def _python(spec: BoxSpec, run: str) -> Python | None:
+async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
     """Returns the Python interpreter to mount into the box for the guest. Returns None if the guest runs on
     the image's own Python.
 

@@ -29,11 +29,11 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""Capabilities that the guest of an open box has in addition, so that commands that run as root can have
-them; see `air.sandbox.guest.users.ROOTS`."""
+"""Capabilities that the guest of an open box gets in addition to those of other guests. The guest needs them
+to pass them on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
 
 
-class Python(NamedTuple):
+class GuestPython(NamedTuple):
     """The Python interpreter that runs the guest (air's program in a box): the image's own, or one that is
     mounted into the container."""
 
@@ -44,18 +44,23 @@ class Python(NamedTuple):
 
 
 def container(
-    spec: BoxSpec, name: str, run: str, gpus: GpuLease | None = None, python: Python | None = None
+    spec: BoxSpec,
+    name: str,
+    run: str,
+    gpus: GpuLease | None = None,
+    python: GuestPython | None = None,
 ) -> dict[str, Any]:
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
-    `run` is the id of the run of air, for the container's labels. `python` is the interpreter that runs the
-    guest; by default the image's own.
+    `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
+    process). `gpus` are the GPUs that the box gets. `python` is the interpreter that runs the guest; by
+    default the image's own.
     """
-    gpus, python = gpus or GpuLease(), python or Python()
+    gpus, python = gpus or GpuLease(), python or GuestPython()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
     in_memory = limits.disk_mb * (len(spec.scratch) + (not keeps)) + (0 if keeps else TMP_MB)
     memory = (limits.memory_mb + in_memory + limits.shm_mb) * MIB
-    arguments = sealed(
+    arguments = common_arguments(
         name,
         run,
         limits.seconds,
@@ -87,7 +92,9 @@ def container(
     }
 
 
-def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dict[str, Any]:
+def common_arguments(
+    name: str, run: str, seconds: float, memory: int, **host: Any
+) -> dict[str, Any]:
     """Returns the arguments of `create_container` that boxes and helper containers have in common.
 
     `run` is the id of the run of air (empty: the run of this process). `seconds` is the time to live of the
@@ -120,10 +127,13 @@ def sealed(name: str, run: str, seconds: float, memory: int, **host: Any) -> dic
     }
 
 
-def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
-    """Returns `spec` with the values of an open box that it leaves empty: user, workspace and, with
-    `OpenBox.keep`, environment variables. They come from the settings of its `image` or from air's
-    defaults."""
+def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
+    """Returns `spec` with the empty fields `user` and `workspace` of its `OpenBox` filled in. Returns `spec`
+    itself if the box is not an open box.
+
+    With `OpenBox.keep`, the values come from `image`, the settings of the box's image; so do the values of
+    environment variables for which air has a default. Without `OpenBox.keep`, the values are air's defaults.
+    """
     if spec.open is None:
         return spec
     if not spec.open.keep:
@@ -139,8 +149,9 @@ def settled(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
-    """Returns the resource limits (kind, value) that a container's commands get in addition to those that
-    they inherit from the guest."""
+    """Returns the resource limits that commands of a container get in addition to those that they inherit
+    from the guest, as pairs (kind, value). Only a box with `OpenBox.keep` has one: the maximum size of a
+    file."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
@@ -164,8 +175,8 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly these GPUs, or None if there are none. In the container,
-    CUDA numbers the GPUs from 0."""
+    """Returns Docker's device request for exactly the GPUs of the lease `gpus`, or None if the lease has no
+    GPUs. In the container, CUDA numbers the GPUs from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

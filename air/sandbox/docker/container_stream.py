@@ -1,5 +1,5 @@
-"""`Attached`: a container (a box or a helper) whose first process exchanges frames with this process over a
-stream."""
+"""`AttachedContainer`: a container (a box or a helper) whose first process exchanges frames with this process
+over a stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
-class Attached:
+class AttachedContainer:
     """A container (a box, or a helper of air) whose first process runs a program of air, and the stream over
     which this process exchanges frames with that program."""
 
@@ -138,7 +138,7 @@ def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, comple
     return ""
 
 
-async def abandon(what: Attached | Box) -> None:
+async def close_failed_start(what: AttachedContainer | Box) -> None:
     """Closes a box or container whose start has failed. If closing fails, logs the error instead of raising
     it, because the start's own error matters more."""
     try:

@@ -21,7 +21,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError
 from air.sandbox.contract import ownership
 from air.sandbox.docker.engine_errors import (
@@ -64,7 +64,7 @@ def client() -> docker.APIClient:
 
 @cache
 def _client(_pid: int, _host: str) -> docker.APIClient:
-    _knock()
+    _check_socket()
     settings = docker.utils.kwargs_from_env()
     timeout, size = _ANSWER_SECONDS, _THREADS
     return docker.APIClient(version="auto", timeout=timeout, max_pool_size=size, **settings)
@@ -73,20 +73,20 @@ def _client(_pid: int, _host: str) -> docker.APIClient:
 _LOCK = threading.Lock()
 
 
-def _knock() -> None:
+def _check_socket() -> None:
     """Raises OSError if the container engine's socket refuses connections. Called before the Docker SDK
-    connects, because the SDK would then leave a socket open."""
+    connects, because the SDK leaves a socket open if its connection is refused."""
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as knock:
-            knock.settimeout(_CONNECT_SECONDS)
-            knock.connect(host.removeprefix("unix://"))
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_CONNECT_SECONDS)
+            probe.connect(host.removeprefix("unix://"))
 
 
 def away() -> bool:
     """Whether the container engine's socket refuses connections now. Blocks for a short time."""
     try:
-        _knock()
+        _check_socket()
     except OSError:
         return True
     return False
@@ -107,7 +107,8 @@ def translating(doing: str = "") -> Iterator[None]:
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
     """Returns (does not raise) air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box whose start failed. If another request failed, `doing` says what it was.
+    `image` is the image of the box whose start failed. If the failed request was not a start, `doing` says
+    for the error message what it was.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -131,7 +132,7 @@ async def in_thread(work: Callable[[], T]) -> T:
     If the caller is cancelled, `work` still runs to its end.
     """
     loop = asyncio.get_running_loop()
-    return await to_the_end(loop.run_in_executor(_threads(os.getpid()), work))
+    return await wait_shielded(loop.run_in_executor(_threads(os.getpid()), work))
 
 
 async def image_id(image: str) -> str:
@@ -144,8 +145,8 @@ async def image_id(image: str) -> str:
 
 
 async def image_of_box(image: str) -> dict[str, Any]:
-    """Returns the container engine's description of the image of a box. Raises the same errors as
-    `image_id`."""
+    """Returns the container engine's description of `image`, the image of a box that is to be started. Raises
+    the same errors as `image_id`."""
     try:  # not through `in_thread`, whose threads may be busy with starts and removals
         return dict(await asyncio.to_thread(lambda: client().inspect_image(image)))
     except FOREIGN as error:
@@ -176,7 +177,7 @@ async def inspected(container: str) -> dict[str, Any]:
         ) from error
 
 
-def boxes(*labels: str) -> list[dict[str, Any]]:
+def containers_of_air(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of air's containers, running or not.
 
     `labels` are labels that a container must have; by default those that every container of air has.
@@ -213,10 +214,11 @@ def remove_left_behind(*labels: str) -> list[str]:
     """Removes those of air's containers that have expired or whose owner process is dead. Returns the names
     of the removed containers.
 
-    Only containers that have the `labels` are removed. Raises the errors of `boxes`.
+    If `labels` are given, removes only containers that have all of them. Raises the errors of
+    `containers_of_air`.
     """
     removed = []
-    for container in boxes(*labels):
+    for container in containers_of_air(*labels):
         if ownership.is_left_behind(container["Labels"], now=time.time()):
             name = container["Names"][0].lstrip("/")
             with translating(f"removing {name}"):

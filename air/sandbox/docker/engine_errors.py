@@ -102,7 +102,7 @@ def start_error(status: int | None, text: str, image: str, *, doing: str = "") -
     before.
 
     `status` is the HTTP status, or None if there was no answer. `image` is the image of the box that did not
-    start. If another request failed, `doing` says what it was.
+    start. If the failed request was not a start, `doing` says for the error message what it was.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":

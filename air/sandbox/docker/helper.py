@@ -11,19 +11,20 @@ from typing import Any
 from air.errors import AirError, BoxDiedError, BoxStartError
 from air.sandbox.contract import ownership
 from air.sandbox.docker import engine
-from air.sandbox.docker.container_spec import MIB, sealed
-from air.sandbox.docker.container_stream import Attached, abandon
+from air.sandbox.docker.container_spec import MIB, common_arguments
+from air.sandbox.docker.container_stream import AttachedContainer, close_failed_start
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
-"""The image of helper containers. The command `air setup` builds it."""
+"""The image of helper containers (containers of air in which no agent acts). The command `air setup` builds
+this image."""
 _MEMORY = 256 * MIB
 
 
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
-) -> tuple[Attached, Connection]:
+) -> tuple[AttachedContainer, Connection]:
     """Starts a helper container, waits until its program is ready, and returns the container and the
     connection to the program.
 
@@ -32,16 +33,16 @@ async def start(
     of the Docker SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
     TransientStartError if the reason may be temporary, otherwise BoxStartError.
     """
-    attached = Attached(name)
+    attached = AttachedContainer(name)
     try:
         entrypoint = interpreter("python3", program(modules), source=True)
         helper = {"image": BASE_IMAGE, "user": "0:0", "entrypoint": entrypoint}
-        shared = await engine.in_thread(lambda: sealed(name, run, life, _MEMORY, **host))
+        shared = await engine.in_thread(lambda: common_arguments(name, run, life, _MEMORY, **host))
         shared["labels"][ownership.HELPER_LABEL] = modules[-1]
         connection = await attached.start(shared | helper, opening({}, modules))
         await connection.ready(seconds=ready)
     except BaseException as error:  # cancellation too: leave no container
-        await abandon(attached)
+        await close_failed_start(attached)
         if not isinstance(error, (AirError, *engine.FOREIGN)):
             raise
         raise _failure(error)(

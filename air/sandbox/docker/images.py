@@ -49,7 +49,7 @@ def unready(name: str = "air-base") -> str:
     """Returns one line that says why boxes of the image `name` cannot start on this machine. Empty if they
     can start."""
     try:
-        return "" if look(name).id else f"image {_tag(name)} is not built"
+        return "" if describe(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
         return str(error)
 
@@ -64,7 +64,7 @@ def recipe(name: str) -> str:
     return total.hexdigest()
 
 
-def look(name: str) -> Image:
+def describe(name: str) -> Image:
     """Returns a description of the image `name`, whether the image is built or not."""
     from air.sandbox.docker import engine
 
@@ -78,12 +78,14 @@ def look(name: str) -> Image:
 
 def ls() -> list[Image]:
     """Returns descriptions of all images that have a folder below `images/`, built or not, sorted by name."""
-    return [look(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))]
+    return [
+        describe(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))
+    ]
 
 
 def digest(name: str) -> str:
     """Returns the container engine's id of the image `name`. Raises MissingError if it is not built."""
-    if not (image_id := look(name).id):
+    if not (image_id := describe(name).id):
         remedy = f"run `air images build {_tag(name).removeprefix(_PREFIX)}`"
         raise MissingError("image is not built", where=_tag(name), remedy=remedy)
     return image_id
@@ -92,10 +94,10 @@ def digest(name: str) -> str:
 def ensure(name: str, *, say: Say = print) -> str:
     """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build it only
     once."""
-    if (image := look(name)).current:
+    if (image := describe(name)).current:
         return image.id
     with paths.locked(_lock()):
-        if (image := look(name)).current:
+        if (image := describe(name)).current:
             return image.id
         return _build(name, base=None, ca_bundle=trusted(), say=say)
 
@@ -162,7 +164,7 @@ def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
         tail = (tail + [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines if line])[-40:]
         if "error" in event:
-            raise BoxStartError(f"{doing}: {base_image.blame(tail, event['error'])}")
+            raise BoxStartError(f"{doing}: {base_image.failure_line(tail, event['error'])}")
 
 
 def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
@@ -180,8 +182,8 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
-    It is the file in `AIR_CA_BUNDLE` if that variable is set; else the first that exists of the file in
-    `SSL_CERT_FILE` and the system's file (Debian's or Red Hat's).
+    If the variable `AIR_CA_BUNDLE` is set, it names the file. Otherwise, it is the first file that exists of
+    these: the file that the variable `SSL_CERT_FILE` names, Debian's system file, Red Hat's system file.
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()
@@ -219,5 +221,5 @@ def _folder(name: str) -> Path:
 
 def _lock() -> Path:
     """Returns the path of the file that each build locks, so that only one build runs at a time. Needed
-    because a build removes dangling images."""
+    because a build, at its end, removes air's dangling images, which another running build may still use."""
     return paths.cache() / "locks" / "images.lock"

@@ -14,25 +14,25 @@ from air.sandbox.docker import engine
 CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
 """The capabilities with which a guest starts as root. Commands of an agent have none of them, except root's
 in an open box."""
-ORDER = "SYS_RESOURCE"
+OOM_ORDER_CAPABILITY = "SYS_RESOURCE"
 """A further capability of the guest, if the container engine can grant it. With it, no command can change
 which processes the kernel kills first if memory runs out."""
 _CHECKED: set[tuple[int, str]] = set()
-_WITHOUT_ORDER: set[str] = set()
-"""The container engines (values of `DOCKER_HOST`) that cannot grant the capability `ORDER`, as this process
-has learned from failed starts of boxes."""
+_WITHOUT_OOM_ORDER: set[str] = set()
+"""The container engines (values of `DOCKER_HOST`) that cannot grant `OOM_ORDER_CAPABILITY` (SYS_RESOURCE),
+known to this process from failed starts of boxes."""
 _REFUSED = re.compile(r"unable to apply caps|capset|not available in the current environment", re.I)
 _LOG = logging.getLogger(__name__)
 
 
 def capabilities() -> list[str]:
-    """Returns the capabilities to request from the container engine for a guest. `ORDER` (SYS_RESOURCE) is
-    left out if the container engine is known to be unable to grant it."""
-    lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_ORDER
-    return [*CAPABILITIES] if lacking else [*CAPABILITIES, ORDER]
+    """Returns the capabilities to request from the container engine for a guest. `OOM_ORDER_CAPABILITY`
+    (SYS_RESOURCE) is left out if the container engine is known to be unable to grant it."""
+    lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_OOM_ORDER
+    return [*CAPABILITIES] if lacking else [*CAPABILITIES, OOM_ORDER_CAPABILITY]
 
 
-def learn(failure: str) -> bool:
+def learn_from_failed_start(failure: str) -> bool:
     """Returns whether a box that did not start must be started again with fewer capabilities. If so,
     remembers that this container engine must be asked for fewer capabilities.
 
@@ -40,11 +40,12 @@ def learn(failure: str) -> bool:
     root lacks a capability.
     """
     key = os.environ.get("DOCKER_HOST", "")
-    if key in _WITHOUT_ORDER or not _REFUSED.search(failure):
+    if key in _WITHOUT_OOM_ORDER or not _REFUSED.search(failure):
         return False
-    _WITHOUT_ORDER.add(key)
+    _WITHOUT_OOM_ORDER.add(key)
     _LOG.info(
-        "the Docker engine lacks %s: commands can end the guest by using up the memory", ORDER
+        "the Docker engine lacks %s: commands can end the guest by using up the memory",
+        OOM_ORDER_CAPABILITY,
     )
     return True
 

@@ -43,11 +43,11 @@ def adapted(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(docker: str, user: str) -> str:
-    """Translates the mount options of a tmpfs folder from Docker's form, `docker`, to Podman's. Podman cannot
-    set a folder's owner by user id. `user` is the id of the container's user.
+    """Translates `docker`, the mount options of a tmpfs folder in Docker's form, into Podman's form, and
+    returns them. `user` is the id of the container's user.
 
-    The option `U` makes the container's user the folder's owner. If another user must own the folder, the
-    guest changes the owner when it starts.
+    Podman cannot set a folder's owner by user id. Its option `U` makes the container's user the owner. If
+    another user must own the folder, the guest changes the owner when it starts.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

@@ -22,7 +22,7 @@ from docker.types import Mount
 
 from air.errors import InfrastructureError, MissingError
 from air.sandbox.docker import engine, helper
-from air.sandbox.docker.container_spec import Python
+from air.sandbox.docker.container_spec import GuestPython
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.guest import copy_python
 from air.sandbox.wire.connection import program
@@ -32,7 +32,7 @@ LABEL = "air.python"
 """The label of volumes that contain a copy of Python. Its value is the id of the base image."""
 _COPY_SECONDS = 600.0
 _LOG = logging.getLogger(__name__)
-_WITHOUT: set[str] = set()
+_WITHOUT_PYTHON: set[str] = set()
 """The ids of images without usable Python, as this process has learned from boxes that did not start."""
 _READY: set[tuple[str, str]] = set()
 """The volumes whose copy of Python is known to be complete, as pairs: the value of `DOCKER_HOST`, and a
@@ -42,18 +42,18 @@ _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
 )
 
 
-async def interpreter_of(image: str, run: str) -> Python | None:
-    """Returns the copy of Python for a box of `image`. Returns None if the image is not known to lack Python,
-    so that the box uses the image's own.
+async def interpreter_of(image: str, run: str) -> GuestPython | None:
+    """Returns the copy of Python for a box of `image`, if a failed start has shown that the image lacks a
+    usable Python. Otherwise returns None; the box then uses the image's own Python.
 
-    Raises the errors of `mounted`.
+    `run` is as in `mounted`, whose errors this function raises, too.
     """
-    if not _WITHOUT or await _digest(image) not in _WITHOUT:
+    if not _WITHOUT_PYTHON or await _digest(image) not in _WITHOUT_PYTHON:
         return None
     return await mounted(run)
 
 
-async def mounted(run: str) -> Python:
+async def mounted(run: str) -> GuestPython:
     """Returns the copy of the base image's Python, ready to be mounted. Makes the copy first if it does not
     exist.
 
@@ -68,15 +68,15 @@ async def mounted(run: str) -> Python:
             await _copy(volume, base, run)
             await engine.in_thread(lambda: _remove_others(volume))
             _READY.add(key)
-    return Python(tuple(copy_python.command()), (_mount(volume, base, read_only=True),))
+    return GuestPython(tuple(copy_python.command()), (_mount(volume, base, read_only=True),))
 
 
-async def learn(image: str, python: Python | None, failure: str) -> bool:
-    """Returns whether a box that did not start must be started again with a copy of Python, or with a new
-    copy.
+async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
+    """Returns whether a box of `image` that did not start must be started again with a copy of Python, or
+    with a new copy.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
-    it shows that the image lacks Python, the function remembers this.
+    this text shows that the image lacks Python, later boxes of the image get a copy at once.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -84,8 +84,8 @@ async def learn(image: str, python: Python | None, failure: str) -> bool:
     why, digest = lacks_python(failure), await _digest(image)
     if why is None or not digest:
         return False
-    if digest not in _WITHOUT:
-        _WITHOUT.add(digest)
+    if digest not in _WITHOUT_PYTHON:
+        _WITHOUT_PYTHON.add(digest)
         _LOG.info("image %s has no Python 3.8 or later (%s): its boxes get one mounted", image, why)
     return True
 
@@ -106,7 +106,7 @@ async def _copy(volume: str, base: str, run: str) -> None:
 
 
 def _remove_others(volume: str) -> None:
-    """Removes all other volumes with copies of Python, except those that boxes use. Blocks."""
+    """Removes all volumes with copies of Python, except `volume` and those that boxes use. Blocks."""
     client = engine.client()
     with contextlib.suppress(*engine.FOREIGN):  # the copy for the next base image removes the rest
         volumes = client.volumes(filters={"label": LABEL})["Volumes"] or []

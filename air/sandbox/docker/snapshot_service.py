@@ -17,7 +17,7 @@ from air.errors import BoxDiedError, BoxFileError
 from air.sandbox.contract.box import Snapshot
 from air.sandbox.docker import helper
 from air.sandbox.docker.container_spec import inodes
-from air.sandbox.docker.container_stream import Attached
+from air.sandbox.docker.container_stream import AttachedContainer
 from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
@@ -38,7 +38,7 @@ others are for overlay file systems, which act with the rights of the process th
 _LIFE_SECONDS = 30 * 86_400.0
 
 
-class Tenant(NamedTuple):
+class BoxLocation(NamedTuple):
     """A box as the snapshot helper sees it: the data by which the helper container finds the box's
     workspace."""
 
@@ -54,18 +54,18 @@ class Tenant(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields of a request to the helper container that tell it where the box's workspace is."""
+        """The fields that tell the helper container, in a request, where the box's workspace is."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
 class SnapshotHelper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users, which are snapshots and boxes: `hold` and `again` add one, `release` removes one. The
-    container ends with its last user.
+    It counts its users, which are snapshots and boxes: `hold` and `hold_again` add one, `release` removes
+    one. The container ends with its last user.
     """
 
-    def __init__(self, attached: Attached, connection: Connection) -> None:
+    def __init__(self, attached: AttachedContainer, connection: Connection) -> None:
         self._attached, self._connection = attached, connection
         self._holders = 0
 
@@ -74,23 +74,23 @@ class SnapshotHelper:
         """Whether the connection to the helper container is open."""
         return not self._connection.reason
 
-    def again(self) -> SnapshotHelper:
+    def hold_again(self) -> SnapshotHelper:
         """Counts one more user of this helper container, and returns the helper. The user must call `release`
         later."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Counts one user less. Ends the helper container if this was the last user."""
+        """Counts one user of this helper container less. Ends the container if this was the last user."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
-    async def take(self, box: Tenant) -> ContainerSnapshot:
-        """Stores the workspace of a box, in which nothing runs any more, and returns it as a snapshot.
+    async def take(self, box: BoxLocation) -> ContainerSnapshot:
+        """Stores the workspace of a box in which no process runs any more, and returns it as a snapshot.
 
-        The snapshot takes over the caller's use of the helper: the caller does not call `release`, because
-        closing the snapshot does.
+        From then on, the snapshot counts as a user of this helper instead of the caller. So the caller must
+        not call `release`: closing the snapshot calls it.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -100,7 +100,7 @@ class SnapshotHelper:
             raise
         return ContainerSnapshot(name, self)
 
-    async def fork(self, box: Tenant, snapshot: ContainerSnapshot, *, disk_mb: int) -> None:
+    async def fork(self, box: BoxLocation, snapshot: ContainerSnapshot, *, disk_mb: int) -> None:
         """Mounts a writable copy of a snapshot over the workspace of a box. The copy exists until `drop` is
         called with the box's id.
 
@@ -117,7 +117,8 @@ class SnapshotHelper:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Calls `drop` for `name`, and then `release`, even if the first fails."""
+        """Releases the snapshot called `name`, or the writable copy of the box with the id `name`; then
+        counts one user of this helper less, even if the first step fails."""
         try:
             await self.drop(name)
         finally:
@@ -138,8 +139,8 @@ class ContainerSnapshot(Snapshot):
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace, and this snapshot's use of the helper container; see
-        `Snapshot.close`."""
+        """Releases the frozen workspace, and counts this snapshot no longer as a user of the helper
+        container; see `Snapshot.close`."""
         if not self._closed:
             self._closed = True
             await self.helper.drop_and_release(self.id)
@@ -158,7 +159,7 @@ async def hold(run: str) -> SnapshotHelper:
         service = _HELPERS.get(loop)
         if service is None or not service.alive:
             service = _HELPERS[loop] = await _start(run)
-        return service.again()
+        return service.hold_again()
 
 
 _HELPERS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SnapshotHelper] = (

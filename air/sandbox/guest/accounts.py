@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from air.sandbox.guest.files import Copy
+    from air.sandbox.guest.files import AnswerFrames
 
 PASSWD, GROUP = "/etc/passwd", "/etc/group"
 MOST_BYTES = 1 << 20
@@ -165,8 +165,8 @@ class Rights:
         cancelled request of any user."""
         open_files_of(0, 0)
 
-    def during(self, copy: Copy, header: dict[str, Any]) -> Copy:
-        """Yields the same pieces as the generator `copy`, which does an operation step by step. Before each
+    def during(self, answer: AnswerFrames, header: dict[str, Any]) -> AnswerFrames:
+        """Yields the same pieces as the generator `answer`, which does an operation step by step. Before each
         piece, gives the guest the rights of the user whom the request `header` names, because the guest
         handles other requests between two pieces."""
         account = self.of(header)
@@ -174,15 +174,15 @@ class Rights:
             os.setgroups(account.groups)
             open_files_of(account.uid, account.gid)
             try:
-                piece = next(copy)
+                piece = next(answer)
             except StopIteration:
                 return
             yield piece
 
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
-    """Makes a folder and its missing parents, unless the image has the folder. Returns the paths of the
-    created folders, without links."""
+    """Makes `folder` and its missing parents, unless the image has the folder. Returns the paths of the
+    created folders, without links. A new `folder` gets the given mode and, unless None, the given owner."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):

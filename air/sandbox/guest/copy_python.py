@@ -21,7 +21,8 @@ from air.sandbox.guest import frames
 HOME = "/.air"
 """The folder that contains the copy of Python. Boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""Paths of the copy's dynamic loader, shared libraries and binary, relative to `HOME`."""
+"""Where the copy of Python has its dynamic loader, its shared libraries and its binary: paths relative to
+`HOME`."""
 USED = (
     "array,binascii,ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,"
     "termios,zlib"

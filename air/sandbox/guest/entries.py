@@ -13,7 +13,7 @@ import os
 import stat
 
 from air.sandbox.guest import accounts
-from air.sandbox.guest.files import CHUNK, MAX_DEPTH, MAX_ENTRIES, Copy, Files, Refused
+from air.sandbox.guest.files import CHUNK, MAX_DEPTH, MAX_ENTRIES, AnswerFrames, Files, Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Entries:
         finally:
             os.close(folder)
 
-    def list(self, header: dict[str, Any]) -> Copy:
+    def list(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields descriptions of the files and folders below the folder `header["path"]`, `header["depth"]`
         levels deep. Each piece of the answer contains several descriptions."""
         top: str = header["path"]
@@ -69,7 +69,7 @@ class Entries:
             finally:
                 os.close(fd)
 
-    def gather(self, header: dict[str, Any]) -> Copy:
+    def gather(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields the files, folders and links at the paths `header["paths"]` and, if `header["tree"]` is
         true, everything in the folders among them. Each piece is a header and bytes.
 
@@ -87,7 +87,7 @@ class Entries:
             finally:
                 os.close(folder)
 
-    def remove(self, header: dict[str, Any]) -> Copy:
+    def remove(self, header: dict[str, Any]) -> AnswerFrames:
         """Removes the file, link or folder at the path `header["path"]`, and everything below it. Yields
         empty pieces during the work, so that the guest can handle other requests meanwhile."""
         folder, name = self.files.parent(header["path"])
@@ -154,7 +154,7 @@ class Gathering:
         self.entries: int = header["max_entries"]
         self.kernel = kernel
 
-    def entry(self, folder: int, name: str, path: str, depth: int) -> Copy:
+    def entry(self, folder: int, name: str, path: str, depth: int) -> AnswerFrames:
         """Yields the file, link or folder `name` in the folder with the descriptor `folder`. If the request
         asked for whole folders (`tree`), also yields everything in it. Yields nothing if there is no such
         entry. `path` is the entry's path in the answer."""
@@ -184,7 +184,7 @@ class Gathering:
         except (FileNotFoundError, NotADirectoryError):  # a command has replaced it meanwhile
             return
 
-    def _folder(self, folder: int, name: str, path: str, depth: int) -> Copy:
+    def _folder(self, folder: int, name: str, path: str, depth: int) -> AnswerFrames:
         fd = os.open(name, _LISTED, dir_fd=folder)
         try:
             for below in sorted(os.listdir(fd)):
@@ -192,7 +192,7 @@ class Gathering:
         finally:
             os.close(fd)
 
-    def _file(self, folder: int, name: str, header: dict[str, Any]) -> Copy:
+    def _file(self, folder: int, name: str, header: dict[str, Any]) -> AnswerFrames:
         fd = os.open(name, _READ, dir_fd=folder)
         try:
             status = os.fstat(fd)
@@ -246,8 +246,9 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes an entry and everything below it, and yields after each removal. Links are removed, not
-    followed."""
+    """Removes the entry `name` of the folder with the descriptor `folder`, and everything below it; yields
+    after each removal. Links are removed, not followed. `depth` is the depth below the entry of the first
+    call; Refused is raised if it is too large."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
     from typing import Any
 
-    Copy = Generator[tuple[dict[str, Any], bytes], None, None]
+    AnswerFrames = Generator[tuple[dict[str, Any], bytes], None, None]
 else:
-    Copy = None
+    AnswerFrames = None
 
 CHUNK = 1 << 18
 MAX_ENTRIES = 50_000
@@ -100,8 +100,8 @@ class Files:
         self.uploads: dict[int, Upload | None] = {}
 
     def reopen(self, *_frame: object) -> dict[str, Any]:
-        """Opens the root folders again. Needed after the host has mounted a file system over a root, such as
-        a copy of a snapshot."""
+        """Opens the roots (the box's writable folders) again. Needed after the host has mounted a file system
+        over a root, such as a copy of a snapshot."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
@@ -156,7 +156,7 @@ class Files:
         os.close(self._walk(root, parts, make=True))
         return {}
 
-    def get(self, header: dict[str, Any]) -> Copy:
+    def get(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields the contents of the file `header["path"]` or, if `header["tree"]` is true, of a folder with
         everything in it. Each piece is a header and bytes.
 
@@ -195,14 +195,15 @@ class Files:
         """Returns a file descriptor of the folder that contains the entry `path`, and the entry's name in
         this folder.
 
-        The name is empty if `path` is itself a root. With `make`, missing folders are created.
+        The name is empty if `path` is itself a root (a writable folder of the box). With `make`, missing
+        folders are created.
         """
         root, parts = self._resolve(path)
         return self._walk(root, parts[:-1], make=make), parts[-1] if parts else ""
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns a file descriptor of the root that contains `path`, and the path's components below this
-        root. Raises Refused if no root contains `path`."""
+        """Returns a file descriptor of the root (writable folder of the box) that contains `path`, and the
+        path's components below this root. Raises Refused if no root contains `path`."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))

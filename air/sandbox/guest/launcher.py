@@ -34,8 +34,8 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the launcher's parent process keeps the workspace open. Through it, the
-host reaches the box's files."""
+"""The file descriptor number at which the parent process of the launcher keeps the box's workspace open. The
+host reaches the files of the workspace through this descriptor (`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -72,7 +72,7 @@ def _enter(config: dict[str, Any]) -> None:
     if child:
         os.close(ready[1])
         os.close(go[0])
-        _watch(child, ready[0], go[1], config)
+        _run_parent(child, ready[0], go[1], config)
     os.close(ready[0])
     os.close(go[1])
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -83,12 +83,16 @@ def _enter(config: dict[str, Any]) -> None:
         os._exit(1)  # the launcher has printed the reason
     os.close(ready[1])
     os.close(go[0])
-    _renounce(config, sysctls)
+    _drop_privileges(config, sysctls)
 
 
-def _watch(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process of the launcher, which started the process `child` to become the box's guest:
-    maps the box's user ids, waits until the box has ended, removes its folder, and exits."""
+def _run_parent(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
+    """Runs the parent process of the launcher until the box has ended: maps the box's user ids, waits for the
+    end of the process `child`, which becomes the box's guest, removes the box's folder, and exits.
+
+    `ready` and `go` are file descriptors of pipes: `child` reports through `ready` that the user ids can be
+    mapped, and continues when it reads a byte from `go`.
+    """
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
     if config["group"]:
@@ -131,7 +135,8 @@ def _remove_group(folder: str) -> None:
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
     """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
-    for the child's descendants. `group` has the group's `folder` and the contents of its `files`."""
+    for the child's descendants. `group` describes the control group: its `folder`, and `files`, pairs of a
+    file name in this folder and the text to write there."""
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
         file = f"{group['folder']}/{name}"
@@ -145,7 +150,7 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 def _build(config: dict[str, Any]) -> int:
     """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
-    `/proc/sys`, through which `_renounce` later forbids new user namespaces."""
+    `/proc/sys`, through which `_drop_privileges` later forbids new user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -222,8 +227,8 @@ def _lay_proc(config: dict[str, Any]) -> int:
 
 
 def _lay_names(home: str) -> None:
-    """Mounts files over the host's /etc/passwd and /etc/group in the box, which list only the box's own
-    users."""
+    """Replaces the host's /etc/passwd and /etc/group in the box by files that list only the box's own users,
+    by mounting these files there. `home` is the home folder of the user of commands."""
     accounts = (("root", 0, "/"), ("agent", users.INSIDE_UID, home), ("second", SECOND_UID, "/"))
     for file, line in (("passwd", "{0}:x:{1}:{1}::{2}:/bin/bash\n"), ("group", "{0}:x:{1}:\n")):
         if os.path.isfile(f"/etc/{file}"):
@@ -263,7 +268,7 @@ def _raise_loopback() -> None:
 # Privileges
 
 
-def _renounce(config: dict[str, Any], sysctls: int) -> None:
+def _drop_privileges(config: dict[str, Any], sysctls: int) -> None:
     """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`: the
     function forbids new user namespaces through it, and closes it.
 

@@ -22,10 +22,10 @@ from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.accounts import Rights
 from air.sandbox.guest.entries import Entries
 from air.sandbox.guest.files import Files, OpenFiles, Refused
-from air.sandbox.guest.outbox import Copies, Outbox
+from air.sandbox.guest.outbox import MultiFrameAnswers, Outbox
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
-from air.sandbox.guest.started import Started, StartedCommands
+from air.sandbox.guest.started import StartedCommand, StartedCommands
 from air.sandbox.guest.users import become_guest, give_folders
 
 TYPE_CHECKING = False
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from air.sandbox.guest.files import Copy
+    from air.sandbox.guest.files import AnswerFrames
 
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 16
-"""Maximum number of bytes of one read: the size of a pipe's buffer."""
+"""Maximum number of bytes that the guest reads at once from the host or from a command's output: the size of
+a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
 """The operations that the guest of an open box does with the rights of the user whom the request names.
 Operations with several answers are not listed; they use `Rights.during`."""
@@ -50,8 +51,8 @@ FRAMES = 16
 results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. A command can
-never cause it."""
+"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. Commands in the
+box can never cause such an end, so it counts as an infrastructure error."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration from the host. If none comes, for example because the
 host's process has died, the guest ends. See `connection.PATIENCE`."""
@@ -67,8 +68,8 @@ class FileRefused(Exception):
 
 
 class Guest:
-    """The guest's event loop. It waits for requests of the host, for output of commands, and for data on
-    forwarded ports."""
+    """The guest's event loop. It waits for requests of the host, for output of commands, and for data of
+    network connections to forwarded ports, and handles them."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -126,8 +127,8 @@ class Guest:
         self.send = self.outbox.send
         self.relay = Relay(self.epoll, self.outbox.queue)
         self.started = StartedCommands(self.epoll, self.outbox.send)
-        self.copies = Copies(self.outbox)
-        self.outbox.sources = [self.relay, self.started, self.copies]
+        self.answers = MultiFrameAnswers(self.outbox)
+        self.outbox.sources = [self.relay, self.started, self.answers]
 
     def _interrupted(self, *_: object) -> None:
         self.over = True  # no exception, which could interrupt `end` and leave processes stopped
@@ -226,18 +227,18 @@ class Guest:
             "end": self._end_processes,
             "exec": self._exec,
             "freeze": self._freeze,
-            "get": lambda header, _: self._copy(header, self.files.get(header)),
-            "gather": lambda header, _: self._copy(header, self.entries.gather(header)),
+            "get": lambda header, _: self._answer_in_frames(header, self.files.get(header)),
+            "gather": lambda header, _: self._answer_in_frames(header, self.entries.gather(header)),
             "grant": self.started.grant,
             "input": self.started.write,
             "kill": self._cancel,
             "lease": self._lease,
-            "list": lambda header, _: self._copy(header, self.entries.list(header)),
+            "list": lambda header, _: self._answer_in_frames(header, self.entries.list(header)),
             "listen": self.relay.listen,
             "make": self.entries.make,
             "mkdir": self.files.mkdir,
             "relay": self._relay,
-            "remove": lambda header, _: self._copy(header, self.entries.remove(header)),
+            "remove": lambda header, _: self._answer_in_frames(header, self.entries.remove(header)),
             "rename": self.entries.rename,
             "reroot": self.files.reopen,
             "resize": self.started.resize,
@@ -255,15 +256,17 @@ class Guest:
             self.rights.of_root()
         self.files.abort(header["target"])
         self.started.abort(header["target"])
-        self.copies.abort(header["target"])
+        self.answers.abort(header["target"])
 
     def _beat(self, *_: object) -> None:
         self.send({"op": "beat"})
 
-    def _copy(self, header: dict[str, Any], copy: Copy) -> None:
-        """Begins an operation whose answer consists of several frames. `copy` yields these frames; between
+    def _answer_in_frames(self, header: dict[str, Any], answer: AnswerFrames) -> None:
+        """Begins an operation whose answer consists of several frames. `answer` yields these frames; between
         two frames, the guest does other work."""
-        self.copies.add(header["id"], self.rights.during(copy, header) if self.rights else copy)
+        if self.rights:
+            answer = self.rights.during(answer, header)
+        self.answers.add(header["id"], answer)
 
     def _lease(self, header: dict[str, Any], _: bytes) -> None:
         self.deadline = time.monotonic() + header["seconds"]
@@ -325,7 +328,7 @@ class Guest:
             self.send(*running_commands.failed_start(ident, error.code, str(error)))
             return
         if header["op"] == "start":
-            started = self.commands[ident] = Started(ident, child, header)
+            started = self.commands[ident] = StartedCommand(ident, child, header)
             self.started.add(started)
             return
         command = self.commands[ident] = running_commands.Command(ident, child, header)
@@ -416,7 +419,7 @@ class Guest:
         del self.commands[command.ident]
         if self.reuse is not None:
             self.reuse.saw_end(command)
-        left = self.started.forget(command) if isinstance(command, Started) else command.open
+        left = self.started.forget(command) if isinstance(command, StartedCommand) else command.open
         for fd in left:  # a background process holds the pipe: read on, and discard
             self.pipes[fd] = None
         if not command.cancelled:

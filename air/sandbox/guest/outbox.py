@@ -18,14 +18,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from air.sandbox.guest.files import Copy
+    from air.sandbox.guest.files import AnswerFrames
 
 JOINED = 1 << 18
 """The maximum size in bytes of several small frames that are joined into one write. Joining is worthwhile
 because each write wakes all processes between guest and host."""
 
 
-class Source:
+class FrameSource:
     """The interface of a source of frames: an object that makes a frame only when the stream to the host can
     take more bytes."""
 
@@ -34,7 +34,7 @@ class Source:
     unread output."""
 
     def pull(self) -> None:
-        """Makes one frame and queues it in the outbox. Does nothing if the source has nothing to send."""
+        """Makes one frame and queues it in the `Outbox`. Does nothing if this source has nothing to send."""
         raise NotImplementedError
 
 
@@ -44,7 +44,7 @@ class Outbox:
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
         self.frames: collections.deque[memoryview] = collections.deque()
-        self.sources: list[Source] = []
+        self.sources: list[FrameSource] = []
         self.unsent = self.writing = False
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
@@ -58,8 +58,8 @@ class Outbox:
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:
-        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first asks
-        each source for one frame."""
+        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first makes
+        each source (an object that makes frames on request, see `FrameSource`) queue one frame."""
         self.unsent = False
         if len(self.frames) > 1:
             self._join()
@@ -87,32 +87,32 @@ class Outbox:
             self.frames.appendleft(memoryview(b"".join(small)))
 
 
-class Copies(Source):
-    """The source for answers that consist of several frames, such as files that `get` reads piece by piece.
-    Unfinished requests take turns."""
+class MultiFrameAnswers(FrameSource):
+    """The `FrameSource` of answers that consist of several frames, such as the files that a `get` request
+    reads piece by piece. Unfinished requests take turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
-        self.ready: collections.deque[tuple[int, Copy]] = collections.deque()
+        self.ready: collections.deque[tuple[int, AnswerFrames]] = collections.deque()
 
-    def add(self, ident: int, copy: Copy) -> None:
-        self.ready.append((ident, copy))
+    def add(self, ident: int, answer: AnswerFrames) -> None:
+        self.ready.append((ident, answer))
         self.outbox.flush()
 
     def abort(self, target: int) -> None:
         """Ends the request with the id `target`, because nobody waits for its answer any more."""
-        for ident, copy in list(self.ready):
+        for ident, answer in list(self.ready):
             if ident == target:
-                self.ready.remove((ident, copy))
-                copy.close()
+                self.ready.remove((ident, answer))
+                answer.close()
 
     def pull(self) -> None:
         if not self.ready:
             return
-        ident, copy = self.ready.popleft()
+        ident, answer = self.ready.popleft()
         try:
-            header, body = next(copy)
-            self.ready.append((ident, copy))
+            header, body = next(answer)
+            self.ready.append((ident, answer))
             self.outbox.queue(dict(header, id=ident, more=True), body)
         except StopIteration:
             self.outbox.queue({"id": ident})

@@ -15,7 +15,7 @@ import collections
 import select
 import time
 
-from air.sandbox.guest.outbox import Source
+from air.sandbox.guest.outbox import FrameSource
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Stream:
         self.free = False  # the host has sent "free"
 
 
-class Relay(Source):
+class Relay(FrameSource):
     """Opens loopback ports in the box, and exchanges the data of connections to these ports as frames."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
@@ -176,8 +176,9 @@ class Relay(Source):
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the connection's next event: that its socket can take queued data, or that its
-        socket has data, if the host has allowed (given credit) more bytes of this connection."""
+        """Makes epoll report the next events of the connection's socket: that it can take queued data, if
+        there are any; and that it has data to read, if the host allows more bytes of this connection
+        (credit)."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0

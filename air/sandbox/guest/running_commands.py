@@ -50,8 +50,8 @@ def reason(error: BaseException) -> str:
 
 
 class Output:
-    """Collects one output stream of a command. Keeps at most `cap` bytes: the first and the last half of
-    `cap`."""
+    """Collects one output stream of a command. Keeps at most `cap` bytes: half of them from the beginning of
+    the output, half from its end."""
 
     def __init__(self, cap: int) -> None:
         self.head_cap = cap - cap // 2
@@ -88,7 +88,8 @@ class Child:
     def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
         self.pid = pid
         self.outputs = outputs
-        """The file descriptors of standard output and standard error, or only that of a terminal."""
+        """The file descriptors from which the guest reads the command's standard output and standard error,
+        or the one file descriptor of its terminal."""
         self.input = source
         """The file descriptor to which the guest writes the command's input; None if the guest does not write
         it."""
@@ -122,8 +123,8 @@ class Command:
             self.deadline, self.paused = now + self.paused, None
 
     def drain(self, now: float) -> None:
-        """Starts the short wait for the last output. It is called when the command's first process has
-        ended."""
+        """Starts a short wait for the command's last output at the time `now`. Called when the command's
+        first process has ended."""
         self.drain_until, self.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
 
     def heard(self, now: float) -> None:
@@ -159,7 +160,8 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer for a command that could not start: the exit code, and `why` as standard error."""
+    """Returns the answer (header and body) to a request whose command could not start: the exit code `code`,
+    and the reason `why` as standard error."""
     header = {"id": ident, "code": code, "signal": 0, "out": 0, "timed_out": False}
     answer = dict(header, truncated=False, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
@@ -168,9 +170,9 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 def stopped(signalled: set[int]) -> set[int]:
     """Returns the pids of all processes that are stopped, or that will stop before they execute anything.
 
-    The latter are processes in `signalled` (which got SIGSTOP) that wait inside the kernel, for instance for
-    a `vfork` child to execute its program. They handle the signal when they leave the kernel, before they do
-    anything else.
+    Those that will stop are processes that wait inside the kernel, for instance for a `vfork` child to
+    execute its program, and that got SIGSTOP (their pid is in `signalled`). Such a process handles the signal
+    when it leaves the kernel, before it does anything else.
     """
     return {
         pid
@@ -209,9 +211,10 @@ def is_marked(
 ) -> bool:
     """Whether the environment of the process `pid` has the mark of the command with the id `ident`.
 
-    `mark` is the text that this guest puts into the environment of all its commands. Unless `strict` is true,
-    the function also returns true for a process that has no command's mark, or whose environment cannot be
-    read.
+    `mark` is the text that this guest puts into the environment of all its commands. If `strict` is false,
+    the function also returns true for a process without the mark of any command, and for a process whose
+    environment cannot be read. `rights` is needed in an open box to read the environment of other users'
+    processes.
     """
     try:
         if rights:
@@ -258,7 +261,8 @@ def tree(
 
 
 def kill(pids: set[int]) -> None:
-    """Kills all these processes. Stops all of them first, so that they cannot start others meanwhile."""
+    """Kills the processes with these `pids`. First stops all of them, so that none can start another process
+    meanwhile."""
     signal_all(pids, signal.SIGSTOP)
     signal_all(pids, signal.SIGKILL)
 
@@ -274,10 +278,10 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 class Freezer:
-    """Freezes and thaws the processes of a box.
+    """Freezes and thaws the processes of a box: stops and continues them by signals.
 
-    `everyone` is a function that lists the box's processes except the guest. `whole` says whether a signal to
-    the pid -1 reaches exactly these processes.
+    `everyone` is a function that returns the pids of the box's processes except the guest. `whole` says
+    whether a signal that the guest sends to the pid -1 reaches exactly these processes.
     """
 
     def __init__(
@@ -285,8 +289,8 @@ class Freezer:
     ) -> None:
         self.everyone, self.commands, self.whole = everyone, commands, whole
         self.before: set[int] | None = None
-        """The pids of the processes that were already stopped when the box was frozen, and therefore stay
-        stopped after it; None if the box is not frozen."""
+        """The pids of the processes that were already stopped when the box was frozen, and that `go_on`
+        therefore does not continue; None if the box is not frozen."""
 
     def stop(self, *_frame: object) -> dict[str, Any]:
         """Stops every process of the box and the clocks of all timeouts, until `go_on` is called. Raises

@@ -28,8 +28,8 @@ MOST_LAYERS = 120
 those of the snapshot. The paths of all layers must fit into one memory page of the kernel."""
 SILENCE_SECONDS = 300.0
 HOME = "/k"
-"""The folder that contains the keeper's mounts. Its path is short so that the paths of `MOST_LAYERS` layers
-fit into one memory page."""
+"""The folder that contains the mounts of the keeper (this program, which stores snapshots). Its path is short
+so that the paths of `MOST_LAYERS` layers of an overlay file system fit into one memory page."""
 _OPEN_TREE, _MOVE_MOUNT = 428, 429  # the same number on every architecture
 _OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 _AT_FDCWD = -100
@@ -69,7 +69,8 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and forks (writable copies in boxes) that the keeper stores. Both have names.
+    """The snapshots and forks (writable copies in boxes) that this program, the keeper, stores. Snapshots and
+    forks have names.
 
     `layers` maps each name to the folders that are its overlay layers, newest first. `mounts` maps each layer
     to the path of its mount.
@@ -226,7 +227,8 @@ def _namespace(pid: int, container: str) -> int:
 
 
 def main() -> None:
-    """Runs the keeper: handles requests until standard input closes or is silent for `SILENCE_SECONDS`."""
+    """Runs the keeper, the program that stores snapshots and mounts copies of them into boxes: handles
+    requests until standard input closes or is silent for `SILENCE_SECONDS`."""
     frames.receive(SILENCE_SECONDS)  # the configuration, which is empty
     keeper = Keeper()
     frames.send({"op": "ready"})

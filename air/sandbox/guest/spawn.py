@@ -27,10 +27,10 @@ NICER = 5
 """The number that is added to the nice value of commands, so that the guest answers even if commands keep all
 CPUs busy."""
 ARGUMENT_BYTES = 100_000
-STILLBORN = 4096
+FAILURE_FLAG_BYTES = 4096
 """Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
-The forked process sets it if the command's program cannot run, so that the guest can tell this from a failing
-program."""
+The forked process sets this byte if the command's program cannot run, so that the guest can distinguish this
+from a program that runs and fails."""
 
 
 class NotStarted(Exception):
@@ -57,7 +57,7 @@ class Starter:
         self.user: int | None = config.get("user")
         self.shell = shell(self.env.get("PATH", os.defpath))
         self.guest = os.getpid()
-        self.stillborn = mmap.mmap(-1, STILLBORN)
+        self.failure_flags = mmap.mmap(-1, FAILURE_FLAG_BYTES)
         self.prestarted: Any = None
         """A Python interpreter that the box has started in advance, and which can run some commands (a
         `resets.Prestarted`); else None."""
@@ -116,17 +116,17 @@ class Starter:
         )
         env = dict(self.env, **dict(own, **header["env"]))
         env[MARK] = f"{self.mark}-{ident}"
-        slot = ident % STILLBORN
+        slot = ident % FAILURE_FLAG_BYTES
         return self._fork(argv, streams, header, env, slot)
 
     def failed(self, ident: int) -> None:
         """Records that the program of the command `ident` did not run."""
-        self.stillborn[ident % STILLBORN] = 1
+        self.failure_flags[ident % FAILURE_FLAG_BYTES] = 1
 
     def began(self, ident: int) -> bool:
         """Whether the program of the command `ident` ran at all. False, for example, if its file is not
         executable."""
-        return not self.stillborn[ident % STILLBORN]
+        return not self.failure_flags[ident % FAILURE_FLAG_BYTES]
 
     def _fork(
         self,
@@ -139,9 +139,9 @@ class Starter:
         """Forks a command and returns its pid. If the command's program cannot run, the forked process prints
         the reason on standard error and exits with status 126 or 127.
 
-        `slot` is the index of the command's byte in the shared memory `stillborn`.
+        `slot` is the index of the command's byte in the shared memory `failure_flags`.
         """
-        self.stillborn[slot] = 0
+        self.failure_flags[slot] = 0
         ready = self.prestarted
         if ready is not None:
             if header.get("terminal") or header.get("account"):
@@ -166,9 +166,9 @@ class Starter:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             os.chdir(header["cwd"])
             executing = True
-            first_found(os.execve, argv, env)
+            run_from_path(os.execve, argv, env)
         except BaseException as error:  # nothing may return into the guest's loop
-            self.stillborn[slot] = 1
+            self.failure_flags[slot] = 1
             os.write(2, f"air: {cannot_run(argv, error)}\n".encode("utf-8", "replace"))
             os._exit(127 if executing and isinstance(error, FileNotFoundError) else 126)
         os._exit(126)
@@ -184,8 +184,8 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of the command that the request `header` describes. A long script is put
-    into a file in memory; the file's descriptor is added to `fds`."""
+    """Returns the argument vector of the command that the request `header` describes. `shell` is the shell
+    that runs scripts. A long script is put into a file in memory; the file's descriptor is added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -229,9 +229,9 @@ def bound(limits: list[tuple[int, int]]) -> None:
         resource.setrlimit(number, (most, most))
 
 
-def first_found(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
-    """Finds the program `argv[0]` in the folders of PATH, and returns the result of `run(path, argv, env)`
-    with the program's path.
+def run_from_path(run: Callable[..., Any], argv: list[str], env: dict[str, str]) -> Any:
+    """Finds the program `argv[0]` in the folders of PATH (unless the name contains `/`), calls the function
+    `run` with the program's path, `argv` and `env`, and returns its result.
 
     Raises OSError if there is no such program, ValueError if `argv` is empty.
     """

@@ -15,7 +15,7 @@ import select
 import time
 
 from air.sandbox.guest.files import Refused
-from air.sandbox.guest.outbox import Source
+from air.sandbox.guest.outbox import FrameSource
 from air.sandbox.guest.running_commands import Command
 from air.sandbox.guest.spawn import resize_terminal, unread
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     Queue = Callable[[dict[str, Any], bytes], None]
 
 PIECE = 1 << 16
-COST = 1024
-"""The credit that each piece of output costs in addition to its bytes, because many tiny pieces take much
-memory."""
+PIECE_COST = 1024
+"""The number of bytes that each piece of output counts in addition to its own bytes, because many tiny pieces
+take much memory. They count against a command's credit: the number of output bytes that the guest may still
+send to the host."""
 ENDED = "the command has ended"
 
 
-class Started(Command):
+class StartedCommand(Command):
     """A command that `Box.start` started, with its credit, and with the input that the command has not read
     yet."""
 
@@ -63,18 +64,18 @@ class Started(Command):
         return True
 
 
-class StartedCommands(Source):
+class StartedCommands(FrameSource):
     """Passes the output of started commands to the host, and input from the host to the commands."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
         self.queue = queue
-        self.commands: dict[int, Started] = {}
-        self.outputs: dict[int, Started] = {}
-        self.inputs: dict[int, Started] = {}
+        self.commands: dict[int, StartedCommand] = {}
+        self.outputs: dict[int, StartedCommand] = {}
+        self.inputs: dict[int, StartedCommand] = {}
         self.ready: collections.deque[int] = collections.deque()
 
-    def add(self, command: Started) -> None:
+    def add(self, command: StartedCommand) -> None:
         """Begins to handle a command that was just started: watches its outputs, and reports its process id
         to the host."""
         self.commands[command.ident] = command
@@ -117,20 +118,20 @@ class StartedCommands(Source):
         if not data:
             self._close_output(command, fd)
             return
-        command.credit -= len(data) + COST
+        command.credit -= len(data) + PIECE_COST
         command.left[fd] = command.left.get(fd, 0) - len(data)
         command.heard(time.monotonic())
         self.queue({"id": command.ident, "more": True, "stream": command.names[fd]}, data)
         if command.credit > 0:
             self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _close_output(self, command: Started, fd: int) -> None:
+    def _close_output(self, command: StartedCommand, fd: int) -> None:
         self.epoll.unregister(fd)
         os.close(fd)
         del self.outputs[fd]
         command.open.discard(fd)
 
-    def forget(self, command: Started) -> list[int]:
+    def forget(self, command: StartedCommand) -> list[int]:
         """Removes a command that has ended, and closes its input. Returns the file descriptors of its outputs
         that other processes still hold open."""
         del self.commands[command.ident]
@@ -189,7 +190,7 @@ class StartedCommands(Source):
         resize_terminal(command.input, header["size"])
         return {}
 
-    def live(self, header: dict[str, Any]) -> Started:
+    def live(self, header: dict[str, Any]) -> StartedCommand:
         """Returns the command with the request id `header["target"]`. Raises Refused if the command's first
         process has ended."""
         command = self.commands.get(header["target"])
@@ -197,7 +198,7 @@ class StartedCommands(Source):
             raise Refused(ENDED)
         return command
 
-    def _write(self, command: Started) -> None:
+    def _write(self, command: StartedCommand) -> None:
         """Writes as many bytes as the command's input accepts. Sends the answers to those requests whose
         bytes are all written."""
         fd = command.input
@@ -215,13 +216,13 @@ class StartedCommands(Source):
         except OSError:  # no process reads it any more
             self._close_input(command, "the command has closed its standard input")
 
-    def _arm(self, command: Started, fd: int) -> None:
+    def _arm(self, command: StartedCommand, fd: int) -> None:
         change = self.epoll.modify if command.armed else self.epoll.register
         change(fd, select.EPOLLOUT | select.EPOLLONESHOT)
         command.armed = True
         self.inputs[fd] = command
 
-    def _close_input(self, command: Started, reason: str) -> None:
+    def _close_input(self, command: StartedCommand, reason: str) -> None:
         """Closes the command's input, if it is open. Requests whose bytes are not all written get the error
         `reason`."""
         fd, command.input = command.input, None

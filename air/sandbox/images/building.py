@@ -18,7 +18,7 @@ from air.errors import AirError, BoxStartError, MissingError
 from air.sandbox.docker import base_image, engine
 from air.sandbox.docker.images import PROXIES
 from air.sandbox.images import contexts, usage
-from air.sandbox.images.contexts import Wanted
+from air.sandbox.images.contexts import WantedImage
 
 LABEL = "air.context"
 """The label of images that are built from a task's folder. Its value is the tag of the image."""
@@ -27,18 +27,18 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ImageOutcome:
     """What `ensure` did about one image that tasks need: the image was present, was built or pulled, or this
     failed."""
 
-    wanted: Wanted
+    wanted: WantedImage
     state: State
     seconds: float = 0.0
     reason: str = ""
     """The reason for the failure, in one line; empty unless the field `state` is `failed`."""
 
 
-def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list[Outcome]:
+def ensure_all(wanted: Sequence[WantedImage], *, jobs: int, say: Say = print) -> list[ImageOutcome]:
     """Builds or pulls all images in `wanted` that are absent, `jobs` at a time. Reports each result through
     `say`, and returns all results.
 
@@ -49,7 +49,7 @@ def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
     lock, done = threading.Lock(), 0
 
-    def make(image: Wanted) -> Outcome:
+    def make(image: WantedImage) -> ImageOutcome:
         nonlocal done
         outcome = ensure(image)
         with lock:
@@ -61,27 +61,27 @@ def ensure_all(wanted: Sequence[Wanted], *, jobs: int, say: Say = print) -> list
         return list(pool.map(make, each))
 
 
-def ensure(image: Wanted) -> Outcome:
+def ensure(image: WantedImage) -> ImageOutcome:
     """Builds or pulls one image, unless it exists. If several processes want the image at once, only one of
     them makes it. A failure is returned, not raised."""
     began = time.monotonic()
     try:
         if engine.image(image.tag) is not None:
-            return Outcome(image, "present")
+            return ImageOutcome(image, "present")
         with paths.locked(_lock(image.tag)):
             if engine.image(image.tag) is not None:
-                return Outcome(image, "present")
+                return ImageOutcome(image, "present")
             state: State = "pulled" if image.folder is None else "built"
             if image.folder is None:
                 _pull(image.tag)
             else:
                 _build(image, image.folder)
     except AirError as error:
-        return Outcome(image, "failed", time.monotonic() - began, str(error))
-    return Outcome(image, state, time.monotonic() - began)
+        return ImageOutcome(image, "failed", time.monotonic() - began, str(error))
+    return ImageOutcome(image, state, time.monotonic() - began)
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: ImageOutcome) -> str:
     """Returns one line of text for the user that describes the result for one image."""
     image = outcome.wanted
     what = f"{image.tag} ({image.where})"
@@ -91,7 +91,7 @@ def line(outcome: Outcome) -> str:
     return f"{what}: {outcome.state}{took}"
 
 
-def _build(image: Wanted, folder: Path) -> None:
+def _build(image: WantedImage, folder: Path) -> None:
     if instruction := contexts.needs_buildkit(folder):
         raise BoxStartError(
             f"{folder / 'Dockerfile'}, {instruction}: needs BuildKit, which air does not use; "
@@ -134,7 +134,7 @@ def _note(event: dict[str, Any], tail: list[str], tag: str) -> None:
     tail += [line.strip() for line in event.get("stream", "").splitlines() if line.strip()]
     del tail[:-40]
     if "error" in event:
-        raise BoxStartError(f"building {tag}: {base_image.blame(tail, event['error'])}")
+        raise BoxStartError(f"building {tag}: {base_image.failure_line(tail, event['error'])}")
 
 
 def _pull(tag: str) -> None:

@@ -17,7 +17,7 @@ DAY = 86_400.0
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredImage:
     """An image on the container engine's disk."""
 
     tags: tuple[str, ...]
@@ -28,7 +28,7 @@ class Stored:
     """The size of the whole image in bytes."""
     own: int
     """The number of bytes that the image does not share with another image, so that removing the image frees
-    them. Equals the field `size` if `stored` did not compute the shares."""
+    them. Equals the field `size` if `stored_images` did not compute the shares."""
     used: float
     """The time in epoch seconds of the image's last use: when a box last started from it or when it was made,
     whichever is later."""
@@ -43,7 +43,7 @@ class Stored:
         return self.tags[0] if self.tags else self.id[7:19]
 
 
-def stored(*, shipped: bool = False, shares: bool = False) -> list[Stored]:
+def stored_images(*, shipped: bool = False, shares: bool = False) -> list[StoredImage]:
     """Returns the images of tasks and, if `shipped` is true, also air's own. The image that was unused for
     the longest time comes first. Blocks.
 
@@ -67,9 +67,9 @@ def _is_ours(row: dict[str, Any], pulled: set[str], shipped: bool) -> bool:
     return LABEL in labels or bool(pulled & set(row.get("RepoTags") or []))
 
 
-def _stored(row: dict[str, Any], busy: set[str]) -> Stored:
+def _stored(row: dict[str, Any], busy: set[str]) -> StoredImage:
     labels = row.get("Labels") or {}
-    return Stored(
+    return StoredImage(
         tags=tuple(tag.removesuffix(":latest") for tag in row.get("RepoTags") or ()),
         id=row["Id"],
         size=int(row["Size"]),
@@ -80,26 +80,26 @@ def _stored(row: dict[str, Any], busy: set[str]) -> Stored:
     )
 
 
-def chosen(
-    images: Sequence[Stored],
+def images_to_remove(
+    images: Sequence[StoredImage],
     *,
     keep_bytes: float | None = None,
     unused_seconds: float | None = None,
     now: float | None = None,
-) -> list[Stored]:
+) -> list[StoredImage]:
     """Returns those of `images` that are to be removed. Never chooses an image that a container uses.
     `images` must be sorted by last use, oldest first.
 
-    With `unused_seconds`, chooses all images that were unused for longer. Otherwise, chooses the oldest
-    images, until the sum of `Stored.own` of all remaining images is at most `keep_bytes`. `now` is in epoch
-    seconds.
+    If `unused_seconds` is given, chooses all images whose last use is longer ago. Otherwise, chooses the
+    images with the oldest last use, until the sum of `StoredImage.own` of all remaining images is at most
+    `keep_bytes`. `now` is in epoch seconds.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]
     if unused_seconds is not None:
         return [image for image in free if now - image.used > unused_seconds]
     assert keep_bytes is not None
-    total, rest = sum(image.own for image in images), list[Stored]()
+    total, rest = sum(image.own for image in images), list[StoredImage]()
     for image in free:
         if total <= keep_bytes:
             break
@@ -108,7 +108,7 @@ def chosen(
     return rest
 
 
-def remove(image: Stored) -> str:
+def remove(image: StoredImage) -> str:
     """Removes an image. Returns "" on success, or the reason why it was not removed, for instance because a
     box now uses it. Blocks."""
     try:

@@ -29,7 +29,7 @@ CERTIFICATE_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedImage:
     """A container image that tasks need, and how air gets it: built from a folder, or pulled."""
 
     tag: str

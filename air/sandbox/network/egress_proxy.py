@@ -247,8 +247,8 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Resolves a host name, and returns its addresses. Raises Refusal if one of them is not allowed, or
-        if the name cannot be resolved.
+        """Resolves a host name, and returns its addresses. Raises Refusal if an address is not public, unless
+        `private` is true, or if the name cannot be resolved.
 
         If `by_parent` is true and the name cannot be resolved here, returns an empty list instead, because
         the host's own proxy may be able to resolve it.
@@ -275,8 +275,8 @@ class Proxy:
     async def _refuse(
         self, refusal: Refusal, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Sends an error response. Its status line contains the reason, because clients show only this line
-        if a tunnel is refused."""
+        """Sends an error response to the client. The response's status line contains the reason, because
+        clients show only this line if a tunnel is refused."""
         body = f"air: {refusal}\n".encode("ascii", "replace")
         reason = body.rstrip()[:800].decode()
         head = f"HTTP/1.1 {refusal.status} {reason}\r\nContent-Type: text/plain\r\n"
@@ -358,7 +358,7 @@ async def _exchange(
     far[1].write(request.head(authorization, absolute=parent is not None))
     if request.expects:
         near[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    async with port_relay.patience(IDLE_SECONDS) as alive:
+    async with port_relay.idle_timeout(IDLE_SECONDS) as alive:
         sending = asyncio.create_task(_send_body(near[0], far[1], request.length or 0, alive))
         try:
             await port_relay.copy(far[0], near[1], alive)
@@ -370,8 +370,9 @@ async def _exchange(
 async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
-    """Copies a request's body of `size` bytes from the client to the server. Calls `alive` after each piece,
-    to report progress. If the client sends fewer bytes, aborts the connection to the server."""
+    """Copies the body of a request, `size` bytes, from `source` (the client) to `sink` (the server). Calls
+    `alive` after each piece, to report progress. If the client sends fewer bytes, aborts the connection to
+    the server."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

@@ -126,8 +126,9 @@ def _code(client: Any, ident: str, name: str) -> int:
 def _talk(
     stream: Any, show: Callable[[int, bytes], None], *, interactive: bool, terminal: bool
 ) -> None:
-    """Passes the command's output to `show` until the command ends. If `interactive` is true, also passes
-    standard input to the command.
+    """Passes the output of a command of `air box exec` to `show` until the command ends. If `interactive` is
+    true, also passes standard input to the command. `terminal` says whether the command has a terminal: its
+    output is then not divided into standard output and standard error.
 
     The output is read from the Docker client's buffer, because the first bytes of output may have arrived
     together with the HTTP headers.
@@ -153,8 +154,8 @@ def _show(number: int, data: bytes) -> None:
 
 @contextmanager
 def _fed(sock: Any) -> Iterator[None]:
-    """Context manager: during the block, copies standard input to the command's socket. Input that comes
-    after the block is not read."""
+    """Context manager: during the block, copies this process's standard input to `sock`, the socket of the
+    command. Input that comes after the block is not read."""
     over, end = os.pipe()
     thread = threading.Thread(target=_feed, args=(sock, over), daemon=True)
     thread.start()
@@ -183,8 +184,8 @@ def _feed(sock: Any, over: int) -> None:
 
 @contextmanager
 def _raw(client: Any, ident: str) -> Iterator[None]:
-    """Context manager: puts this process's terminal in raw mode, and gives the command's terminal the same
-    size, also after each change of the size."""
+    """Context manager: puts this process's terminal in raw mode, and keeps the terminal of the command at the
+    same size. `ident` is the container engine's id of the command."""
 
     def resize(*_: object) -> None:
         rows, columns = termios.tcgetwinsize(sys.stdout.fileno())

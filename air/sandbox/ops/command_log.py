@@ -43,7 +43,7 @@ def folder() -> Path:
     return paths.cache() / "boxes"
 
 
-class Events:
+class CommandLog:
     """Writes the command log of one box. Errors are logged, never raised, because a box must continue if its
     log cannot be written."""
 
@@ -53,7 +53,9 @@ class Events:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Creates the log file of the box, and records that the box is ready."""
+        """Creates the log file of the box, and records in its first line that the box is ready, with the
+        given facts. `run` is the id of the run of air; `owner` is the owner label of the process that started
+        the box."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -73,7 +75,7 @@ class Events:
         """Records that a command begins. Returns the command's number, which is to be passed to `done` or
         `failed`."""
         self._commands += 1
-        self._write("run", {"n": self._commands, "command": shown(command)})
+        self._write("run", {"n": self._commands, "command": command_text(command)})
         return self._commands
 
     def done(self, number: int, result: ExecResult) -> None:
@@ -88,7 +90,7 @@ class Events:
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
-        """Records that the box is gone and the `reason`, and closes the log file. A second call does
+        """Records that the box is gone, and the `reason` for it. Closes the log file. A second call does
         nothing."""
         counts = {"commands": self._commands, "unwritten": self._unwritten}
         self._write("end", {"reason": reason[:300]} | counts, last=True)
@@ -118,7 +120,7 @@ class Events:
             self._unwritten += 1
 
 
-def shown(command: Command) -> str:
+def command_text(command: Command) -> str:
     """Returns a command as text of at most `MAX_COMMAND` characters. The arguments of a list are quoted as
     for a shell."""
     if isinstance(command, str):
@@ -146,13 +148,13 @@ def recorded(method: F) -> F:
 
     @functools.wraps(method)
     async def exec_(box: Any, command: Command, **options: Any) -> ExecResult:
-        number = box.events.run(command)
+        number = box.command_log.run(command)
         try:
             result = await method(box, command, **options)
         except BaseException as error:  # cancellation too: the record says how each command ended
-            box.events.failed(number, error)
+            box.command_log.failed(number, error)
             raise
-        box.events.done(number, result)
+        box.command_log.done(number, result)
         return result
 
     return cast(F, exec_)

@@ -205,7 +205,7 @@ def _boxes() -> Finding:
         )
 
 
-def judge_boxes(boxes: Sequence[listing.Live], helpers: Sequence[listing.Live]) -> Finding:
+def judge_boxes(boxes: Sequence[listing.LiveBox], helpers: Sequence[listing.LiveBox]) -> Finding:
     """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are those that
     are boxes, `helpers` the helper containers."""
     kinds = _number(len(boxes), "box", "boxes")

@@ -15,7 +15,7 @@ from air.sandbox.ops import command_log
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveBox:
     """A box that exists now: a container, or a process box (a group of ordinary processes with a folder). Or
     a helper container, in which no agent acts."""
 
@@ -27,7 +27,7 @@ class Live:
     owner: str
     """The process that started the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until the box expires, so that `air box gc` may remove it; None if unknown."""
+    """Seconds until the box expires; after that, `air box gc` may remove the box. None if unknown."""
     where: str
     """The container's id, or the path of a process box's workspace on this machine."""
     use: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Live:
         return ownership.is_dead(self.owner)
 
 
-def containers() -> list[Live]:
+def containers() -> list[LiveBox]:
     """Returns the boxes of this machine that are containers, sorted by name.
 
     Raises MissingError if no container engine answers, BoxStartError if the engine fails.
@@ -60,17 +60,17 @@ def containers() -> list[Live]:
     return _containers(helpers=False)
 
 
-def helpers() -> list[Live]:
+def helpers() -> list[LiveBox]:
     """Returns the helper containers of this machine, which store snapshots or copy Python, sorted by name.
     Raises the errors of `containers`."""
     return _containers(helpers=True)
 
 
-def _containers(*, helpers: bool) -> list[Live]:
+def _containers(*, helpers: bool) -> list[LiveBox]:
     from air.sandbox.docker import engine
 
     now, live = time.time(), []
-    for container in engine.boxes():
+    for container in engine.containers_of_air():
         labels = container["Labels"]
         if (ownership.HELPER_LABEL in labels) != helpers:
             continue
@@ -79,7 +79,7 @@ def _containers(*, helpers: bool) -> list[Live]:
         except ValueError:
             seconds_left = None
         name = container["Names"][0].lstrip("/")
-        box = Live(
+        box = LiveBox(
             name=name,
             provider="docker",
             state=container["State"],
@@ -93,7 +93,7 @@ def _containers(*, helpers: bool) -> list[Live]:
     return sorted(live, key=lambda box: box.name)
 
 
-def folders() -> list[Live]:
+def folders() -> list[LiveBox]:
     """Returns the process boxes (boxes that are not containers) of this machine, sorted by name."""
     live = []
     for folder, owner in ownership.box_folders():
@@ -103,7 +103,7 @@ def folders() -> list[Live]:
         name = f"air-{token}"
         opening = _opening(name)
         start = opening.get("start")
-        box = Live(
+        box = LiveBox(
             name=name,
             provider="process",
             state="running",
@@ -132,7 +132,7 @@ def _ends(start: Mapping[str, Any]) -> float:
     return seconds
 
 
-def find(name: str) -> Live:
+def find(name: str) -> LiveBox:
     """Returns the existing box whose name begins with `name`. The prefix `air-` of the name may be left out.
 
     Raises MissingError if there is no such box, UsageError if there are several, and the errors of
@@ -140,7 +140,7 @@ def find(name: str) -> Live:
     """
     short = name.removeprefix("air-")
 
-    def named(box: Live) -> bool:
+    def named(box: LiveBox) -> bool:
         return box.name.removeprefix("air-").startswith(short)
 
     boxes = [box for box in folders() if named(box)]

@@ -54,7 +54,7 @@ def collect_folders() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Process:
+class OrphanProcess:
     """A process that still runs although its owner, the air process that started it, is dead."""
 
     pid: int
@@ -64,7 +64,7 @@ class Process:
     """The dead owner, as `host:pid:start`; see `ownership.owner`."""
 
 
-def processes() -> list[Process]:
+def processes() -> list[OrphanProcess]:
     """Returns the processes that still run although the air process that started them is dead."""
     orphans = []
     for entry in _processes():
@@ -74,7 +74,7 @@ def processes() -> list[Process]:
         except OSError:  # it has ended, or is another user's
             continue
         if owner and ownership.is_dead(owner):
-            orphans.append(Process(int(entry.name), " ".join(command)[:80], owner))
+            orphans.append(OrphanProcess(int(entry.name), " ".join(command)[:80], owner))
     return orphans
 
 
@@ -115,7 +115,7 @@ def _words(file: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Lock:
+class HeldLock:
     """A file lock (flock) that a process on this machine holds, and whether its original owner is dead."""
 
     file: str
@@ -126,7 +126,7 @@ class Lock:
     holds the lock."""
 
 
-def locks(*folders: Path) -> list[Lock]:
+def locks(*folders: Path) -> list[HeldLock]:
     """Returns the file locks that processes of this user hold on files below `folders`, sorted by file."""
     roots = [str(folder.resolve()) + "/" for folder in folders]
     rows = []
@@ -146,5 +146,5 @@ def locks(*folders: Path) -> list[Lock]:
             if lock := re.search(r"^lock:.*\bFLOCK\b.* (-?\d+) \S+:\d+ ", info, re.MULTILINE):
                 locker, pid = int(lock[1]), int(entry.name)
                 dead = locker != pid and not Path(f"/proc/{locker}").exists()
-                rows.append(Lock(file, pid, dead or locker <= 0))
+                rows.append(HeldLock(file, pid, dead or locker <= 0))
     return sorted(rows, key=lambda lock: (lock.file, lock.pid))

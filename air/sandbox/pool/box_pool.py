@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxStartError, ConfigError, InfrastructureError
 from air.sandbox import start_box
 from air.sandbox.contract import ownership
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 MOST_SPECS = 32
-"""The number of different box settings (`BoxSpec`) for which the pool keeps spare boxes: those that callers
-requested last, and in addition those of boxes that callers now have or wait for."""
+"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`), those that
+callers requested last. Settings of which a caller now has a box or waits for one are kept even beyond this
+number."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
-"""Spare boxes start only after no caller has got a box for `QUIET_SECONDS`, but are not delayed for more than
-`BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the callers'
-first commands have priority."""
+"""Spare boxes start only if no caller has got a box in the last `QUIET_SECONDS`, but they are delayed for at
+most `BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the first
+commands of callers that have just got a box have priority."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -59,7 +60,8 @@ class _SubPool:
     """Whether the pool starts no spare boxes with the settings `spec` at present, because other boxes hold or
     need the GPUs or host slots."""
     outdated: bool = False
-    """Whether these boxes are outdated, because the tag of their image now refers to a newer image."""
+    """Whether the boxes of this group are outdated, because the tag of their image now refers to a newer
+    image."""
 
 
 @dataclass
@@ -125,7 +127,7 @@ class Pool:
 
             self._snapshot_helper = await snapshot_service.hold(self._run)
         try:
-            await to_the_end(asyncio.to_thread(orphans.collect))
+            await wait_shielded(asyncio.to_thread(orphans.collect))
         except InfrastructureError as error:
             _LOG.warning("boxes of earlier runs could not be removed: %s", error)
         except BaseException:  # cancellation too: nobody else would release the helper
@@ -151,12 +153,12 @@ class Pool:
         ]:
             self._retire(box)
         self._subpools.clear()
-        await to_the_end(self._drain())
+        await wait_shielded(self._drain())
         await self._release_snapshot_helper()
 
     async def _release_snapshot_helper(self) -> None:
         if self._snapshot_helper is not None:
-            await to_the_end(self._snapshot_helper.release())
+            await wait_shielded(self._snapshot_helper.release())
             self._snapshot_helper = None
 
     @asynccontextmanager
@@ -181,8 +183,8 @@ class Pool:
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for an unused box and returns it. The caller must call `give_back` for it; `lease` does that
-        itself.
+        """Waits for an unused box and returns it. The caller must call `give_back` with the box in the end.
+        (`lease` takes a box and gives it back by itself.)
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
@@ -220,15 +222,17 @@ class Pool:
         return box
 
     def give_back(self, box: GuestBox) -> None:
-        """Removes a box that `take` returned, in the background. A second call for the box does nothing."""
+        """Begins to remove a box that `take` returned, and returns at once. A second call for the same box
+        does nothing."""
         if box in self._lent:
             self._retire(box)
 
     def give_back_for_reuse(self, box: GuestBox) -> None:
-        """Resets a box that `take` returned, in the background, and keeps it for another caller.
+        """Begins to reset a box that `take` returned, and returns at once. The pool keeps the box for another
+        caller.
 
-        If the box cannot be reset (see `Box.reset`), it is removed. The caller must not use the box after
-        this call.
+        The box is removed instead if it cannot be reset (see `Box.reset`), or if its image is outdated. The
+        caller must not use the box after this call.
         """
         if box in self._lent:
             self._spawn(self._closes, self._recycled(box, self._lent[box]))
@@ -273,9 +277,9 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes the spare boxes whose settings (`BoxSpec`) are not among the `MOST_SPECS` last requested,
-        and of which no caller has a box or waits for one. Needed because callers may request boxes with any
-        number of different settings."""
+        """Removes the spare boxes with settings (`BoxSpec`) that are not among the `MOST_SPECS` last
+        requested, unless a caller has a box with these settings or waits for one. Needed because callers may
+        request boxes with any number of different settings."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:

@@ -3,8 +3,8 @@ slot is the right to have one box on this machine).
 
 Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds it by flock(2),
 so the kernel frees it when the process ends. The JSON line in the file only informs people. The folder must
-be on a local disk. Two processes do not exclude each other if they use different folders, or if the files
-were removed between their starts.
+be on a local disk. Two processes do not exclude each other if they use different folders, or if somebody
+removes a lock's file while a process holds the lock.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def holder(name: str) -> Holder | None:
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, exclusively or shared. Waiting processes hold such a lock as
-    a sign for others (see `until`)."""
+    """Whether any process holds the lock `name`, exclusively or shared. A process that waits for something
+    holds a shared lock as a sign for other processes (see `until`)."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -126,9 +126,9 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While waiting, this process holds the shared lock `marker`, so that `wanted(marker)` is true in all
-    processes. After `say_after` seconds, the text that `what()` returns is logged, and again each time the
-    waiting time has doubled.
+    While waiting, this process holds the lock `marker`, shared, so that `wanted(marker)` is true in all
+    processes. After `say_after` seconds of waiting, and then each time the waiting time has doubled, logs the
+    text that `what()` returns.
     """
     mark: Lock | None = None
     since = time.monotonic()
@@ -215,8 +215,8 @@ def _open(name: str, at: int) -> int:
 
 
 def _existing(name: str, at: int, mode: int) -> int | None:
-    """Opens the file of the lock `name` in the folder with the descriptor `at`. Returns its file descriptor,
-    or None if the file does not exist."""
+    """Opens the file of the lock `name` in the folder with the descriptor `at`, for reading or writing as
+    `mode` (such as `O_RDONLY`) says. Returns its file descriptor, or None if the file does not exist."""
     try:
         fd = os.open(name, mode | _FILE, dir_fd=at)
     except FileNotFoundError:

@@ -136,8 +136,8 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs, or None if too few are free or another request of this process
-        waits. Unlike `take`, it does not wait."""
+        """Returns a lease of `count` GPUs without waiting, or None if too few GPUs are free or another
+        request of this process waits for GPUs. The arguments are those of `take`."""
         self.check(count)
         if self._line.locked():
             return None
@@ -154,7 +154,8 @@ class GpuPool:
         """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease. Returns None if too few
         are free.
 
-        If it returns None, the GPUs that were added are given back, unless `keep` is true.
+        In this case, the GPUs that were added are given back, unless `keep` is true. `containers` is as in
+        `take`.
         """
         for slot in self._slots:  # boxes share a GPU only if each GPU already has a box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -201,8 +202,8 @@ def divided(
 
     Two pools are needed because an agent's box keeps its GPUs while it waits for the grader. `box` and
     `grader` are the maximum number of GPUs that one agent's box and one grader's box need. The graders' pool
-    gets exactly `grader` GPUs, the agents' pool the rest. Raises ConfigError, which names the setting
-    `where`, if there are fewer than `box + grader` GPUs.
+    gets exactly `grader` GPUs, the agents' pool the rest. At most `slots_per_gpu` boxes share a GPU. Raises
+    ConfigError, which names the setting `where`, if there are fewer than `box + grader` GPUs.
     """
     if box + grader > len(gpus):
         raise ConfigError(
@@ -228,7 +229,7 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
     Containers that share a GPU have different slots of it (1, 2, …) and do not conflict. Slot 0 (the whole
     GPU) conflicts with every slot. `label` is the `GpuLease.label` of the lease. `containers` are
-    descriptions as `engine.boxes` returns them.
+    descriptions as `engine.containers_of_air` returns them.
     """
     slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -245,8 +246,8 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Returns the GPU's UUID and the slot number (0: the whole GPU) that `part`, of the form `<uuid>.<slot>`,
-    names. A container's label `air.gpu` consists of such parts. A missing slot number means 0."""
+    """Parses `part`, one part of a container's label `air.gpu`, of the form `<uuid>.<slot>`. Returns the
+    GPU's UUID and the slot number: 0 means the whole GPU, also if the number is missing."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 
@@ -262,4 +263,4 @@ def occupied(label: str) -> dict[str, str]:
     from air.sandbox.docker import engine
 
     engine.remove_left_behind(ownership.GPU_LABEL)
-    return users(label, engine.boxes(ownership.GPU_LABEL))
+    return users(label, engine.containers_of_air(ownership.GPU_LABEL))

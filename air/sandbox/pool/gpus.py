@@ -19,7 +19,7 @@ from air.errors import ConfigError, MissingError
 INVENTORY_ENV = "AIR_GPU_INVENTORY"
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z-]{1,80}")
 _LOG = logging.getLogger(__name__)
-Wanted = Literal["auto"] | Sequence[str]
+GpuSelection = Literal["auto"] | Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _described(nvml: Any, index: int) -> Gpu | None:
     return Gpu(index, uuid, name, memory)
 
 
-def select(wanted: Wanted, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
+def select(wanted: GpuSelection, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
     """Returns the GPUs that `wanted` names. A name is an NVML index, a UUID, or a beginning of a UUID that
     fits only one GPU.
 
@@ -150,7 +150,9 @@ def listed(gpus: Iterable[Gpu]) -> str:
     return ", ".join(map(str, gpus)) or "none"
 
 
-def plan(boxes: Wanted, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()) -> list[Gpu]:
+def plan(
+    boxes: GpuSelection, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()
+) -> list[Gpu]:
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
     All arguments name GPUs in the form that `select` takes. If `boxes` is `auto`, the GPUs of the `trainer`

@@ -5,7 +5,7 @@ slot.
 environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes
 (boxes of graders, for which the holder of another box waits) have slots of their own, a quarter as many. With
 common slots, boxes could hold all slots while each waits for a nested box, for ever. If the default folder of
-locks cannot be used, boxes start without a limit, and the log says so.
+locks cannot be used, the number of boxes is not limited, and a warning is logged.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@ Docker.
 
 A process box runs the same guest as a container. Its isolation depends on the namespace mode (`docs/boxes.md`
 compares the modes). In mode `root`, the user ids inside the box are host user ids that own nothing on the
-host. In mode `user`, `BoxSpec.second_user` has no effect. In mode `plain`, there are no namespaces:
-`BoxSpec.network` is not enforced, and of the limits only the time to live, the memory of each process, and
-the size of each file. The guest also holds the locks of the box's GPUs, so the GPUs become free only when the
-guest has ended.
+host. In mode `user`, `BoxSpec.second_user` has no effect. In mode `plain`, there are no namespaces, and
+`BoxSpec.network` is not enforced. Only these limits are enforced: the time to live, the memory of each
+process, and the size of each file. In all modes, the guest also holds the locks of the box's GPUs, so the
+GPUs become free only when the guest has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import (
     BoxCommandError,
     BoxDiedError,
@@ -78,7 +78,7 @@ class ProcessBox(GuestBox):
         return box
 
     async def _start(self) -> None:
-        self.mode = (await to_the_end(asyncio.to_thread(modes.detect))).mode
+        self.mode = (await wait_shielded(asyncio.to_thread(modes.detect))).mode
         root = self._make_root()
         frames = self._prepare(root)
         sent = compiled() if self.mode == "plain" else modes.program()
@@ -97,7 +97,7 @@ class ProcessBox(GuestBox):
         try:
             self._process = await asyncio.shield(spawning)
         except asyncio.CancelledError:
-            self._process = await to_the_end(spawning)
+            self._process = await wait_shielded(spawning)
             raise
         assert self._process.stdout is not None
         assert self._process.stdin is not None
@@ -225,7 +225,7 @@ class ProcessBox(GuestBox):
                 raise
             raise BoxCommandError(str(error)) from error  # for instance an unreadable folder
         finally:
-            await to_the_end(self.thaw())
+            await wait_shielded(self.thaw())
 
     async def restore(self, snapshot: Snapshot) -> None:
         if not isinstance(snapshot, CopiedSnapshot):
@@ -244,7 +244,7 @@ class ProcessBox(GuestBox):
                 self._process.kill()
                 await self._process.wait()
         if self._root is not None:
-            await to_the_end(asyncio.to_thread(ownership.remove_folder, self._root))
+            await wait_shielded(asyncio.to_thread(ownership.remove_folder, self._root))
 
 
 def namespaces() -> str:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxDiedError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
@@ -42,7 +42,7 @@ class CopiedSnapshot(Snapshot):
         await _copy(self._folder / "workspace", workspace)
 
     async def close(self) -> None:
-        await to_the_end(asyncio.to_thread(ownership.remove_folder, self._folder))
+        await wait_shielded(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
 async def _copy(source: Path, dest: Path) -> None:
@@ -50,7 +50,7 @@ async def _copy(source: Path, dest: Path) -> None:
     links, not followed. Raises BoxDiedError if copying fails."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
     run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
-    result = await to_the_end(run)
+    result = await wait_shielded(run)
     if result.returncode:
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
         raise BoxDiedError(f"a snapshot could not be copied: {lines[-1] if lines else 'cp failed'}")

@@ -22,7 +22,7 @@ _TRIAL = '[ -e "$1" ] && echo 100000000 > "$1" && echo $$ > cgroup.procs'
 
 
 @dataclass(frozen=True)
-class Groups:
+class ParentGroup:
     """A control group of this machine below which the control groups of boxes can be created."""
 
     folder: Path
@@ -32,22 +32,22 @@ class Groups:
     does not count it."""
 
     def of_box(self, name: str, limit: int) -> dict[str, object]:
-        """Returns the description of a box's control group for the box's launcher. `name` is the group's
-        name, `limit` its memory limit in bytes."""
+        """Returns the description of a box's control group for the launcher, the program that starts the box
+        and creates the group. `name` is the group's name, `limit` its memory limit in bytes."""
         files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
         return {"folder": str(self.folder / name), "files": files}
 
 
 @cache
-def find() -> Groups | None:
+def find() -> ParentGroup | None:
     """Returns a control group below which this process can create groups for boxes, or None if there is none.
     To be sure, creates a trial group for a moment."""
     own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    return next((groups for groups in candidates(own, mounts) if _works(groups)), None)
+    return next((parent for parent in candidates(own, mounts) if _works(parent)), None)
 
 
-def candidates(own: str, mounts: str) -> Iterator[Groups]:
+def candidates(own: str, mounts: str) -> Iterator[ParentGroup]:
     """Yields the control groups below which groups for boxes might be created. The group nearest to this
     process comes first.
 
@@ -59,13 +59,13 @@ def candidates(own: str, mounts: str) -> Iterator[Groups]:
         root, mount = before.split()[3:5]
         kind, _, options = after.split()[:3]
         if kind == "cgroup" and "memory" in options.split(",") and "memory" in paths:
-            yield Groups(_below(mount, root, paths["memory"]), _V1)
+            yield ParentGroup(_below(mount, root, paths["memory"]), _V1)
         elif kind == "cgroup2" and "" in paths:
             here = _below(mount, root, paths[""])
             # A group that contains processes cannot contain groups with limits: a group above it can.
             for folder in (here, *here.parents):
                 if folder.is_relative_to(mount):
-                    yield Groups(folder, _V2)
+                    yield ParentGroup(folder, _V2)
 
 
 def _controllers(line: str) -> Iterator[tuple[str, str]]:
@@ -82,16 +82,16 @@ def _below(mount: str, root: str, path: str) -> Path:
     return Path(mount) if inner.startswith("..") else Path(mount, inner)
 
 
-def _works(groups: Groups) -> bool:
-    """Whether air can create a group with a limit below this group, and put a process there. Tries this with
-    a process that ends at once."""
-    trial = groups.folder / f"air-trial-{secrets.token_hex(8)}"
+def _works(parent: ParentGroup) -> bool:
+    """Whether air can create a control group with a memory limit below `parent`, and put a process there.
+    Tries this with a process that ends at once."""
+    trial = parent.folder / f"air-trial-{secrets.token_hex(8)}"
     try:
         trial.mkdir()
     except OSError:
         return False
     try:
-        command = ["sh", "-c", _TRIAL, "sh", next(iter(groups.files))]
+        command = ["sh", "-c", _TRIAL, "sh", next(iter(parent.files))]
         done = subprocess.run(command, cwd=trial, stderr=subprocess.DEVNULL, check=False)
         return not done.returncode
     finally:

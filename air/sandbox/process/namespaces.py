@@ -184,8 +184,11 @@ def _named(variable: str) -> list[str]:
 def gpu_devices(
     uuids: Collection[str], *, driver: str = "/proc/driver/nvidia/gpus", dev: str = "/dev"
 ) -> list[str]:
-    """Returns the device files of the NVIDIA GPUs with these UUIDs, and the device files that all GPUs share.
-    Empty if none of the GPUs exists."""
+    """Returns the paths of the device files of the NVIDIA GPUs with these UUIDs, and of the device files that
+    all GPUs share. Empty if none of the GPUs exists.
+
+    `driver` is the folder in which the NVIDIA driver describes the GPUs; `dev` is the folder of device files.
+    """
     own = []
     for file in sorted(Path(driver).glob("*/information")):
         rows = (line.partition(":") for line in file.read_text(encoding="utf-8").splitlines())
@@ -225,11 +228,11 @@ def layout(
         closed = second_user and named not in ("/workspace", "/tmp")
         access = "1777" if named == "/tmp" else "0700" if closed else "0755"
         writable[path] = options(limits.disk_mb, access)
-    groups = memory_groups.find() if root else None
+    parent = memory_groups.find() if root else None
     size_mb = limits.memory_mb + limits.disk_mb * len(where) + limits.shm_mb
     return {
         "folder": folder,
-        "group": groups and groups.of_box(Path(folder).name, size_mb * MIB),
+        "group": parent and parent.of_box(Path(folder).name, size_mb * MIB),
         "workspace": where["/workspace"],
         "host_ids": HOST_IDS if root else 0,
         "links": [(path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path)],
@@ -245,8 +248,8 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths at which the box would see the host folders `folders`, so that the launcher can hide
-    them. `visible` are the host paths that the box sees."""
+    """Returns the paths at which a process box would see the host folders `folders`. The launcher, which
+    starts the box, hides these paths. `visible` maps the paths that the box sees to the host's real paths."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)

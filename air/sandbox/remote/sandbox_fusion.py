@@ -34,7 +34,8 @@ class ProgramResult:
     """The result of one program that the server ran."""
 
     succeeded: bool
-    """Whether the program was compiled and ended with status 0 within its time."""
+    """Whether the program was compiled, if its language needs that, and ended with status 0 within its time
+    limit."""
     stdout: str
     """Standard output of the program, or of its compiler if it was not compiled."""
     stderr: str
@@ -53,8 +54,10 @@ class ProgramResult:
 
 
 class CodeServer:
-    """A client that runs programs on the server at `url`, which speaks SandboxFusion's protocol. If the URL
-    contains a password, the client sends it as the token. Use the client with `async with`."""
+    """A client that runs programs on the server at `url`, which speaks SandboxFusion's protocol. Use the
+    client with `async with`. A password in the URL is sent with each request by HTTP Basic authentication,
+    and is the token for `air serve`. While all boxes of the server are in use, the client repeats a request,
+    up to `attempts` attempts, with growing pauses, the first of about `pause` seconds."""
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")
@@ -89,9 +92,10 @@ class CodeServer:
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
     ) -> ProgramResult:
-        """Runs a program on the server and returns its result, even if the program fails.
+        """Runs the program `code` on the server and returns its result, even if the program fails.
 
-        `files` are written before the program starts; `fetch` names the files to return afterwards.
+        `stdin` is the program's input. `memory_mb` is the memory limit in MiB; None or 0 leaves it to the
+        server. `files` are written before the program starts; `fetch` names the files to return afterwards.
 
         Raises:
             InfrastructureError: the server cannot be reached, failed, or was busy at all attempts.

@@ -62,8 +62,8 @@ DEVICES = "/dev"
 """A folder with files whose times every user can change. A reset of the box compares these times with those
 of the new box, because commands could leave data in them for the next caller."""
 LOOPBACK = "/proc/net/dev"
-"""A table of the kernel whose counters show whether anything has used the loopback network. A reset of the
-box must fail then, because a connection keeps its port in use for a while after its end."""
+"""A table of the kernel whose counters show whether anything has used the loopback network. If so, a reset of
+the box must fail, because a connection keeps its port in use for a while after its end."""
 TABLE_BYTES = 1 << 14
 FS_IOC_GETFLAGS = 0x8008_6601
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -122,7 +122,7 @@ class Reuse:
 
     def begin(self, guest: Guest) -> None:
         """Records the state of the new box, and makes the first fork of the interpreter that was started in
-        advance. No command may run before this."""
+        advance, if there is one. No command may run before this call."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -199,8 +199,8 @@ class Reuse:
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if processes other than those of `_own_pids` exist, and do not end within a short
-        wait."""
+        """Raises Unfit if the box has processes other than the guest, its interpreter and the interpreter's
+        fork, and they do not end within `SETTLE_SECONDS`."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -210,18 +210,18 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if a reset's sweep has killed a process: that process had hidden from the list of
-        processes that `_check_processes` read before.
+        """Raises Unfit if the reset, when it killed all processes except the guest's own ones, has hit a
+        process that had hidden from the list of processes which `_check_processes` read before.
 
-        A sweep kills all processes except those of `_own_pids`. After it, nothing can start a process, so a
-        new listing is complete. The guest reaps the killed processes, because orphans become its children.
+        After the killing, nothing can start a process, so a new list of the processes is complete. The guest
+        reaps the killed processes, because orphans become its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
 
     def _clean(self) -> None:
-        """Removes all files in the writable folders. Raises Unfit if anything else differs from the new
-        box."""
+        """Removes all files in the writable folders. Raises Unfit if anything else in the box then differs
+        from the state of the new box."""
         room = [MOST_ENTRIES]
         for folder in self.folders:
             fd = self.opened[folder]
@@ -261,14 +261,14 @@ class Reuse:
         return state
 
     def _table(self, path: str) -> bytes:
-        """Returns the first bytes of a table of the kernel, or no bytes if the kernel has no such table. In a
-        new box, the whole table is shorter than this."""
+        """Returns the first `TABLE_BYTES` bytes of the kernel's table `path`, or no bytes if the kernel has
+        no such table. The whole table of a new box is shorter."""
         fd = self.opened.get(path)
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
-        """Calls `problem` repeatedly until it returns None. If it still returns a text after
-        `SETTLE_SECONDS`, raises Unfit with this text."""
+        """Calls the function `problem`, which returns a text if something is wrong, repeatedly until it
+        returns None. If it still returns a text after `SETTLE_SECONDS`, raises Unfit with this text."""
         until = time.monotonic() + SETTLE_SECONDS
         while (text := problem()) is not None:
             if time.monotonic() > until:
@@ -293,8 +293,9 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if there are more than
-    `room[0]` files or `depth` levels."""
+    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has more
+    than `depth` levels, or more than `room[0]` entries; `room[0]` is reduced by the number of removed
+    ones."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -336,8 +337,8 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns a dict for the files in `folder`, except the paths `but`: path -> times of the last change of
-    the file's contents and of its status."""
+    """Returns the times of all files in `folder`, except the paths `but`, as a dict: path -> (mtime, ctime)
+    in nanoseconds."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}
@@ -443,7 +444,8 @@ class Prestarted:
         """Makes a new fork of the interpreter, and waits until the fork is ready for a job. Raises
         NotPrestarted if that fails.
 
-        The new fork kills all other processes of the user of commands. No command may run meanwhile.
+        The new fork kills all other processes of the Unix user who runs commands. No command may run
+        meanwhile.
         """
         self.discard()
         self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -466,8 +468,9 @@ class Prestarted:
         """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
         if this command cannot run in a fork; the caller must then start the command itself.
 
-        `mark` is the name of the environment variable that has another value for each command; it is ignored
-        when the command is compared with the interpreter's own.
+        The fork runs the interpreter's own script if the command is the one with which the interpreter was
+        started, otherwise it executes the command's program. `mark` is the name of the environment variable
+        whose value differs for each command; this comparison ignores it.
         """
         if not self.waits or self.jobs is None:
             return None

@@ -92,8 +92,8 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
     class Mark:
-        """An object that is put into the script's namespace. When Python has destroyed it, the names of the
-        script are gone."""
+        """An object that is put into the script's namespace (the module `__main__`). When Python has
+        destroyed this object, the names that the script defined there are gone."""
 
     class End:
         """An object that ends the process by calling `leave` when Python destroys it, if the script's module
@@ -276,8 +276,8 @@ def _become(uid: int, kill: int) -> None:
 
 
 def _own_packages() -> str:
-    """Returns the user's folder of packages, which lies in the workspace and from which Python would import.
-    Empty if Python would not use such a folder."""
+    """Returns the path of the user's site-packages folder, which lies in the workspace and from which Python
+    would import. Empty if Python would not use this folder."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""

@@ -52,8 +52,9 @@ m.main()"""
 _RUN_SOURCE = "import zlib\nexec(zlib.decompress(s))"
 
 _BEGIN = {ENCODING, NEWLINE, NL, INDENT, DEDENT}
-"""The kinds of Python tokens after which a statement can begin. `stripped` finds docstrings by them: strings
-that are a whole statement. Within brackets, such tokens also come before a line that begins no statement."""
+"""The kinds of Python tokens after which a statement can begin. `stripped` uses them to find docstrings,
+which are strings that are a whole statement. Such a token may also come before a line within brackets, where
+no statement begins; `stripped` therefore also tests the token after the string."""
 
 Reply = tuple[dict[str, Any], bytes]
 
@@ -81,8 +82,8 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest as compressed bytecode of this process's Python version. The result fits into a
-    pipe's buffer."""
+    """Returns the guest, which consists of `modules`, as compressed bytecode of this process's Python
+    version. The result fits into a pipe's buffer."""
     sources = _sources(modules)
     codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
@@ -126,8 +127,8 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts Python with a small script. This script reads the guest's program from
-    standard input and executes it.
+    """Returns the command that starts the interpreter `python` with a small script. This script reads the
+    guest's program from standard input and executes it.
 
     `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
     `program`. Empty means `program()`. The script ends if no bytes come for `PATIENCE` seconds.
@@ -156,7 +157,7 @@ class FrameHandler(Protocol):
         """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
-class Sink(Protocol):
+class AnswerReceiver(Protocol):
     """The interface of an object that receives the answers to one request, for example a queue."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
@@ -185,7 +186,7 @@ class Connection:
         self._errors = stderr
         self._name = name
         self._ids = itertools.count(1)
-        self._waiting: dict[int, Sink] = {}
+        self._waiting: dict[int, AnswerReceiver] = {}
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._demultiplexer = Demultiplexer()
         self._stderr = bytearray()
@@ -303,7 +304,7 @@ class Connection:
         finally:
             self.unroute(ident)
 
-    def route(self, ident: int, sink: Sink) -> None:
+    def route(self, ident: int, sink: AnswerReceiver) -> None:
         """Makes `sink` receive the answers to the request with the id `ident`, until `unroute` is called.
         Raises BoxDiedError if the stream to the guest has ended."""
         self.check()

@@ -11,7 +11,8 @@ _HEADER_BYTES = 8
 
 
 class Demultiplexer:
-    """A parser that splits a container's stream. Pass the bytes of the stream to `feed` as they come."""
+    """A parser that splits the stream of an attached container into standard output and standard error. Pass
+    the bytes of the stream to `feed` as they come."""
 
     def __init__(self) -> None:
         self._header = bytearray()

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError, ConfigError
 from air.sandbox.contract import open_box
 from air.sandbox.contract.box import (
@@ -34,11 +34,11 @@ from air.sandbox.contract.entries import BoxFile, FileInfo
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.guest.files import deepest
 from air.sandbox.guest.main import HOST_SILENT
-from air.sandbox.ops.command_log import Events, recorded
+from air.sandbox.ops.command_log import CommandLog, recorded
 from air.sandbox.wire import file_transfer as files
+from air.sandbox.wire.command_streams import RunningCommands, result_of
 from air.sandbox.wire.connection import CLOSED, Connection
 from air.sandbox.wire.port_relay import Handler, Relay, to
-from air.sandbox.wire.running import RunningCommands, result_of
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 30.0
@@ -81,7 +81,7 @@ class GuestBox(Box):
         self._execs = 0
         self._frozen = False
         self.born = time.monotonic()
-        self.events = Events(self.id)
+        self.command_log = CommandLog(self.id)
         self._closing: asyncio.Task[None] | None = None
         self._home = self.workspace = home(spec)
 
@@ -102,7 +102,7 @@ class GuestBox(Box):
         return self._connection
 
     def note_use(self, **facts: str | int | None) -> None:
-        self.events.use(facts)
+        self.command_log.use(facts)
 
     async def outside_cause(self) -> str:
         reason = self._connection.reason if self._connection else ""
@@ -234,7 +234,7 @@ class GuestBox(Box):
     @property
     def _started(self) -> RunningCommands:
         if self._running is None:
-            self._running = RunningCommands(self._guest, self.id, self.events)
+            self._running = RunningCommands(self._guest, self.id, self.command_log)
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
@@ -349,7 +349,8 @@ class GuestBox(Box):
     async def get(
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
-        """Copies files from the box to a host folder; see `Box.get`. Writes nothing if the guest refuses."""
+        """Copies files from the box to a host folder; see `Box.get`. Writes nothing on the host if the guest
+        refuses the request, for example because the files are too large."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
@@ -384,14 +385,14 @@ class GuestBox(Box):
         """Kills all processes in the box and removes the box, even if the caller is cancelled meanwhile."""
         self._end((self._connection and self._connection.reason) or "closed")
         assert self._closing is not None
-        await to_the_end(self._closing)
+        await wait_shielded(self._closing)
 
     def _end(self, reason: str) -> None:
         """Starts the removal of the box in the background, unless it has been started before. `reason` goes
         into the command log."""
         if self._closing is not None:
             return
-        self.events.end(reason)
+        self.command_log.end(reason)
         self._closing = asyncio.create_task(self._close())
 
     @contextmanager

@@ -22,8 +22,9 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, even if it ends
-earlier. This limits the number of new connections per second."""
+"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, the maximum number
+of connections at once, even if the connection ends earlier. This limits the number of new connections per
+second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
@@ -298,8 +299,8 @@ def to(host: str, port: int) -> Handler:
 
 @asynccontextmanager
 async def closing(streams: Streams) -> AsyncIterator[None]:
-    """Async context manager for a connection. After the block, sends the connection's unsent bytes and closes
-    it; if the block raises, aborts it."""
+    """Async context manager for a connection; `streams` are its reader and writer. After the block, sends the
+    unsent bytes and closes the connection. If the block raises, aborts the connection instead."""
     try:
         yield
         await finish(streams[1])
@@ -318,12 +319,12 @@ async def finish(writer: asyncio.StreamWriter) -> None:
 async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> None:
     """Copies bytes between two connections, in both directions, until both have ended. Raises TimeoutError if
     no byte comes for `idle` seconds (None: never)."""
-    async with patience(idle) as alive:
+    async with idle_timeout(idle) as alive:
         await both(copy(one[0], other[1], alive), copy(other[0], one[1], alive))
 
 
 @asynccontextmanager
-async def patience(idle: float | None) -> AsyncIterator[Callable[[], None]]:
+async def idle_timeout(idle: float | None) -> AsyncIterator[Callable[[], None]]:
     """Async context manager: raises TimeoutError if the block makes no progress for `idle` seconds (None: no
     limit).
 

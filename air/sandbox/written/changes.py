@@ -75,7 +75,7 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
     only in their contents.
 
     `rows` is the container engine's list of differences, as `_rows` returns it. `made` are the folders that
-    the guest created.
+    the guest created; they are not reported as added.
     """
     if any(
         row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows

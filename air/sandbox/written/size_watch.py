@@ -23,16 +23,16 @@ SOON, LATE = 2.0, 10.0
 layer. The interval is the shortest at first and while the size changes, unless measuring is slow (see
 `SHARE`)."""
 SHARE = 0.02
-"""The intended maximum share of its time that the container engine spends on measuring what one container has
-written. Slow measurements are therefore made less often; but the size is measured every `LATE` seconds even
-if this takes a larger share."""
+"""The maximum share of the time during which the container engine should be busy with measuring what one
+container has written. Slow measurements are therefore made less often, but at least every `LATE` seconds,
+even if they then take a larger share."""
 _MIB = 1 << 20
 _LOG = logging.getLogger(__name__)
 
 
 class SizeWatch:
     """Measures at intervals how much the commands of a container have written to the container's own layer on
-    disk. If it is too much, calls the function `end`, which ends the box, with the reason as text.
+    disk. If a limit is exceeded, calls the function `end`, which ends the box, with the reason as text.
 
     `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
     """

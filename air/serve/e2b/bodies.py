@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from air.serve.e2b.errors import ApiError
-from air.serve.e2b.sandbox import Wishes
+from air.serve.e2b.sandbox import SandboxSettings
 
 LONGEST = 86_400
 """The largest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
@@ -61,7 +61,7 @@ class NewSandbox(_Body):
     iam: dict[str, Any] | None = None
     volumeMounts: list[Any] | None = None
 
-    def wishes(self, template: str) -> Wishes:
+    def settings(self, template: str) -> SandboxSettings:
         """Returns the properties that the client wants for the sandbox. Raises ApiError for properties that
         air does not support."""
         network = self.network or Network()
@@ -76,7 +76,7 @@ class NewSandbox(_Body):
             raise ApiError(
                 400, "autoResume needs autoPauseMemory: files alone are not resumed by traffic"
             )
-        return Wishes(
+        return SandboxSettings(
             template=template,
             metadata=self.metadata,
             env=self.envVars,

@@ -34,8 +34,8 @@ class Control:
     def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
         self._creations: dict[str, asyncio.Task[Response]] = {}
-        """The tasks that create sandboxes, by the header `Idempotency-Key` of the request. A repeated request
-        with the same key gets the response of the first."""
+        """The asyncio tasks that create sandboxes, by the header `Idempotency-Key` of the request. A repeated
+        request with the same key gets the response of the first."""
 
     def routes(self) -> Sequence[BaseRoute]:
         """Returns the routes, including those of E2B's functions that air lacks, which respond with status
@@ -67,14 +67,14 @@ class Control:
         return routes
 
     async def create(self, request: Request) -> Response:
-        """Handles the creation of a sandbox. A request that repeats an earlier `Idempotency-Key` gets the
-        response of the earlier request, and creates no sandbox."""
+        """Creates a sandbox. If an earlier request had the same header `Idempotency-Key` and did not fail,
+        returns its response, and creates no further sandbox."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
-        wishes = body.wishes(body.templateID)
+        settings = body.settings(body.templateID)
 
         async def create() -> Response:
-            sandbox = await self._sandboxes.create(wishes, seconds)
+            sandbox = await self._sandboxes.create(settings, seconds)
             return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
 
         key = request.headers.get("idempotency-key")
@@ -161,8 +161,8 @@ class Control:
         return JSONResponse(await metrics.between(sandbox, start, end))
 
     async def list(self, request: Request) -> Response:
-        """Lists sandboxes in pages, newest first. `GET /sandboxes` lists only running sandboxes; `GET
-        /v2/sandboxes` also lists paused ones."""
+        """Lists the sandboxes that meet the filters in the request's query, in pages, by default newest
+        first. `GET /sandboxes` lists only running sandboxes; `GET /v2/sandboxes` also lists paused ones."""
         query = request.query_params
         states = set(",".join(query.getlist("state")).split(",")) - {""}
         if not request.url.path.startswith("/v2"):
@@ -173,8 +173,8 @@ class Control:
             sandbox
             for sandbox in self._sandboxes.all()
             if (not states or sandbox.state in states)
-            and wanted.items() <= sandbox.wishes.metadata.items()
-            and template in (None, sandbox.wishes.template)
+            and wanted.items() <= sandbox.settings.metadata.items()
+            and template in (None, sandbox.settings.template)
             and round(sandbox.started_at, 6) >= after
         ]
         if query.get("order") != "asc":
@@ -201,7 +201,8 @@ class Control:
         return JSONResponse({"templateID": name, "public": False})
 
     def _domain(self, request: Request) -> str:
-        """Returns the domain in the host names of sandboxes' ports, such as `localhost:8080`."""
+        """Returns the part DOMAIN of the addresses `PORT-ID.DOMAIN` of sandboxes' ports, such as
+        `localhost:8080`."""
         port = request.url.port
         return self._named_domain or ("localhost" + (f":{port}" if port else ""))
 

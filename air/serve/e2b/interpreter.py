@@ -24,8 +24,8 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32
 MOST_UNREAD = 16
-"""The maximum number of outputs of one execution that are stored for the client. While it is reached, the
-code is paused at its next output."""
+"""The maximum number of outputs of one execution that wait until the client reads them. If this number is
+reached, the code pauses at its next output."""
 _PYTHON = ("python", "python3")
 
 
@@ -71,8 +71,8 @@ class Context:
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Does nothing. It is called when air's helper program in the box has ended, but each running
-        execution then raises an error anyway."""
+        """Does nothing. The method is called when air's helper program in the box has ended; each running
+        `execute` then raises an error anyway."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If
@@ -122,7 +122,7 @@ class Contexts:
             raise ApiError(500, str(error)) from error
         folder = user.path(cwd or "")
         ident = secrets.token_hex(8)
-        env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.wishes.env
+        env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.settings.env
         program = Program(sandbox.awake_box, "kernel", folder, user=user.name, env=env)
         sandbox.programs[f"kernel-{ident}"] = program
         context = self._contexts[ident] = Context(ident, program, folder)
@@ -161,7 +161,7 @@ class Contexts:
 
 def contexts_of(sandbox: Sandbox) -> Contexts:
     """Returns the `Contexts` (Jupyter kernels) of a sandbox. The first call creates the object."""
-    contexts: Contexts = sandbox.extras.setdefault("contexts", Contexts(sandbox))
+    contexts: Contexts = sandbox.box_state.setdefault("contexts", Contexts(sandbox))
     return contexts
 
 

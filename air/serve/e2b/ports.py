@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from air.sandbox.wire.port_relay import PIECE, Streams
-from air.serve.bodies import passed_on
+from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b import websockets
 from air.serve.e2b.errors import ApiError, RpcError
 from air.serve.e2b.program import Program
@@ -67,8 +67,8 @@ class Ports:
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handles a new connection that comes from the box through its port relay, which connects the box to
-        this server. The first line is a secret word, by which the connection is assigned to the request that
-        waits for it."""
+        this server. The first line is a secret word. It tells which call of `connection` waits for this
+        connection."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)
@@ -80,8 +80,9 @@ class Ports:
 
 
 def ports_of(sandbox: Sandbox) -> Ports:
-    """Returns the `Ports` of a sandbox, which the first call creates."""
-    ports: Ports = sandbox.extras.setdefault("ports", Ports(sandbox))
+    """Returns the `Ports` of a sandbox, which opens connections to its ports. The first call creates the
+    object."""
+    ports: Ports = sandbox.box_state.setdefault("ports", Ports(sandbox))
     return ports
 
 
@@ -107,7 +108,7 @@ async def _http(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Forwards an HTTP request to the box over the connection `streams`, and the response to the client."""
-    passed_on(scope, endless=True)
+    mark_body_forwarded(scope, endless=True)
     reader, writer = streams
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
     headers = request_headers(sandbox, port, scope)

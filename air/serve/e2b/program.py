@@ -27,9 +27,9 @@ _HEAD = struct.Struct(">II")
 
 
 _MODULES = {
-    "files": ("talk", "entries", "watches", "files"),
-    "ports": ("talk", "ports"),
-    "kernel": ("talk", "kernel"),
+    "files": ("frames", "entries", "watches", "files"),
+    "ports": ("frames", "ports"),
+    "kernel": ("frames", "kernel"),
 }
 """The modules of each helper program. Each module comes after those that it imports."""
 

@@ -35,7 +35,8 @@ ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")
 _LOG = logging.getLogger(__name__)
 _RESUMED_SECONDS = 300
-"""The timeout in seconds of a sandbox that a request has resumed, as in E2B."""
+"""The timeout in seconds of a sandbox that was paused, and that a request to one of its ports has resumed.
+E2B uses the same number."""
 
 
 class Target(NamedTuple):
@@ -74,7 +75,7 @@ class E2B(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         return self._control.routes()
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {
             "sandboxes": len(self._sandboxes.all()),
             "snapshots": len(self._sandboxes.snapshots),
@@ -90,10 +91,10 @@ class E2B(Protocol):
     def domains(self) -> Sequence[str]:
         return [self._domain] if self._domain else []
 
-    def admits(self, scope: Scope) -> bool:
+    def checks_own_token(self, scope: Scope) -> bool:
         return target_of(scope) is not None
 
-    def other_app(self, scope: Scope) -> ASGIApp | None:
+    def sandbox_app(self, scope: Scope) -> ASGIApp | None:
         return None if target_of(scope) is None else self._serve
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,9 +134,9 @@ class E2B(Protocol):
         raise ApiError(401, "invalid signature")
 
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
-        """Resumes a paused sandbox if its creator set `autoResume`. A health check (`/health` of envd) does
-        not resume it."""
-        if sandbox.state == "running" or not sandbox.wishes.resume_on_traffic:
+        """Resumes a sandbox that is paused with its processes, if its creator set `autoResume`. A health
+        check (`/health` of envd) does not resume it."""
+        if sandbox.state == "running" or not sandbox.settings.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
             await self._sandboxes.connect(sandbox, _RESUMED_SECONDS)
@@ -159,8 +160,8 @@ class E2B(Protocol):
 
 
 async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
-    """Handles one remote call to envd. Raises RpcError without the sandbox's token, and for calls that do not
-    exist."""
+    """Handles one remote call to envd. Raises RpcError if the request lacks the sandbox's token, or if the
+    call does not exist."""
     if not _has_token(sandbox, request):
         raise RpcError(
             "unauthenticated", "unauthorized access, please provide a valid access token"

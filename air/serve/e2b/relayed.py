@@ -24,7 +24,7 @@ def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[byt
         for name, value in scope["headers"]
         if name not in HOP_BY_HOP | OURS and name != b"host"
     ]
-    mask = sandbox.wishes.host_header.replace("${PORT}", str(port))
+    mask = sandbox.settings.host_header.replace("${PORT}", str(port))
     host = mask or Headers(scope=scope).get("host", f"localhost:{port}")
     return [(b"host", host.encode()), *headers]
 

@@ -23,14 +23,14 @@ it."""
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SandboxSettings:
     """The settings that a client chose when it created the sandbox."""
 
     template: str
     metadata: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     pause_at_end: bool = False
-    """Whether the sandbox is paused at its timeout, and not ended."""
+    """Whether the sandbox is paused at its timeout. Otherwise it is ended."""
     keep_processes: bool = True
     """Whether a pause at the timeout keeps the processes. Otherwise only the files are kept."""
     resume_on_traffic: bool = False
@@ -46,36 +46,37 @@ class Sandbox:
     """One E2B sandbox of a client: its box, its timeout, and air's helper programs in the box. It has no box
     while it is paused without its processes, and gets a new box when it is resumed."""
 
-    def __init__(self, wishes: Wishes, spec: BoxSpec) -> None:
+    def __init__(self, settings: SandboxSettings, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
         self.token = secrets.token_hex(24)
-        self.traffic_token = "" if wishes.public else secrets.token_hex(24)
-        self.wishes, self.spec = wishes, spec
+        self.traffic_token = "" if settings.public else secrets.token_hex(24)
+        self.settings, self.spec = settings, spec
         self.state: State = "running"
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """Held by a task while it changes the sandbox's state."""
+        """Held while the sandbox's state changes, for instance during a pause."""
         self.copying = asyncio.Lock()
         """Held while the box is frozen for a snapshot. `awake_box` waits for this lock, so that no command
         starts in the box meanwhile."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
-        """The workspace of a sandbox that is paused without its processes; else None."""
+        """A snapshot of the workspace while the sandbox is paused without its processes; otherwise None."""
         self.dead = False
         self.tags: dict[int, str] = {}
         """The tags that clients gave to processes, by process id."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        """Tasks that are cancelled when the sandbox's box ends."""
-        self.extras: dict[str, Any] = {}
-        """Objects that other modules attach to the present box of the sandbox, by name."""
+        """Asyncio tasks that are cancelled when the sandbox's box ends."""
+        self.box_state: dict[str, Any] = {}
+        """Objects of other modules that belong to the present box of the sandbox, by name, such as its
+        watched folders. They are dropped when the sandbox loses the box."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
 
     @property
     def running_box(self) -> Box:
-        """The box of a running sandbox. Raises SandboxGone if the sandbox is paused or has ended."""
+        """The sandbox's box. Raises SandboxGone if the sandbox is paused or has ended."""
         if self.box is None or self.dead or self.state != "running":
             raise SandboxGone(self.id)
         return self.box
@@ -107,8 +108,8 @@ class Sandbox:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in its own
-        task."""
+        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in an asyncio task
+        of its own."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 
@@ -125,21 +126,22 @@ class Sandbox:
             self._timer.cancel()
             self._timer = None
 
-    async def forget_programs(self) -> None:
-        """Cancels the sandbox's tasks and kills air's helper programs in its present box. Call it before the
-        box is closed."""
+    async def stop_programs(self) -> None:
+        """Cancels the sandbox's asyncio tasks and kills air's helper programs in its present box. Call this
+        method before the box is closed."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:
             await asyncio.wait(list(self.tasks))
         programs, self.programs = list(self.programs.values()), {}
-        self.extras.clear()
+        self.box_state.clear()
         self.tags.clear()
         for program in programs:
             await program.close()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Runs a coroutine in a task that is cancelled when the sandbox's box ends."""
+        """Runs a coroutine in an asyncio task that is cancelled when the sandbox's box ends. Returns the
+        task."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -148,7 +150,7 @@ class Sandbox:
     def created(self, domain: str) -> dict[str, Any]:
         """Returns the JSON object that a client gets when it creates or connects to the sandbox."""
         body: dict[str, Any] = {
-            "templateID": self.wishes.template,
+            "templateID": self.settings.template,
             "sandboxID": self.id,
             "clientID": "air",
             "envdVersion": ENVD_VERSION,
@@ -161,8 +163,8 @@ class Sandbox:
         """Returns the JSON object that describes the sandbox in lists."""
         limits = self.spec.limits
         return {
-            "templateID": self.wishes.template,
-            "alias": self.wishes.template,
+            "templateID": self.settings.template,
+            "alias": self.settings.template,
             "sandboxID": self.id,
             "clientID": "air",
             "startedAt": stamp(self.started_at),
@@ -170,21 +172,21 @@ class Sandbox:
             "cpuCount": max(1, round(limits.cpus)),
             "memoryMB": limits.memory_mb,
             "diskSizeMB": limits.disk_mb,
-            "metadata": self.wishes.metadata,
+            "metadata": self.settings.metadata,
             "state": self.state,
             "envdVersion": ENVD_VERSION,
         }
 
     def details(self, domain: str) -> dict[str, Any]:
         """Returns the JSON object that describes the sandbox in full, with its token."""
-        wishes = self.wishes
+        settings = self.settings
         lifecycle = {
-            "onTimeout": "pause" if wishes.pause_at_end else "kill",
-            "autoResume": wishes.resume_on_traffic,
+            "onTimeout": "pause" if settings.pause_at_end else "kill",
+            "autoResume": settings.resume_on_traffic,
         }
         body = self.listed() | {"envdAccessToken": self.token, "domain": domain}
-        body |= {"lifecycle": lifecycle, "network": {"allowPublicTraffic": wishes.public}}
-        return body | {"allowInternetAccess": wishes.internet}
+        body |= {"lifecycle": lifecycle, "network": {"allowPublicTraffic": settings.public}}
+        return body | {"allowInternetAccess": settings.internet}
 
 
 def stamp(seconds: float) -> str:

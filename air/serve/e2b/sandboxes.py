@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.serve.app import Server
 from air.serve.boxes import NoBoxInTime
 from air.serve.e2b.errors import ApiError, SandboxGone
-from air.serve.e2b.sandbox import Sandbox, Wishes
+from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.templates import Templates
 
 CREATE_SECONDS = 50.0
@@ -64,12 +64,12 @@ class Sandboxes:
             raise ApiError(404, f"sandbox {sandbox_id!r} not found")
         return sandbox
 
-    async def create(self, wishes: Wishes, seconds: int) -> Sandbox:
+    async def create(self, settings: SandboxSettings, seconds: int) -> Sandbox:
         """Creates a sandbox from an image or a snapshot, with a timeout of `seconds`. Raises ApiError if its
         template does not exist, or its box does not start."""
-        kept = self.snapshots.get(wishes.template)
-        spec = kept.source.spec if kept else await self._templates.spec(wishes.template)
-        return await self._create(Sandbox(wishes, spec), seconds, kept.files if kept else None)
+        kept = self.snapshots.get(settings.template)
+        spec = kept.source.spec if kept else await self._templates.spec(settings.template)
+        return await self._create(Sandbox(settings, spec), seconds, kept.files if kept else None)
 
     async def _create(self, sandbox: Sandbox, seconds: int, files: Snapshot | None) -> Sandbox:
         sandbox.box = await self._box(sandbox.spec, files)
@@ -89,7 +89,7 @@ class Sandboxes:
             if files is not None:
                 await box.restore(files)
         except BaseException as error:  # cancellation too: the box must go back
-            await to_the_end(stack.aclose())
+            await wait_shielded(stack.aclose())
             if isinstance(error, NoBoxInTime):
                 raise ApiError(429, str(error)) from error
             if isinstance(error, MissingError):
@@ -109,8 +109,8 @@ class Sandboxes:
 
     async def _at_end(self, sandbox: Sandbox) -> None:
         try:
-            if sandbox.wishes.pause_at_end:
-                await self.pause(sandbox, memory=sandbox.wishes.keep_processes)
+            if sandbox.settings.pause_at_end:
+                await self.pause(sandbox, memory=sandbox.settings.keep_processes)
             else:
                 await self.kill(sandbox)
         except AirError as error:
@@ -123,7 +123,7 @@ class Sandboxes:
         """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
         method returns."""
         self._sandboxes.pop(sandbox.id, None)
-        await to_the_end(self._end(sandbox))
+        await wait_shielded(self._end(sandbox))
 
     async def _end(self, sandbox: Sandbox) -> None:
         sandbox.stop_timer()
@@ -136,7 +136,7 @@ class Sandboxes:
     async def _give_back(self, sandbox: Sandbox) -> None:
         """Kills air's helper programs in a sandbox's box, and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
-        await sandbox.forget_programs()
+        await sandbox.stop_programs()
         if box is not None:
             await self._leases.pop(box).aclose()
 
@@ -175,7 +175,7 @@ class Sandboxes:
                     raise
 
     def paused(self) -> tuple[int, int]:
-        """Returns two numbers: the sandboxes that are paused with their processes, and those that are paused
+        """Returns two numbers: how many sandboxes are paused with their processes, and how many are paused
         with only their files."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
         with_processes = sum(each.box is not None for each in paused)
@@ -213,8 +213,8 @@ class Sandboxes:
             return True
 
     async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
-        """Resumes a sandbox if it is paused, and makes it live for at least `seconds` more. Returns whether
-        it was paused."""
+        """Resumes a sandbox if it is paused, and extends its timeout to at least `seconds` from now. Returns
+        whether it was paused."""
         resumed = await self.resume(sandbox)
         if resumed or sandbox.seconds_left < seconds:
             self.set_end(sandbox, seconds)
@@ -229,8 +229,9 @@ class Sandboxes:
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        """Returns a copy of a running sandbox's workspace. New commands and changes of its state wait
-        meanwhile."""
+        """Returns a copy of a running sandbox's workspace. While it is copied, new commands and changes of
+        the sandbox's state must wait. Raises ApiError if the sandbox is paused or the copy cannot be stored,
+        and SandboxGone if its box has ended."""
         async with sandbox.lock, sandbox.copying:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
@@ -245,13 +246,15 @@ class Sandboxes:
                 raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
-        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. The
-        result has a sandbox, or the error with which its creation failed, for each."""
+        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
+        a list with one element for each: the new sandbox, or the error with which its creation failed."""
         async with await self._files(sandbox) as files:
 
             async def one() -> Sandbox | ApiError:
                 try:
-                    return await self._create(Sandbox(sandbox.wishes, sandbox.spec), seconds, files)
+                    return await self._create(
+                        Sandbox(sandbox.settings, sandbox.spec), seconds, files
+                    )
                 except ApiError as error:
                     return error
 

@@ -1,5 +1,5 @@
 """Templates of sandboxes. A template is the name of a container image on this machine, with or without the
-prefix `air-`, or a name of E2B's."""
+prefix `air-`, or the name of one of E2B's own templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.serve.e2b.bodies import LONGEST
 from air.serve.e2b.errors import ApiError
 
 OWN = {"base": "air-e2b", "code-interpreter-v1": "air-e2b", "code-interpreter": "air-e2b"}
-"""The images that replace E2B's own templates."""
+"""Maps the name of each of E2B's own templates to the container image that replaces it."""
 _MARGIN = 3600
 """Seconds that are added to the longest timeout of a sandbox for the lifetime of its box, so that the sandbox
 always ends before its box does."""
@@ -31,7 +31,8 @@ class Templates:
         return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
     async def image(self, template: str) -> str:
-        """Returns the image's name for a template. Raises ApiError if there is no such image."""
+        """Returns the name of the container image for a template. Raises ApiError if this machine has no such
+        image."""
         if name := OWN.get(template):
             return name
         for name in (template, f"air-{template}"):

@@ -11,7 +11,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.sandbox.wire.port_relay import PIECE, Streams
 from air.serve.e2b.relayed import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
@@ -19,8 +19,8 @@ from air.serve.e2b.sandbox import Sandbox
 MOST_BYTES = 16 << 20
 """The maximum size in bytes of one message on a forwarded WebSocket."""
 CLOSE_SECONDS = 5.0
-"""Seconds within which a program in the sandbox must close its WebSocket after the client has disconnected.
-Then the server closes the connection."""
+"""Seconds that a program in the sandbox has to close its WebSocket after the client has disconnected. After
+this time, the server closes the connection."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -95,7 +95,7 @@ async def _copy(protocol: ClientProtocol, streams: Streams, receive: Receive, se
         if not outward.done():
             await send({"type": "websocket.close", "code": 1000 if code == 1005 else code})
     finally:
-        await ended(outward)
+        await cancel_and_wait(outward)
 
 
 def _message(kind: Opcode, data: bytes) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Episodes of air's tasks whose agent is a client of the server. The protocols `openenv` and `ors` share this
 code.
 
-`offers` describes one task that a server offers, and `catalogue` lists all of them. `play` runs one episode
-of a client. `server` holds the state that the protocols share, and limits the number of clients.
+`offered_tasks` describes one task that a server offers, and `catalogue` lists all of them. `client_episode`
+runs one episode of a client. `server` holds the state that the protocols share, and limits the number of
+clients.
 """

@@ -1,4 +1,5 @@
-"""The catalogue of a server: the tasks that it offers, and a list of their episodes for each split."""
+"""The catalogue of an episode server (`air serve openenv` or `air serve ors`): the tasks that the server
+offers, and a list of their episodes for each split."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from air.errors import UsageError
-from air.serve.episodes.offers import Offer, WorldOffer
+from air.serve.episodes.offered_tasks import OfferedTask, OfferedWorld
 from air.serve.episodes.settings import EpisodesConfig
 from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order of its settings."""
+    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order in which the
+    server's settings name them."""
 
-    def __init__(self, offers: Sequence[Offer], seeds: int) -> None:
-        self.offers = {offer.id: offer for offer in offers}
+    def __init__(self, tasks: Sequence[OfferedTask], seeds: int) -> None:
+        self.tasks = {task.id: task for task in tasks}
         self._seeds = seeds
 
     splits = ("train", "validation")
@@ -23,11 +25,12 @@ class Catalogue:
     def count(self) -> int:
         """Returns the number of episodes in the list of a split (`train` or `validation`); both lists have
         the same length."""
-        return len(self.offers) * self._seeds
+        return len(self.tasks) * self._seeds
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
         """Returns the task id and the seed of the episode number `index` (from 0) in the list of a split
-        (`train` or `validation`). The tasks take turns in the list.
+        (`train` or `validation`). The list goes through all tasks with the first seed, then through all tasks
+        with the next seed, and so on.
 
         Raises UsageError if there is no such split or index.
         """
@@ -35,18 +38,18 @@ class Catalogue:
             raise UsageError(f"there is no split {split!r}", remedy="known: train, validation")
         if not 0 <= index < self.count():
             raise UsageError(f"there is no index {index}", remedy=f"0 to {self.count() - 1}")
-        seed, number = divmod(index, len(self.offers))
+        seed, number = divmod(index, len(self.tasks))
         first = sources.VALIDATION_SEED if split == "validation" else 0
-        return list(self.offers)[number], first + seed
+        return list(self.tasks)[number], first + seed
 
-    def offer(self, task: str) -> Offer:
+    def task(self, task_id: str) -> OfferedTask:
         """Returns the offered task with this id. Raises UsageError if the server does not offer it."""
-        if task not in self.offers:
+        if task_id not in self.tasks:
             raise UsageError(
-                f"the server does not offer task {task!r}",
-                remedy=f"offered: {', '.join(self.offers)}",
+                f"the server does not offer task {task_id!r}",
+                remedy=f"offered: {', '.join(self.tasks)}",
             )
-        return self.offers[task]
+        return self.tasks[task_id]
 
 
 @asynccontextmanager
@@ -58,14 +61,14 @@ async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
     """
     worlds = {name: sources.load(name) for name in config.tasks if sources.is_world(name)}
     boxed = [name for name in config.tasks if name not in worlds or worlds[name].in_boxes]
-    offers: dict[str, Offer] = {
-        name: WorldOffer(task, config.max_turns or task.max_turns, config.seconds or task.seconds)
+    tasks: dict[str, OfferedTask] = {
+        name: OfferedWorld(task, config.max_turns or task.max_turns, config.seconds or task.seconds)
         for name, task in worlds.items()
         if not task.in_boxes
     }
     async with AsyncExitStack() as stack:
         if boxed:
-            from air.serve.episodes.research import offered
+            from air.serve.episodes.research import open_tasks
 
-            offers |= await stack.enter_async_context(offered(config, boxed))
-        yield Catalogue([offers[name] for name in config.tasks], config.seeds)
+            tasks |= await stack.enter_async_context(open_tasks(config, boxed))
+        yield Catalogue([tasks[name] for name in config.tasks], config.seeds)

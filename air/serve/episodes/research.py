@@ -1,5 +1,5 @@
-"""Research tasks as a server offers them. A client's message is a shell script, `validate` or `submit`, or a
-script whose last line is one of these words."""
+"""Offers research tasks to the clients of an episode server. A client's message is a shell script, the word
+`validate` or `submit`, or a script whose last line is one of these words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import Any
 from air.actions.base import Action, Ending
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
-from air.serve.episodes.offers import Mistake, Offer, Schema, WorldOffer, text_of, tool
+from air.serve.episodes.offered_tasks import (
+    InvalidAction,
+    OfferedTask,
+    OfferedWorld,
+    Schema,
+    text_of,
+    tool,
+)
 from air.serve.episodes.settings import EpisodesConfig
 from air.tasks.spec import TaskSpec
 from air.worlds import sources
@@ -29,8 +36,8 @@ TOOLS = (
 
 
 @dataclass(frozen=True)
-class ResearchOffer:
-    """The offer of a research task, whose episodes run in boxes of a pool."""
+class OfferedResearchTask:
+    """The `OfferedTask` of a research task, whose episodes run in boxes of a pool."""
 
     spec: TaskSpec
     env: ResearchEnv
@@ -54,25 +61,27 @@ class ResearchOffer:
             finally:
                 await world.abandon()
 
-    def said(self, message: str) -> Action:
+    def action_of_text(self, message: str) -> Action:
         lines = message.strip("\n").split("\n")
         ending = _ENDINGS.get(lines[-1].strip())
         script = "\n".join(lines[:-1] if ending else lines).strip("\n")
         if not script.strip() and ending is None:
-            raise Mistake("The message is empty: send a shell script, `validate` or `submit`.")
+            raise InvalidAction(
+                "The message is empty: send a shell script, `validate` or `submit`."
+            )
         for line in script.split("\n"):
             if line.strip() in _ENDINGS:
-                raise Mistake(f"`{line.strip()}` must be the last line of the message.")
+                raise InvalidAction(f"`{line.strip()}` must be the last line of the message.")
         return Action(script=script if script.strip() else "", ending=ending)
 
-    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
+    def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
         if name == "bash":
             script = text_of(arguments, "script")
             if not script.strip():
-                raise Mistake("`script` is empty.")
+                raise InvalidAction("`script` is empty.")
             return Action(script=script)
         if arguments:
-            raise Mistake(f"`{name}` takes no arguments.")
+            raise InvalidAction(f"`{name}` takes no arguments.")
         return Action(ending=_ENDINGS[name])
 
     def reward(self, step: Step) -> float | None:
@@ -85,26 +94,28 @@ class ResearchOffer:
 
 
 @asynccontextmanager
-async def offered(config: EpisodesConfig, names: Sequence[str]) -> AsyncIterator[dict[str, Offer]]:
-    """Async context manager: yields the offers of the tasks `names` by id, and opens the pools of boxes and
-    of grader boxes for them.
+async def open_tasks(
+    config: EpisodesConfig, names: Sequence[str]
+) -> AsyncIterator[dict[str, OfferedTask]]:
+    """Async context manager: yields the tasks `names` by id, and opens the pools of boxes and of grader
+    boxes for them.
 
     Raises UsageError if a task does not exist, or cannot run on this machine.
     """
     env = ResearchEnv(_env_config(config, names))
     try:
         await env.start()
-        offers: dict[str, Offer] = {}
+        tasks: dict[str, OfferedTask] = {}
         for name in names:
             if sources.is_world(name):
                 task = sources.load(name)
                 turns, seconds = config.max_turns or task.max_turns, config.seconds or task.seconds
-                offers[name] = WorldOffer(task, turns, seconds, env)
+                tasks[name] = OfferedWorld(task, turns, seconds, env)
                 continue
             spec = env.spec(name)
             seconds = config.seconds or spec.limits.episode_seconds
-            offers[name] = ResearchOffer(spec, env, config.max_turns or MAX_TURNS, seconds)
-        yield offers
+            tasks[name] = OfferedResearchTask(spec, env, config.max_turns or MAX_TURNS, seconds)
+        yield tasks
     finally:
         await env.stop()
 

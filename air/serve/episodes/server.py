@@ -11,17 +11,18 @@ from typing import Any, ClassVar
 from air.serve import server as http_server
 from air.serve.app import BaseServer, Protocol
 from air.serve.episodes.catalogue import Catalogue, catalogue
-from air.serve.episodes.play import Play
+from air.serve.episodes.client_episode import ClientEpisode
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.log import Log
 from air.serve.metrics import Metrics
 
 
 class Full(Exception):
-    """Error: the server's maximum number of clients plays episodes already."""
+    """Error: the number of clients that play episodes has reached the server's limit, so a further client is
+    refused."""
 
 
-class Places:
+class ClientLimit:
     """Counts the clients that play episodes, and enforces the server's limit on their number."""
 
     def __init__(self, total: int, metrics: Metrics) -> None:
@@ -47,20 +48,22 @@ class EpisodesServer(BaseServer):
 
     config: EpisodesConfig
     catalogue: Catalogue
-    places: Places
+    client_limit: ClientLimit
     healthy: ClassVar[str] = "healthy"
 
-    def facts(self) -> dict[str, Any]:
-        sessions = {"open": self.places.taken, "max": self.places.total}
-        return {"tasks": list(self.catalogue.offers), "sessions": sessions}
+    def health_fields(self) -> dict[str, Any]:
+        sessions = {"open": self.client_limit.taken, "max": self.client_limit.total}
+        return {"tasks": list(self.catalogue.tasks), "sessions": sessions}
 
-    def play(self, task: str, seed: int, on_end: Callable[[], None] = lambda: None) -> Play:
-        """Returns a new episode of a task with this seed; `Play.start` begins it. `on_end` is called once,
-        after the episode's end.
+    def new_episode(
+        self, task: str, seed: int, on_end: Callable[[], None] = lambda: None
+    ) -> ClientEpisode:
+        """Returns a new episode of a task with this seed; `ClientEpisode.start` begins it. `on_end` is called
+        once, after the episode's end.
 
         Raises UsageError if the server does not offer the task.
         """
-        return Play(self.catalogue.offer(task), seed, self._note, on_end)
+        return ClientEpisode(self.catalogue.task(task), seed, self._note, on_end)
 
     def _note(self, task: str, how: str) -> None:
         text = "Episodes that ended: `done`, `left` by their clients, `expired`, or `failed`."
@@ -82,9 +85,9 @@ async def serve_episodes(
 
     @asynccontextmanager
     async def opened(metrics: Metrics, log: Log) -> AsyncIterator[EpisodesServer]:
-        places = Places(config.max_sessions, metrics)
+        client_limit = ClientLimit(config.max_sessions, metrics)
         async with catalogue(config) as tasks:
-            yield EpisodesServer(config, metrics, log, tasks, places)
-        log.event("stop", sessions=places.taken)
+            yield EpisodesServer(config, metrics, log, tasks, client_limit)
+        log.event("stop", sessions=client_limit.taken)
 
     await http_server.run(config, opened, protocols, say=say, log=log)

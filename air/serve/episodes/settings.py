@@ -35,7 +35,7 @@ class EpisodesConfig(ListenConfig):
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
     """Seconds without a message of the client after which its episode is ended and its box freed."""
     seeds: int = Field(100, ge=1)
-    """The number of episodes of each task in the list that a client gets for a split (`train` or
-    `validation`). Each has its own seed."""
+    """The number of episodes of each task that the list of a split (`train` or `validation`) has. Clients
+    request this list. Each episode in it has its own seed."""
     gpus: tuple[str, ...] = ()
     """The GPUs that boxes may use, named as in run files."""

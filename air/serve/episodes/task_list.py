@@ -1,4 +1,5 @@
-"""The requests for splits and lists of tasks, which the protocols OpenEnv and ORS have in common."""
+"""Handles requests for the splits and for lists of tasks. The protocols OpenEnv and ORS have these requests
+in common."""
 
 from __future__ import annotations
 
@@ -34,13 +35,13 @@ class Refused(Exception):
         return JSONResponse({"detail": self.detail}, self.status)
 
 
-class Closed(BaseModel):
+class StrictBody(BaseModel):
     """Base class of the bodies of requests about splits and tasks. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Split(Closed):
+class _Split(StrictBody):
     split: str
 
 
@@ -147,6 +148,6 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
 
 
 def check(request: Request) -> None:
-    """Raises Refused if the request's path contains another environment's name than `NAME`."""
+    """Raises Refused if the request's path contains an environment name other than `NAME`."""
     if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

@@ -1,2 +1,2 @@
-"""Serves `POST /evaluate`, which says how hard proposed questions are: a model that is not trained answers
-each question several times. `air coevolve` uses the same request."""
+"""Serves `POST /evaluate`, which measures how hard proposed questions are: a model, which is not trained
+meanwhile, answers each question several times. `air coevolve` handles the same request with its executor."""

@@ -1,5 +1,5 @@
 """The server of `air serve evaluate`, in which a model answers proposed questions to find out how hard they
-are. The code that plays the questions is in `air.train.coevolve.evaluate_service`."""
+are. The module `air.train.coevolve.evaluate_service` contains the code that plays the questions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.request_queue import RequestQueue
 from air.tools import ToolSet
-from air.train.coevolve.evaluate_service import evaluated
-from air.train.coevolve.executor import Executor, answering
+from air.train.coevolve.evaluate_service import handle_evaluate
+from air.train.coevolve.executor import Executor, open_executor
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EvaluateServer(BaseServer):
     tools: ToolSet
     queue: RequestQueue
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         queue = self.queue
         counts = {"running": queue.running, "max": queue.at_once, "queued": queue.waiting}
         model = (
@@ -59,7 +59,7 @@ class Evaluate(Protocol):
 
     async def _evaluate(self, request: Request) -> Response:
         try:
-            return await evaluated(request, self._server.executor, self._server.queue.turn)
+            return await handle_evaluate(request, self._server.executor, self._server.queue.turn)
         except QueueFull as error:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
 
@@ -70,12 +70,12 @@ async def opened(
 ) -> AsyncIterator[EvaluateServer]:
     """Async context manager: loads the tools and the model, and yields the state that all requests to
     `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used."""
-    model, settings = config.played()
+    model, settings = config.model_and_settings()
     tools = config.tool_set(settings)
     if tools.box is not None and settings.envs[0].provider == "process":
         log.event("warning", text=NOT_ISOLATED)
     queue = RequestQueue(config.max_requests, config.max_queued, metrics)
-    loading = answering(model, settings, config.seed, name=config.model_name, tools=tools)
+    loading = open_executor(model, settings, config.seed, name=config.model_name, tools=tools)
     async with loading as executor:
         yield EvaluateServer(config, metrics, log, executor, tools, queue)
     log.event("stop", requests=queue.running)

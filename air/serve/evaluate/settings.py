@@ -17,16 +17,16 @@ from air.serve.tool_names import calling, load_named
 from air.tools import ToolSet
 from air.train.config.run_config import ComputeConfig
 from air.train.evaluation.play import research_env
-from air.train.evaluation.settings import Settings, of_run, run_of
+from air.train.evaluation.settings import Settings, find_checkpoint, read_evaluated_checkpoint
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"
-"""The id of a placeholder task, which the model's environment needs at its start. Each request then brings
-its own questions."""
+"""The id of a placeholder task. The environment in which the model answers needs a task when it starts; the
+questions come later, with each request."""
 
 
 class EvaluateConfig(ListenConfig):
-    """Settings of a server whose model answers proposed questions."""
+    """Settings of `air serve evaluate`, a server whose model answers proposed questions."""
 
     model: str = Field(min_length=1)
     """The model: the folder of a training run, a checkpoint, a model's folder, a Hugging Face hub id, or the
@@ -34,23 +34,25 @@ class EvaluateConfig(ListenConfig):
     model_name: str = ""
     """The model's name at the endpoint. Only for an endpoint."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """The sampling temperature of requests that set none. None: that of the model's training run, or 1
-    without one."""
+    """The sampling temperature, unless a request sets its own. None: the temperature of the model's training
+    run, or 1 for a model without a training run."""
     max_tokens: int | None = Field(None, ge=1)
-    """The maximum number of tokens of a reply, for requests that set none. None: that of the model's training
-    run, or 1024 without one."""
+    """The maximum number of tokens of a reply, unless a request sets its own. None: the number of the model's
+    training run, or 1024 for a model without a training run."""
     context: int | None = Field(None, ge=1)
-    """The maximum number of tokens of an episode. None: that of the model's training run, or 8192 without
-    one."""
+    """The maximum number of tokens of an episode. None: the number of the model's training run, or 8192 for a
+    model without a training run."""
     tools: tuple[str, ...] | None = None
     """The tools with which the model answers: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML
-    files with the key `tools`. None: those of the tasks `posed:FILE` of the model's training run, if it has
-    such tasks; else none."""
+    files with the key `tools`. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of
+    the model's training run, if it has such tasks; else none."""
     format: str = ""
-    """The action format. Empty: that of the model's training run, or of its tasks if `tools` is None, too.
-    Without a run it is `tool_calls` if there are tools; otherwise the whole reply is the answer."""
+    """The action format. Empty: the format of the model's training run. If the run sets none and `tools` is
+    None, too, it is the format in the run's task files `posed:FILE`. If there is no such format, it is
+    `tool_calls` if there are tools; otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
-    """The kind of box for tools that need one. None: that of the model's training run, or `docker`."""
+    """The kind of box for tools that need a box. None: the kind of the model's training run, or `docker` for
+    a model without a training run."""
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""
@@ -74,11 +76,11 @@ class EvaluateConfig(ListenConfig):
             )
         return self
 
-    def played(self) -> tuple[str, Settings]:
-        """Returns the model's folder, hub id or URL, and the settings with which it answers: those of its
-        training run, if it comes from one, changed by the settings here. Raises ConfigError if the run's
-        configuration is invalid, and MissingError if the run has no checkpoint."""
-        model, settings = self._played()
+    def model_and_settings(self) -> tuple[str, Settings]:
+        """Returns the model's folder, hub id or URL, and the settings with which the model answers. For a
+        model from a training run, these are the run's settings, changed by the settings here. Raises
+        ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
+        model, settings = self._base_model_and_settings()
         return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
 
     def tool_set(self, settings: Settings) -> ToolSet:
@@ -100,8 +102,8 @@ class EvaluateConfig(ListenConfig):
         return tools
 
     def _tools_of(self, env: ResearchEnvConfig) -> ToolSet:
-        """Loads the tools of the tasks `posed:FILE` of the model's run. Without such tasks, there are
-        none."""
+        """Loads the tools of the tasks `posed:FILE` (files of proposed questions) on which the model was
+        trained. Returns an empty set if there are no such tasks. Raises ConfigError if their tools differ."""
         sets = {tools.digest: tools for tools in starmap(own_tools, _posed(env))}
         if len(sets) > 1:
             raise ConfigError(
@@ -112,8 +114,10 @@ class EvaluateConfig(ListenConfig):
         return next(iter(sets.values()), ToolSet(()))
 
     def _format(self, env: ResearchEnvConfig) -> str:
-        """Returns the action format that replaces the one in the settings of the run's episodes; empty if
-        these settings hold. The format of the run's tasks goes with their tools."""
+        """Returns the action format that replaces the one in `env`, the settings of the run's episodes;
+        empty: keep the one in `env`. It is the format in this server's settings. If these set neither a
+        format nor tools, and `env` sets no format, it is the format in the files of the run's tasks
+        `posed:FILE`."""
         if self.format or self.tools is not None:
             return self.format
         harness = env.agent.harness or AirHarnessConfig()
@@ -122,7 +126,8 @@ class EvaluateConfig(ListenConfig):
         return ""
 
     def _changed(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
-        """Returns the settings of episodes with this server's format and kind of box."""
+        """Returns `env`, the settings of episodes, changed to this server's action format and kind of box.
+        Raises ConfigError if a format is set but the episodes do not use air's own harness."""
         agent, name = env.agent, self._format(env)
         if name:
             harness = agent.harness or AirHarnessConfig()
@@ -141,14 +146,16 @@ class EvaluateConfig(ListenConfig):
             agent = agent.model_copy(update={"runtime": other.agent.runtime})
         return env.model_copy(update={"agent": agent})
 
-    def _played(self) -> tuple[str, Settings]:
+    def _base_model_and_settings(self) -> tuple[str, Settings]:
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         given |= {"context": self.context}
         given = {key: value for key, value in given.items() if value is not None}
-        found = None if self.is_endpoint else run_of(self.model)
+        found = None if self.is_endpoint else find_checkpoint(self.model)
         if found is not None:
             run, checkpoint = found
-            return str(checkpoint), of_run(run, checkpoint, {}, given, {}).settings
+            return str(checkpoint), read_evaluated_checkpoint(
+                run, checkpoint, {}, given, {}
+            ).settings
         usual: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1024, "context": 8192}
         env = research_env([TASK], runtime="docker", max_turns=1)
         model = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
@@ -156,7 +163,8 @@ class EvaluateConfig(ListenConfig):
 
 
 def _posed(env: ResearchEnvConfig) -> Sequence[tuple[str, PosedSettings]]:
-    """Returns the tasks `posed:FILE` of an environment whose file has settings: FILE and the settings."""
+    """Returns a pair (FILE, its settings) for each task `posed:FILE` of an environment in which FILE is a
+    file of settings. Tasks in which FILE is a file of questions are left out."""
     taskset: Any = env.taskset
     kind = TASK.partition(":")[0] + ":"
     names = (task.removeprefix(kind) for task in taskset.worlds if task.startswith(kind))

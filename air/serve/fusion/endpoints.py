@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from air.aio import while_connected
 from air.errors import InfrastructureError
-from air.serve.app import FACTS, Server, body_of
+from air.serve.app import LOG_FIELDS, Server, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.programs import BadRequest
 
@@ -40,10 +40,12 @@ class Endpoint:
                 body = await body_of(request, server.config.max_body_mb)
             except ValueError as error:
                 return JSONResponse({"detail": str(error)}, 413)
-            facts = request.scope[FACTS]
+            log_fields = request.scope[LOG_FIELDS]
             try:
                 message = self.request.model_validate_json(body)
-                result = await while_connected(request.receive, lambda: self.handle(message, facts))
+                result = await while_connected(
+                    request.receive, lambda: self.handle(message, log_fields)
+                )
             except ValidationError as error:
                 return _invalid(error.errors(include_url=False, include_context=False))
             except BadRequest as error:

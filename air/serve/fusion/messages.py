@@ -11,7 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 
 COMPILE, RUN, TOTAL = 10.0, 10.0, 45.0
 _SKIPPED = "IGNORE_THIS_FILE"
-"""Files whose name contains this text are not written. SandboxFusion itself has the same rule."""
+"""A file of a request is not written if its name contains this text. SandboxFusion itself has the same
+rule."""
 
 
 def _inside(path: str) -> str:
@@ -36,8 +37,8 @@ def _decoded(files: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def first_fault(*kinds: type) -> BeforeValidator:
-    """Returns a pydantic validator that raises ValueError at the first item of a list, or value of a dict,
-    that is of none of these types.
+    """Returns a pydantic validator. It raises ValueError at the first item of a list, or value of a dict,
+    that has none of the given types.
 
     pydantic alone would collect the errors of all items. A request with millions of wrong items would then
     need gigabytes of memory.

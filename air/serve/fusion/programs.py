@@ -27,7 +27,8 @@ OUTPUT_BYTES = 8 << 20
 error. The middle of a longer output is replaced by a line that says so."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds of the client's waiting time that are reserved for the server's own work."""
+"""Seconds that are subtracted from the time for which a client waits, because the server needs some time for
+its own work."""
 FOLDERS = ("/mnt",)
 """Writable folders in a box besides the workspace. Programs written for SandboxFusion write files into
 /mnt."""
@@ -110,9 +111,10 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work` with a box, and returns its response. If the program ended the box or the server
-        failed, returns a response of the class `failed` that says so. `asked` and `needed` are seconds, as in
-        `in_box`: the time limits in the request, and the part that the program can use.
+        """Calls `work`, which runs the client's program, with a box, and returns the response of `work`. If
+        the program ended the box or the server failed, returns a response of the class `failed` that says so.
+        `asked` is the sum of the request's time limits in seconds; `needed` is the part of it that the
+        program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -140,9 +142,10 @@ class Programs:
         """Calls `work`, which runs the client's program, with a box. If the box fails through no fault of the
         program, tries once more with another box, if there is time.
 
-        `asked` is the sum in seconds of the time limits in the request, and `needed` the part of it that the
-        program can use. The client is assumed to wait for `asked` seconds plus the setting `queue_seconds`;
-        so the request may wait for a box for that time less `needed`.
+        `asked` is the sum of the time limits in the request, in seconds. `needed` is the part of this sum
+        that the program can use: a limit for a compiler, for example, is unused if the language has none. The
+        client is assumed to wait for `asked` plus the setting `queue_seconds`. So the request may wait for a
+        box until only `needed` seconds of this time remain.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS

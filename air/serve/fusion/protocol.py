@@ -55,7 +55,7 @@ class Fusion(Protocol):
             await self._notebooks.look(box)
         yield
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {
             "languages": list(self._programs.languages),
             "jupyter": self._notebooks.available,
@@ -110,27 +110,27 @@ class Fusion(Protocol):
             ),
         ]
 
-    async def _run_code(self, request: RunCodeRequest, facts: dict[str, Any]) -> RunCodeAnswer:
+    async def _run_code(self, request: RunCodeRequest, log_fields: dict[str, Any]) -> RunCodeAnswer:
         """Handles `/run_code`: compiles and runs a client's program, in a box of its own."""
-        facts["language"] = request.language
+        log_fields["language"] = request.language
         answer = await self._programs.run(request)
-        self._count(answer, request.language, facts)
+        self._count(answer, request.language, log_fields)
         return answer
 
     async def _run_jupyter(
-        self, request: RunJupyterRequest, facts: dict[str, Any]
+        self, request: RunJupyterRequest, log_fields: dict[str, Any]
     ) -> RunJupyterAnswer:
         """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel, in a box of its own."""
-        facts["cells"] = len(request.cells)
+        log_fields["cells"] = len(request.cells)
         answer = await self._notebooks.run(request)
-        self._count(answer, "jupyter", facts)
+        self._count(answer, "jupyter", log_fields)
         return answer
 
-    def _count(self, answer: Answer, language: str, facts: dict[str, Any]) -> None:
-        """Counts a run in the metrics, and adds its status to `facts`, the fields of the log line."""
-        facts["result"] = answer.status
+    def _count(self, answer: Answer, language: str, log_fields: dict[str, Any]) -> None:
+        """Counts a run in the metrics, and adds its status to `log_fields`, the fields of the log line."""
+        log_fields["result"] = answer.status
         if answer.message:
-            facts["message"] = answer.message
+            log_fields["message"] = answer.message
         self._server.metrics.add(
             _RUNS, "Programs and notebooks that ran.", status=answer.status, language=language
         )

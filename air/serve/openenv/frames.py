@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from air.serve.episodes.offers import Schema
-from air.serve.episodes.play import Turn, UnknownTool
-from air.serve.episodes.task_list import Closed
+from air.serve.episodes.client_episode import Turn, UnknownTool
+from air.serve.episodes.offered_tasks import Schema
+from air.serve.episodes.task_list import StrictBody
 
 
-class Reset(Closed):
+class Reset(StrictBody):
     """The data of a client's message `reset`: the task, chosen by its id or by split and index, and the
     seed."""
 
@@ -24,28 +24,28 @@ class Reset(Closed):
     index: int | None = None
 
 
-class Metadata(Closed):
-    """Base class for the data of a client's WebSocket message `step`. It has the field `metadata`, which must
-    be empty, because OpenEnv's own clients may send it so."""
+class StepData(StrictBody):
+    """Base class for the data of a client's WebSocket message `step`. OpenEnv's own clients may add an empty
+    field `metadata`, so the field is allowed, but must be empty."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
 
-class Message(Metadata):
+class MessageAction(StepData):
     """The data of a client's WebSocket message `step`, if the client sends actions as text."""
 
     model_config = ConfigDict(title="MessageAction")
     message: str = Field(description="What the agent does: see the first observation.")
 
 
-class ListTools(Metadata):
+class ListTools(StepData):
     """The data of a client's WebSocket message `step` that requests the list of the task's tools. It is not
     an action, and has no reward."""
 
     type: Literal["list_tools"]
 
 
-class CallTool(Metadata):
+class CallTool(StepData):
     """The data of a client's WebSocket message `step`, if the client sends actions as tool calls."""
 
     type: Literal["call_tool"]
@@ -53,11 +53,11 @@ class CallTool(Metadata):
     arguments: dict[str, Any] = Field({})
 
 
-def step_kind(data: dict[str, Any]) -> type[Message | ListTools | CallTool]:
+def step_kind(data: dict[str, Any]) -> type[MessageAction | ListTools | CallTool]:
     """Returns the class with which the data of a client's WebSocket message `step` must be checked."""
-    kinds: dict[Any, type[Message | ListTools | CallTool]]
+    kinds: dict[Any, type[MessageAction | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
-    return kinds.get(str(data.get("type")), Message)
+    return kinds.get(str(data.get("type")), MessageAction)
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
@@ -76,17 +76,17 @@ def first(prompt: str, metadata: dict[str, Any]) -> str:
     return _observation({"text": prompt}, None, False, metadata)
 
 
-def of_turn(turn: Turn, action: Message | CallTool) -> str:
+def of_turn(turn: Turn, action: MessageAction | CallTool) -> str:
     """Returns, as JSON text, the response to an action: the observation, the reward, and whether the episode
     has ended."""
     shown: dict[str, Any] = {"text": turn.text}
     if isinstance(action, CallTool):
         shown = {"tool_name": action.tool_name, "result": None, "error": None}
-        if turn.mistake is None:
+        if turn.invalid_action is None:
             content = [{"type": "text", "text": turn.text}]
             shown["result"] = {"content": content, "data": turn.text, "is_error": False}
         else:
-            unknown = isinstance(turn.mistake, UnknownTool)
+            unknown = isinstance(turn.invalid_action, UnknownTool)
             kind = "tool_not_found" if unknown else "invalid_args"
             shown["error"] = {"error_type": kind, "message": turn.text}
     return _observation(shown, turn.reward, turn.done, dict(turn.metadata))
@@ -118,7 +118,7 @@ def _observation(
 
 
 SCHEMAS: dict[str, Any] = {
-    "action": Message.model_json_schema(),
+    "action": MessageAction.model_json_schema(),
     "observation": {
         "title": "TextObservation",
         "type": "object",

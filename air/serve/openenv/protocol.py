@@ -1,7 +1,7 @@
 """OpenEnv's protocol: episodes over the WebSocket `/ws`, and HTTP requests that describe the server.
 
 A client plays its episodes over one WebSocket. OpenEnv's HTTP requests `POST /reset` and `POST /step` would
-create a new environment each time, so they cannot play an episode; they are refused.
+create a new environment each time, so they cannot play an episode, and are refused.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class OpenEnv(Protocol):
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
-        for offer in server.catalogue.offers.values():
-            names = {each["function"]["name"] for each in offer.tools}
+        for task in server.catalogue.tasks.values():
+            names = {each["function"]["name"] for each in task.tools}
             if names & RESERVED:
                 raise ConfigError(
-                    f"task {offer.id} has a tool named {min(names & RESERVED)!r}, which OpenEnv reserves",
+                    f"task {task.id} has a tool named {min(names & RESERVED)!r}, which OpenEnv reserves",
                     where="air serve openenv",
                     remedy="serve it by `air serve ors`",
                 )
@@ -50,7 +50,7 @@ class OpenEnv(Protocol):
         described = _openapi()
 
         async def metadata(_: Request) -> dict[str, Any]:
-            text = f"Tasks of air: {', '.join(self._server.catalogue.offers)}"
+            text = f"Tasks of air: {', '.join(self._server.catalogue.tasks)}"
             return {"name": NAME, "description": text, "version": version("air-agent")}
 
         async def schema(_: Request) -> dict[str, Any]:
@@ -83,22 +83,22 @@ class OpenEnv(Protocol):
 
     async def _serve(self, socket: WebSocket) -> None:
         await socket.accept()
-        places = self._server.places
+        client_limit = self._server.client_limit
         try:
             if socket.query_params.get("session_id"):
                 text = "the server has no sessions to attach to: connect without session_id"
                 await socket.send_text(frames.error("SESSION_ERROR", text))
                 return
             try:
-                places.take()
+                client_limit.take()
             except Full as error:
-                counts = {"active_sessions": places.taken, "max_sessions": places.total}
+                counts = {"active_sessions": client_limit.taken, "max_sessions": client_limit.total}
                 await socket.send_text(frames.error("CAPACITY_REACHED", str(error), **counts))
                 return
             try:
                 await Session(self._server, socket).run()
             finally:
-                places.free()
+                client_limit.free()
         except WebSocketDisconnect:
             pass  # the client left while it was answered
         finally:

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from air.aio import ended, to_the_end
+from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
-from air.serve.episodes.play import Failed, NotPlaying, Play
+from air.serve.episodes.client_episode import ClientEpisode, EpisodeFailed, NoRunningEpisode
 from air.serve.episodes.server import EpisodesServer
 from air.serve.episodes.task_list import problems
 from air.serve.openenv import frames
@@ -43,7 +43,7 @@ class Session:
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket
-        self._play: Play | None = None
+        self._episode: ClientEpisode | None = None
         self._episode_id: str | None = None
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         self._size = 0
@@ -56,17 +56,17 @@ class Session:
         try:
             await asyncio.wait([reading, working], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await ended(reading)
-            await ended(working)
-            if self._play is not None:
-                await to_the_end(self._play.close())
+            await cancel_and_wait(reading)
+            await cancel_and_wait(working)
+            if self._episode is not None:
+                await wait_shielded(self._episode.close())
         for task in (reading, working):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _read(self) -> None:
-        """Stores the client's messages for `_work`; returns when the client has disconnected, even while a
-        step runs."""
+        """Receives the client's messages, also while a step runs, and stores them for `_work`. Returns when
+        the client has disconnected, or when too many messages wait for responses."""
         while True:
             try:
                 message = await self._socket.receive_text()
@@ -94,7 +94,7 @@ class Session:
                 answer = await self._answer(message)
             except _Problem as problem:
                 answer = problem.frame
-            except Failed as error:
+            except EpisodeFailed as error:
                 await self._send(frames.error("SESSION_ERROR", str(error)))
                 return
             except _Bye:
@@ -114,7 +114,7 @@ class Session:
                 return await self._step(frames.step_kind(data).model_validate(data))
         except ValidationError as error:
             raise _Problem("VALIDATION_ERROR", "Invalid message", errors=problems(error)) from None
-        except (NotPlaying, UsageError) as error:
+        except (NoRunningEpisode, UsageError) as error:
             raise _Problem("EXECUTION_ERROR", str(error)) from None
         if kind == "state":
             return frames.text("state", self._state())
@@ -124,46 +124,53 @@ class Session:
 
     async def _reset(self, wanted: frames.Reset) -> str:
         task, seed = self._chosen(wanted)
-        play = self._server.play(task, seed)
-        if self._play is not None:
-            await self._play.close()
-        self._play, self._episode_id = play, wanted.episode_id or play.id
-        prompt = await play.start()
-        return frames.first(prompt, {"task": task, "seed": seed, "max_turns": play.offer.max_turns})
+        episode = self._server.new_episode(task, seed)
+        if self._episode is not None:
+            await self._episode.close()
+        self._episode, self._episode_id = episode, wanted.episode_id or episode.id
+        prompt = await episode.start()
+        return frames.first(
+            prompt, {"task": task, "seed": seed, "max_turns": episode.task.max_turns}
+        )
 
     def _chosen(self, wanted: frames.Reset) -> tuple[str, int]:
-        tasks = self._server.catalogue
+        catalogue = self._server.catalogue
         if wanted.split is not None or wanted.index is not None:
             if wanted.task is not None or wanted.split is None or wanted.index is None:
                 raise UsageError("give `split` and `index` together, without `task`")
-            task, seed = tasks.entry(wanted.split, wanted.index)
-        elif wanted.task is None and len(tasks.offers) > 1:
+            task, seed = catalogue.entry(wanted.split, wanted.index)
+        elif wanted.task is None and len(catalogue.tasks) > 1:
             raise UsageError(
-                "the server offers several tasks", remedy=f"give `task`: {', '.join(tasks.offers)}"
+                "the server offers several tasks",
+                remedy=f"give `task`: {', '.join(catalogue.tasks)}",
             )
         else:
-            task, seed = wanted.task or next(iter(tasks.offers)), secrets.randbelow(MOST_SEED)
-            tasks.offer(task)
+            task, seed = wanted.task or next(iter(catalogue.tasks)), secrets.randbelow(MOST_SEED)
+            catalogue.task(task)
         return task, seed if wanted.seed is None else wanted.seed
 
-    async def _step(self, action: frames.Message | frames.ListTools | frames.CallTool) -> str:
+    async def _step(self, action: frames.MessageAction | frames.ListTools | frames.CallTool) -> str:
         if isinstance(action, frames.ListTools):
-            return frames.of_tools(frames.described(tools(self._server, self._play)))
-        if self._play is None:
-            raise NotPlaying("no episode has begun: send `reset` first")
-        if self._play.failed:
-            raise Failed("the time of the episode was over, and the server ended it")
+            return frames.of_tools(frames.described(tools(self._server, self._episode)))
+        if self._episode is None:
+            raise NoRunningEpisode("no episode has begun: send `reset` first")
+        if self._episode.failed:
+            raise EpisodeFailed("the time of the episode was over, and the server ended it")
         if isinstance(action, frames.CallTool):
-            turn = await self._play.call(action.tool_name, action.arguments)
+            turn = await self._episode.call(action.tool_name, action.arguments)
         else:
-            turn = await self._play.say(action.message)
+            turn = await self._episode.say(action.message)
         return frames.of_turn(turn, action)
 
     def _state(self) -> dict[str, Any]:
-        play = self._play
-        if play is None:
+        episode = self._episode
+        if episode is None:
             return {"episode_id": None, "step_count": 0, "task": None}
-        return {"episode_id": self._episode_id, "step_count": play.turns, "task": play.offer.id}
+        return {
+            "episode_id": self._episode_id,
+            "step_count": episode.turns,
+            "task": episode.task.id,
+        }
 
 
 def _parsed(message: str) -> tuple[str, dict[str, Any]]:
@@ -188,14 +195,16 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
     return kind, data or {}
 
 
-def tools(server: EpisodesServer, play: Play | None) -> tuple[Any, ...]:
-    """Returns the tools of the episode `play`, in OpenAI's form. If it is None, returns the tools of the
+def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, ...]:
+    """Returns the tools of an episode, in OpenAI's form. If `episode` is None, returns the tools of the
     server's first task."""
-    offer = next(iter(server.catalogue.offers.values())) if play is None else play.offer
-    return tuple(offer.tools)
+    task = next(iter(server.catalogue.tasks.values())) if episode is None else episode.task
+    return tuple(task.tools)
 
 
-def rpc(server: EpisodesServer, request: Any, play: Play | None = None) -> dict[str, Any]:
+def rpc(
+    server: EpisodesServer, request: Any, episode: ClientEpisode | None = None
+) -> dict[str, Any]:
     """Handles a JSON-RPC request of MCP (Model Context Protocol). Only the listing of tools is supported:
     tools are called by `step` instead, because only steps have rewards."""
     wanted = request if isinstance(request, dict) else {}
@@ -203,6 +212,6 @@ def rpc(server: EpisodesServer, request: Any, play: Play | None = None) -> dict[
     if wanted.get("jsonrpc") != "2.0":
         return answer | {"error": {"code": -32600, "message": "Invalid Request"}}
     if wanted.get("method") == "tools/list":
-        return answer | {"result": {"tools": frames.described(tools(server, play))}}
+        return answer | {"result": {"tools": frames.described(tools(server, episode))}}
     text = "Method not found: call tools by steps of the type `call_tool`, which have rewards"
     return answer | {"error": {"code": -32601, "message": text}}

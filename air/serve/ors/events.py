@@ -26,9 +26,11 @@ def stream(events: AsyncIterator[str]) -> StreamingResponse:
 
 
 async def of_call(task_id: str, call: asyncio.Task[str]) -> AsyncIterator[str]:
-    """Yields the events of a tool call: first its id, then its result in pieces, or an error.
+    """Yields the events of the tool call `call`: first the call's id `task_id`, then its result in pieces, or
+    an error.
 
-    The call continues if the client disconnects; the client can then request the events again by the id.
+    If the client disconnects, the call continues. The client can then request the events again with the
+    call's id.
     """
     yield event("task_id", task_id)
     while not call.done():

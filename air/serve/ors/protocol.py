@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.serve.app import Protocol
 from air.serve.episodes import task_list
-from air.serve.episodes.offers import Schema
+from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.server import EpisodesServer
-from air.serve.episodes.task_list import NAME, Closed, Refused, answering, check
+from air.serve.episodes.task_list import NAME, Refused, StrictBody, answering, check
 from air.serve.ors import events
 from air.serve.ors.sessions import Session, Sessions
 
@@ -30,7 +30,7 @@ PREFIXES = ("", "/{env}")
 Handler = Callable[[Request], Awaitable[Any]]
 
 
-class _Create(Closed):
+class _Create(StrictBody):
     env_name: str | None = None
     task_spec: dict[str, Any] | None = None
     split: str | None = None
@@ -38,7 +38,7 @@ class _Create(Closed):
     toolset_name: str | None = None
 
 
-class _Call(Closed):
+class _Call(StrictBody):
     name: str
     input: dict[str, Any]
     task_id: str | None = None
@@ -60,7 +60,7 @@ class Ors(Protocol):
         try:
             yield
         finally:
-            await ended(reaper)
+            await cancel_and_wait(reaper)
             await self._sessions.close()
 
     @property
@@ -118,7 +118,7 @@ class Ors(Protocol):
         return {"sid": session_id}
 
     async def _ping(self, request: Request) -> dict[str, str]:
-        if self._session(request).play.failed:
+        if self._session(request).episode.failed:
             raise Refused(410, "the server failed, or the time of the episode was over")
         return {"status": "ok"}
 
@@ -131,14 +131,14 @@ class Ors(Protocol):
         check(request)
         tools = {
             each["function"]["name"]: each
-            for offer in self._server.catalogue.offers.values()
-            for each in offer.tools
+            for task in self._server.catalogue.tasks.values()
+            for each in task.tools
         }
         return _described(list(tools.values()))
 
     async def _task_tools(self, request: Request) -> dict[str, Any]:
         check(request)
-        return _described(self._session(request).play.offer.tools)
+        return _described(self._session(request).episode.task.tools)
 
     async def _prompt(self, request: Request) -> list[dict[str, Any]]:
         check(request)

@@ -10,9 +10,15 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from air.aio import ended, to_the_end
+from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
-from air.serve.episodes.play import Failed, NotPlaying, Play, Turn, UnknownTool
+from air.serve.episodes.client_episode import (
+    ClientEpisode,
+    EpisodeFailed,
+    NoRunningEpisode,
+    Turn,
+    UnknownTool,
+)
 from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
@@ -32,8 +38,8 @@ MOST_IDS = 10_000
 class Session:
     """A session: one episode of a client. Its tool calls run one after the other."""
 
-    def __init__(self, play: Play, prompt: str) -> None:
-        self.play, self.prompt = play, prompt
+    def __init__(self, episode: ClientEpisode, prompt: str) -> None:
+        self.episode, self.prompt = episode, prompt
         self.seen = time.monotonic()
         self._lock = asyncio.Lock()
         self._calls: dict[str, asyncio.Task[str]] = {}
@@ -51,7 +57,8 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns the call with the id `task_id` as a task; None if the session has no such call."""
+        """Returns the asyncio task of the tool call with the id `task_id`; None if the session has no such
+        call."""
         return self._calls.get(task_id)
 
     @property
@@ -62,14 +69,14 @@ class Session:
     async def close(self) -> None:
         """Cancels the session's tool calls, and ends its episode."""
         for call in self._calls.values():
-            await ended(call)
-        await self.play.close()
+            await cancel_and_wait(call)
+        await self.episode.close()
 
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> str:
         async with self._lock:
             try:
-                turn = await self.play.call(name, arguments)
-            except NotPlaying as error:
+                turn = await self.episode.call(name, arguments)
+            except NoRunningEpisode as error:
                 body = {"ok": False, "error": str(error), "reason": "episode_finished"}
                 return json.dumps(body)
             finally:
@@ -80,8 +87,8 @@ class Session:
 def _result(turn: Turn) -> dict[str, Any]:
     """Returns the result of a call as a JSON object. An invalid call gets an error without a reward, unless
     it ended the episode: then the result has the episode's final reward."""
-    if turn.mistake is not None and not turn.done:
-        reason = "not_found" if isinstance(turn.mistake, UnknownTool) else "input_validation"
+    if turn.invalid_action is not None and not turn.done:
+        reason = "not_found" if isinstance(turn.invalid_action, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
     output = {
         "blocks": [{"type": "text", "text": turn.text, "detail": None}],
@@ -117,25 +124,25 @@ class Sessions:
             raise Refused(400, "Session already exists")
         if session_id not in self._ids:
             raise Refused(400, "Unknown session id: POST /create_session gives one")
-        places = self._server.places
-        play = self._server.play(task, seed, places.free)
+        client_limit = self._server.client_limit
+        episode = self._server.new_episode(task, seed, client_limit.free)
         try:
-            places.take()
+            client_limit.take()
         except Full as error:
             raise Refused(429, str(error)) from None
         del self._ids[session_id]
         self._sessions[session_id] = None
         try:
-            prompt = await play.start()
+            prompt = await episode.start()
         except BaseException as error:
             self._sessions.pop(session_id, None)  # its client may have deleted it meanwhile
-            if isinstance(error, Failed):
+            if isinstance(error, EpisodeFailed):
                 raise Refused(500, str(error)) from error
             raise
         if session_id not in self._sessions:  # deleted meanwhile
-            await play.close()
+            await episode.close()
             raise Refused(410, "Session deleted")
-        self._sessions[session_id] = Session(play, prompt)
+        self._sessions[session_id] = Session(episode, prompt)
 
     def find(self, session_id: str) -> Session:
         """Returns the session with this id, and notes that its client is alive. Raises Refused if there is no
@@ -150,11 +157,11 @@ class Sessions:
         """Deletes a session and frees its box. Does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            await to_the_end(session.close())
+            await wait_shielded(session.close())
 
     async def reap(self) -> None:
-        """Deletes sessions whose clients are silent for too long, and sessions whose episode ended some time
-        ago, until it is cancelled."""
+        """Runs until it is cancelled: deletes sessions whose clients have been silent for too long, and
+        sessions whose episode ended some time ago."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))
@@ -162,7 +169,7 @@ class Sessions:
             for session_id, session in list(self._sessions.items()):
                 if session is None or session.busy:
                     continue
-                over = session.play.over_since
+                over = session.episode.over_since
                 if now - session.seen > idle or now - over > min(idle, OVER_SECONDS):
                     await self.delete(session_id)
 
@@ -192,4 +199,4 @@ class Sessions:
         if set(spec) != {"task", "seed"} or not isinstance(task, str) or not number:
             raise UsageError("`task_spec` has `task`, an id, and `seed`, a number not below 0")
         assert isinstance(seed, int)
-        return self._server.catalogue.offer(task).id, seed
+        return self._server.catalogue.task(task).id, seed

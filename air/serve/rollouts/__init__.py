@@ -1,1 +1,2 @@
-"""The service `air serve rollouts`: plays episodes of tasks with a model whose address the request gives."""
+"""The server `air serve rollouts`: plays episodes of tasks with a model. The URL of the model's server is in
+the request."""

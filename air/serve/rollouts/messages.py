@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "model_error"]
 
 
-class Body(BaseModel):
+class RolloutsRequest(BaseModel):
     """The request body: which task is played, with which seeds or ids, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -33,7 +33,8 @@ class Body(BaseModel):
     max_tokens: int = Field(512, ge=1)
     """The maximum number of tokens in a reply."""
     seed: int = 0
-    """The seed of the model's sampling. Each episode samples with another seed, which is derived from it."""
+    """The seed of the model's sampling. Each episode samples with a seed of its own, which is derived from
+    this seed."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
@@ -56,7 +57,7 @@ class Body(BaseModel):
         return url if url.endswith("/v1") else f"{url}/v1"
 
 
-class Played(BaseModel):
+class EpisodeResult(BaseModel):
     """The result of one episode. `score` and `raw_score` are null if air, the environment's server or the
     model failed."""
 
@@ -64,10 +65,13 @@ class Played(BaseModel):
     sample: int
     """The number of this episode (from 0) among the `n` episodes of the same entry of `ids`."""
     score: float | None
-    """The score of the episode: from 0 to 1 in AgentGym and in tasks with a score scale, else the world's
-    reward."""
+    """The episode's score. In AgentGym: the environment's own score, from 0 to 1. In a research task: the
+    best normalised score φ of its validates. In other worlds: the score that the world reports, or else the
+    sum of its rewards."""
     raw_score: float | None
-    """The value from which `score` was computed: AgentGym's own score, or the metric of a research task."""
+    """A score that is not normalised. In AgentGym: the number that the environment's server sent last. In a
+    research task: the metric at the last validate that has a score. In other worlds: the sum of the
+    rewards."""
     success: bool | None
     done: bool
     """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""
@@ -80,23 +84,23 @@ class Played(BaseModel):
     """The rewards: for each action in a world, or for each validate of a research task."""
 
 
-class Answer(BaseModel):
+class RolloutsResponse(BaseModel):
     """The response of `POST /rollouts`: the episodes in the order of `ids`, and the means over those episodes
     that have a score."""
 
     env: str
-    rollouts: list[Played]
+    rollouts: list[EpisodeResult]
     mean_score: float | None
     success_rate: float | None
 
 
-def answer(env: str, played: list[Played]) -> Answer:
+def response(env: str, results: list[EpisodeResult]) -> RolloutsResponse:
     """Builds the response to a request. The means are null if no episode has a score."""
-    scores = [one.score for one in played if one.score is not None]
-    successes = [float(one.success) for one in played if one.success is not None]
-    return Answer(
+    scores = [one.score for one in results if one.score is not None]
+    successes = [float(one.success) for one in results if one.success is not None]
+    return RolloutsResponse(
         env=env,
-        rollouts=played,
+        rollouts=results,
         mean_score=fmean(scores) if scores else None,
         success_rate=fmean(successes) if successes else None,
     )

@@ -1,4 +1,5 @@
-"""Plays the episodes of one request, with the same environment as training and evaluation."""
+"""Plays the episodes of one request to `POST /rollouts`, with the same environment as training and
+evaluation."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import ResearchEnvConfig
 from air.env.taskset import AirTask
 from air.errors import ConfigError, boundary
-from air.serve.rollouts.messages import Body, Played, StopReason
+from air.serve.rollouts.messages import EpisodeResult, RolloutsRequest, StopReason
 from air.serve.rollouts.settings import RolloutsConfig
 from air.train.config.run_config import SourceConfig
 from air.train.evaluation.play import endpoint
@@ -32,9 +33,11 @@ _REASONS: dict[str, StopReason] = {
 become `done`."""
 
 
-async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) -> list[Played]:
-    """Plays all episodes of a request, and returns their results in the order of `ids`. `gate` limits how
-    many episodes run at the same time.
+async def rollouts(
+    body: RolloutsRequest, config: RolloutsConfig, episode_limit: asyncio.Semaphore
+) -> list[EpisodeResult]:
+    """Plays all episodes of a request, and returns their results in the order of `ids`. `episode_limit` is a
+    semaphore that limits how many episodes run at the same time.
 
     Raises UsageError if the task does not exist, or does not work with the action format.
     """
@@ -52,13 +55,13 @@ async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) 
     async with serving([source_config], 1) as (source,):
         tasks = _tasks(body, [task for task in source.tasks if isinstance(task, AirTask)])
 
-        async def one(place: int, task: AirTask, sample: int) -> Played:
+        async def one(place: int, task: AirTask, sample: int) -> EpisodeResult:
             own = seeded(ctx, f"{body.seed} {place} {sample}")
-            async with gate:
+            async with episode_limit:
                 rollout = await play(source, task, own)
-            return _played(body.ids[place], sample, rollout)
+            return _result(body.ids[place], sample, rollout)
 
-        return await together(
+        return await run_concurrently(
             [
                 one(place, task, sample)
                 for place, task in enumerate(tasks)
@@ -67,7 +70,7 @@ async def rollouts(body: Body, config: RolloutsConfig, gate: asyncio.Semaphore) 
         )
 
 
-def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
+def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvConfig:
     settings = {
         "taskset": {
             "id": "air",
@@ -88,7 +91,7 @@ def _environment(body: Body, config: RolloutsConfig) -> ResearchEnvConfig:
         return ResearchEnvConfig.model_validate(settings)
 
 
-def _names(body: Body) -> list[str]:
+def _names(body: RolloutsRequest) -> list[str]:
     """Returns the ids of the tasks to load. AgentGym needs one task id for each entry of `ids`."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
@@ -104,7 +107,7 @@ def _agentgym(env: str, number: int) -> str:
     return f"{_AGENTGYM}{name}:{number}{at}{url}"
 
 
-def _tasks(body: Body, loaded: Sequence[AirTask]) -> list[AirTask]:
+def _tasks(body: RolloutsRequest, loaded: Sequence[AirTask]) -> list[AirTask]:
     """Returns the task, with its seed, for each entry of the request's `ids`. `loaded` are the tasks that
     were loaded for the ids that `_names` returns."""
     if body.env.startswith(_AGENTGYM):
@@ -120,14 +123,14 @@ def _with_seed(task: AirTask, seed: int) -> AirTask:
     return copy
 
 
-def _played(number: int, sample: int, rollout: Rollout) -> Played:
+def _result(number: int, sample: int, rollout: Rollout) -> EpisodeResult:
     info = rollout.info
     reason = _stop_reason(rollout)
     score = raw = None
     success = None
     if rollout.ok:
         score, raw, success = _scores(rollout)
-    return Played(
+    return EpisodeResult(
         id=number,
         sample=sample,
         score=score,
@@ -150,8 +153,9 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the episode's score, the value from which it was computed, and whether the agent solved the
-    task (score at least 1, unless the world itself reports success)."""
+    """Returns the fields `score`, `raw_score` and `success` of `EpisodeResult`. If the world itself reports
+    whether the episode was a success, its report counts; otherwise an episode is a success if its score is at
+    least 1."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target

@@ -18,10 +18,10 @@ from starlette.routing import BaseRoute, Route
 from air.aio import while_connected
 from air.errors import InfrastructureError, UsageError
 from air.serve import server as http_server
-from air.serve.app import FACTS, BaseServer, Protocol, body_of
+from air.serve.app import LOG_FIELDS, BaseServer, Protocol, body_of
 from air.serve.log import Log
 from air.serve.metrics import Metrics
-from air.serve.rollouts.messages import Answer, Body, answer
+from air.serve.rollouts.messages import RolloutsRequest, RolloutsResponse, response
 from air.serve.rollouts.playing import rollouts
 from air.serve.rollouts.settings import RolloutsConfig
 
@@ -32,7 +32,7 @@ class RolloutsServer(BaseServer):
     number of running episodes."""
 
     config: RolloutsConfig
-    gate: asyncio.Semaphore
+    episode_limit: asyncio.Semaphore
 
 
 class Rollouts(Protocol):
@@ -47,7 +47,7 @@ class Rollouts(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/rollouts", self._rollouts, methods=["POST"])]
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {"requests": self._running, "max_episodes": self._server.config.max_episodes}
 
     async def _rollouts(self, request: Request) -> Response:
@@ -72,18 +72,20 @@ class Rollouts(Protocol):
             return JSONResponse({"detail": str(error)}, 503)
         finally:
             self._running -= 1
-        request.scope[FACTS] |= {"env": body.env, "rollouts": wanted}
+        request.scope[LOG_FIELDS] |= {"env": body.env, "rollouts": wanted}
         return JSONResponse(result.model_dump(mode="json"))
 
-    async def _body(self, request: Request) -> Body:
-        return Body.model_validate_json(await body_of(request, self._server.config.max_body_mb))
+    async def _body(self, request: Request) -> RolloutsRequest:
+        return RolloutsRequest.model_validate_json(
+            await body_of(request, self._server.config.max_body_mb)
+        )
 
-    async def _play(self, body: Body) -> Answer:
-        played = await rollouts(body, self._server.config, self._server.gate)
-        for one in played:
+    async def _play(self, body: RolloutsRequest) -> RolloutsResponse:
+        results = await rollouts(body, self._server.config, self._server.episode_limit)
+        for one in results:
             text = "Episodes, by why they ended."
             self._server.metrics.add("air_serve_rollouts_total", text, why=one.stop_reason)
-        return answer(body.env, played)
+        return response(body.env, results)
 
 
 @asynccontextmanager

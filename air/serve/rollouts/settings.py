@@ -11,7 +11,7 @@ from air.serve.settings import ListenConfig
 
 
 class RolloutsConfig(ListenConfig):
-    """Settings of a server that plays episodes when a client requests them."""
+    """Settings of `air serve rollouts`, a server that plays episodes with a client's model."""
 
     max_episodes: int = Field(32, ge=1)
     """The maximum number of episodes at the same time, over all requests. Further episodes wait in a

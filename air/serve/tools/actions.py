@@ -25,28 +25,28 @@ FENCE = "```"
 
 
 @dataclass(frozen=True)
-class Call:
+class ParsedCall:
     """A tool call in a model's reply."""
 
     tool: str
     arguments: Any
-    """The arguments: normally an object, but a model can write any JSON value here."""
-    shown: Callable[[str], str]
+    """The arguments: normally a JSON object, but a model can write any other JSON value."""
+    format_observation: Callable[[str], str]
     """A function that formats an observation to match the syntax of the call, such as
     `<result>…</result>`."""
 
 
 @dataclass(frozen=True)
-class End:
+class TrajectoryEnd:
     """Says that a model's reply ends the trajectory (the client's sequence of actions), for instance because
     it has a final answer."""
 
 
 def read(
     reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
-) -> Call | End | None:
-    """Returns the tool call in a reply, `End` if the reply ends the trajectory, or None if it does neither.
-    The syntaxes of the server's `tools` are tried in their order, then `<tool_call>`. `extra` is the
+) -> ParsedCall | TrajectoryEnd | None:
+    """Returns the tool call in a reply, `TrajectoryEnd` if the reply ends the trajectory, or None if it does
+    neither. The syntaxes of the server's `tools` are tried in their order, then `<tool_call>`. `extra` is the
     `extra_fields` of the action."""
     for tool in tools:
         reader = _READERS.get(tool)
@@ -56,7 +56,7 @@ def read(
         return call
     for tool, tag in (("search", "answer"), ("sql", "solution")):
         if tool in tools and between(reply, f"<{tag}>", f"</{tag}>"):
-            return End()
+            return TrajectoryEnd()
     return None
 
 
@@ -99,16 +99,16 @@ def fenced(text: str, languages: Collection[str]) -> Iterator[str]:
         place = last + len(FENCE)
 
 
-def _python(reply: str, extra: Mapping[str, Any]) -> Call | None:
+def _python(reply: str, extra: Mapping[str, Any]) -> ParsedCall | None:
     code = _code(reply, "python", ("python",))
     if code is None:
         return None
     if (stdin := stdin_of(reply, extra)) is not None:
         code = f"import io, sys; sys.stdin = io.StringIO({stdin!r})\n{code}"
-    return Call("code_interpreter", {"code": code}, lambda text: _python_shown(reply, text))
+    return ParsedCall("code_interpreter", {"code": code}, lambda text: _format_python(reply, text))
 
 
-def _python_shown(reply: str, text: str) -> str:
+def _format_python(reply: str, text: str) -> str:
     if "```output" in reply or "```python" in reply:
         if reply.count(FENCE) % 2 == 0:
             return f"\n```result\n{text}\n```\n"
@@ -120,14 +120,14 @@ def _python_shown(reply: str, text: str) -> str:
     return f"\n<result>\n{text}\n</result>\n"
 
 
-def _bash(reply: str, extra: Mapping[str, Any]) -> Call | None:
+def _bash(reply: str, extra: Mapping[str, Any]) -> ParsedCall | None:
     command = _code(reply, "bash", ("bash", "sh", "shell", "terminal"))
     if command is None:
         return None
-    return Call("bash", {"command": command}, lambda text: _bash_shown(reply, text))
+    return ParsedCall("bash", {"command": command}, lambda text: _format_bash(reply, text))
 
 
-def _bash_shown(reply: str, text: str) -> str:
+def _format_bash(reply: str, text: str) -> str:
     if reply.endswith("```output"):
         return f"\n{text}\n```\n"
     if reply.endswith("</tool_call>"):
@@ -141,17 +141,17 @@ def _bash_shown(reply: str, text: str) -> str:
     return f"output\n{text}\n```\n"
 
 
-def _search(reply: str, extra: Mapping[str, Any]) -> Call | None:
+def _search(reply: str, extra: Mapping[str, Any]) -> ParsedCall | None:
     queries = between(reply, "<search>", "</search>")
     if not queries:
         return None
     arguments = {"query": queries[-1].strip()}
-    return Call(
+    return ParsedCall(
         "search", arguments, lambda text: f"\n\n<information>{text.strip()}</information>\n\n"
     )
 
 
-def _sql(reply: str, extra: Mapping[str, Any]) -> Call | None:
+def _sql(reply: str, extra: Mapping[str, Any]) -> ParsedCall | None:
     queries = between(reply, "<sql>", "</sql>")
     if not queries:
         return None
@@ -159,14 +159,14 @@ def _sql(reply: str, extra: Mapping[str, Any]) -> Call | None:
     note = ""
     if isinstance(left, int):
         note = f"\n<reminder>You have {left} turns left to complete the task.</reminder>"
-    return Call(
+    return ParsedCall(
         "sql",
         {"query": queries[-1].strip()},
         lambda text: f"\n\n<observation>{text}{note}</observation>\n\n",
     )
 
 
-_READERS: Mapping[str, Callable[[str, Mapping[str, Any]], Call | None]] = {
+_READERS: Mapping[str, Callable[[str, Mapping[str, Any]], ParsedCall | None]] = {
     "code_interpreter": _python,
     "bash": _bash,
     "search": _search,
@@ -181,7 +181,7 @@ def _code(reply: str, tag: str, languages: Collection[str]) -> str | None:
     return "\n".join(part.strip() for part in parts) if parts else None
 
 
-def _tool_call(reply: str) -> Call | None:
+def _tool_call(reply: str) -> ParsedCall | None:
     parts = between(reply, "<tool_call>", "</tool_call>")
     if not parts or len(parts[-1]) > 2 * MOST_ARGUMENTS:
         return None
@@ -192,7 +192,7 @@ def _tool_call(reply: str) -> Call | None:
     name = call.get("name") if isinstance(call, Mapping) else None
     if not isinstance(name, str):
         return None
-    return Call(
+    return ParsedCall(
         name,
         call.get("arguments", {}),
         lambda text: f"\n<tool_response>\n{text}\n</tool_response>\n",

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from air.aio import together, while_connected
+from air.aio import run_concurrently, while_connected
 from air.errors import HangingToolError, InferenceError, InfrastructureError, MissingError
-from air.serve.app import FACTS, Protocol, body_of
+from air.serve.app import LOG_FIELDS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
-from air.serve.tools.chat_loop import Model, ModelRefused, Talk, talk
+from air.serve.tools.chat_loop import ChatState, Model, ModelRefused, run_chat
 from air.serve.tools.server import ToolsServer
 
 PATHS = ("/v1/chat/completions", "/chat/completions")
@@ -43,8 +43,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a chat completion request. Fields that would be ignored are refused; the error names the
-    field."""
+    """The body of a chat completion request. Fields that this class does not declare are refused; the error
+    names the field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -99,7 +99,7 @@ class Chat(Protocol):
         paths = [Route(path, self._answer, methods=["POST"]) for path in PATHS]
         return [*paths, Route("/v1/models", self._models)]
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {"model": self._server.config.model, "format": self._server.config.format}
 
     async def _models(self, _: Request) -> Response:
@@ -121,7 +121,7 @@ class Chat(Protocol):
             text = f"the model {body.model!r:.100} is not here: it is {config.model!r}"
             return failed(404, text, param="model", code="model_not_found")
         try:
-            talks = await while_connected(request.receive, lambda: self._talks(body))
+            chats = await while_connected(request.receive, lambda: self._chats(body))
         except ModelRefused as error:
             return failed(error.status, f"the model's endpoint refused the chat: {error}")
         except NoBoxInTime as error:
@@ -130,23 +130,23 @@ class Chat(Protocol):
             return failed(502, str(error), kind="server_error")
         except (InfrastructureError, MissingError, HangingToolError) as error:
             return failed(503, str(error), kind="server_error")
-        calls = [name for one in talks for name in one.calls]
-        request.scope[FACTS] |= {"turns": sum(one.turns for one in talks), "calls": len(calls)}
-        return JSONResponse(_completion(config.model, talks))
+        calls = [name for one in chats for name in one.calls]
+        request.scope[LOG_FIELDS] |= {"turns": sum(one.turns for one in chats), "calls": len(calls)}
+        return JSONResponse(_completion(config.model, chats))
 
-    async def _talks(self, body: ChatBody) -> list[Talk]:
-        """Runs the chat `n` times at the same time, each with tools of its own; returns the finished
-        chats."""
+    async def _chats(self, body: ChatBody) -> list[ChatState]:
+        """Runs the chat of a request `n` times at the same time, each time with newly opened tools. Returns
+        the finished chats."""
         sessions, config = self._server.sessions, self._server.config
         messages = with_instructions(
             [one.model_dump(exclude_unset=True) for one in body.messages], self._form.instructions
         )
         await sessions.admit(body.n, config.queue_seconds)
 
-        async def one(sample: int) -> Talk:
+        async def one(sample: int) -> ChatState:
             key = f"chat {body.seed} {sample}" if body.seed is not None else uuid.uuid4().hex
             async with sessions.open(key) as session:
-                return await talk(
+                return await run_chat(
                     self._model,
                     self._form,
                     session,
@@ -156,13 +156,13 @@ class Chat(Protocol):
                 )
 
         try:
-            talks = await together([one(sample) for sample in range(body.n)])
+            chats = await run_concurrently([one(sample) for sample in range(body.n)])
         finally:
             sessions.free(body.n)
-        for name in (name for each in talks for name in each.calls):
+        for name in (name for each in chats for name in each.calls):
             if name in sessions.tools.tools:
                 self._server.count(name)
-        return talks
+        return chats
 
 
 def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
@@ -180,9 +180,9 @@ def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[st
     return [{"role": "system", "content": text}, *messages]
 
 
-def _completion(model: str, talks: Sequence[Talk]) -> Mapping[str, Any]:
-    prompt = sum(one.prompt_tokens for one in talks)
-    completion = sum(one.completion_tokens for one in talks)
+def _completion(model: str, chats: Sequence[ChatState]) -> Mapping[str, Any]:
+    prompt = sum(one.prompt_tokens for one in chats)
+    completion = sum(one.completion_tokens for one in chats)
     return {
         "id": f"chatcmpl-{uuid.uuid4().hex}",
         "object": "chat.completion",
@@ -195,7 +195,7 @@ def _completion(model: str, talks: Sequence[Talk]) -> Mapping[str, Any]:
                 "logprobs": None,
                 "finish_reason": one.reason,
             }
-            for number, one in enumerate(talks)
+            for number, one in enumerate(chats)
         ],
         "usage": {
             "prompt_tokens": prompt,

@@ -31,7 +31,7 @@ class ModelRefused(Exception):
 
 
 @dataclass
-class Talk:
+class ChatState:
     """The state of a running or finished chat."""
 
     text: str = ""
@@ -104,41 +104,41 @@ class Model:
         return dict(answer)
 
 
-async def talk(
+async def run_chat(
     model: Model,
     form: ActionFormat,
     session: Session,
     messages: Sequence[Mapping[str, Any]],
     sampling: Mapping[str, Any],
     max_turns: int,
-) -> Talk:
+) -> ChatState:
     """Runs a chat until the model gives a final answer, or `max_turns` replies are used up. Returns the
     chat's final state.
 
     Raises the errors of `Model.reply` and `Session.call`, except BoxEndedError: if the model's own commands
     ended the box, the model is told so and can still answer.
     """
-    so_far = Talk()
+    state = ChatState()
     history = [dict(message) for message in messages]
-    while so_far.turns < max_turns:
+    while state.turns < max_turns:
         answer = await model.reply(history, sampling)
-        so_far.turns += 1
+        state.turns += 1
         choice = answer["choices"][0]
-        _count(so_far, answer.get("usage"))
+        _count(state, answer.get("usage"))
         message = _message(choice["message"])
-        so_far.text = message.text
+        state.text = message.text
         if choice.get("finish_reason") == "length":
-            return so_far  # a reply that was cut off is no action
-        shown, ended = await _carried_out(so_far, form, session, message)
+            return state  # a reply that was cut off is no action
+        observation, ended = await _perform(state, form, session, message)
         if ended:
-            so_far.reason = "stop"
-            return so_far
-        history += [_as_sent(message), *form.observation(message, shown)]
-    return so_far
+            state.reason = "stop"
+            return state
+        history += [_as_sent(message), *form.observation(message, observation)]
+    return state
 
 
-async def _carried_out(
-    so_far: Talk, form: ActionFormat, session: Session, message: Message
+async def _perform(
+    state: ChatState, form: ActionFormat, session: Session, message: Message
 ) -> tuple[str, bool]:
     """Performs the tool call in a model's message. Returns the text of the result for the model, and whether
     the chat has ended."""
@@ -147,24 +147,24 @@ async def _carried_out(
     except FormatError as error:
         return str(error), False
     if action.tool is None:
-        so_far.text = action.answer or action.text
+        state.text = action.answer or action.text
         return "", True
-    so_far.calls.append(action.tool.name)
+    state.calls.append(action.tool.name)
     try:
         result = await session.call(action.tool.name, dict(action.tool.arguments or {}))
     except BoxEndedError:
         return BOX_ENDED, False  # the model can still answer
     if result.status == "finish":
-        so_far.text = result.prediction
+        state.text = result.prediction
         return "", True
     return result.observation, False
 
 
-def _count(so_far: Talk, usage: Any) -> None:
+def _count(state: ChatState, usage: Any) -> None:
     for name in ("prompt_tokens", "completion_tokens"):
         value = usage.get(name) if isinstance(usage, Mapping) else None
         if isinstance(value, int) and value >= 0:
-            setattr(so_far, name, getattr(so_far, name) + value)
+            setattr(state, name, getattr(state, name) + value)
 
 
 def _message(raw: Mapping[str, Any]) -> Message:

@@ -26,9 +26,9 @@ from starlette.routing import BaseRoute, Route
 
 from air.aio import while_connected
 from air.errors import BoxEndedError, HangingToolError, InfrastructureError, MissingError
-from air.serve.app import FACTS, Protocol, body_of
+from air.serve.app import LOG_FIELDS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
-from air.serve.tools.actions import Call, End, read
+from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
 from air.serve.tools.server import ToolsServer
 from air.serve.tools.sessions import BOX_ENDED
 from air.serve.tools.trajectories import Trajectories, TrajectoryLost
@@ -38,7 +38,7 @@ LONGEST_REPLY = 1_000_000
 """The maximum number of characters of an action. A longer action is treated as one without a tool call."""
 
 
-class Body(BaseModel):
+class ObservationRequest(BaseModel):
     """The body of a request to `/get_observation`: actions, each with the id of its trajectory (the client's
     sequence of actions). Fields not declared here are ignored, as in verl-tool."""
 
@@ -75,7 +75,7 @@ class Body(BaseModel):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ActionResult:
     """The result of one action: its entries in `observations`, `dones` and `valids`."""
 
     observation: str | dict[str, str]
@@ -83,9 +83,12 @@ class Outcome:
     valid: bool
 
 
-def _wishes(body: Body, tools: Collection[str]) -> list[Call | End | None]:
-    """Returns for each action its tool call, or `End` if the reply ends its trajectory. None: the action does
-    neither, has the flag `finish`, or is too long. `tools` are the names of the server's tools."""
+def _parsed_actions(
+    body: ObservationRequest, tools: Collection[str]
+) -> list[ParsedCall | TrajectoryEnd | None]:
+    """Returns for each action its tool call, or `TrajectoryEnd` if the reply ends its trajectory. None: the
+    action does neither, has the flag `finish`, or is too long. `tools` are the names of the server's
+    tools."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -111,13 +114,15 @@ class Observations(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/get_observation", self._get, methods=["POST"])]
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         return {"trajectories": len(self._trajectories.open)}
 
     async def _get(self, request: Request) -> Response:
         since, config = time.monotonic(), self._server.config
         try:
-            body = Body.model_validate_json(await body_of(request, config.max_body_mb))
+            body = ObservationRequest.model_validate_json(
+                await body_of(request, config.max_body_mb)
+            )
         except ValidationError as error:
             rows = json.loads(error.json(include_url=False, include_input=False))
             return JSONResponse({"detail": rows}, 422)
@@ -126,65 +131,71 @@ class Observations(Protocol):
         if len(body.actions) > config.max_actions:
             text = f"{len(body.actions)} actions exceed the {config.max_actions} of a request"
             return JSONResponse({"detail": text}, 422)
-        request.scope[FACTS]["actions"] = len(body.actions)
+        request.scope[LOG_FIELDS]["actions"] = len(body.actions)
         try:
-            outcomes = await while_connected(request.receive, lambda: self._outcomes(body))
+            results = await while_connected(request.receive, lambda: self._results(body))
         except TrajectoryLost as error:
             return JSONResponse({"detail": str(error)}, 410)
         except (NoBoxInTime, InfrastructureError, MissingError, HangingToolError) as error:
             return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
         return JSONResponse(
             {
-                "observations": [one.observation for one in outcomes],
-                "dones": [one.done for one in outcomes],
-                "valids": [one.valid for one in outcomes],
+                "observations": [one.observation for one in results],
+                "dones": [one.done for one in results],
+                "valids": [one.valid for one in results],
                 "processing_time_ms": round(1000 * (time.monotonic() - since), 3),
             }
         )
 
-    async def _outcomes(self, body: Body) -> list[Outcome]:
+    async def _results(self, body: ObservationRequest) -> list[ActionResult]:
         """Performs all actions at the same time, and returns their results. If air fails in one of them, the
         others still finish; then the error is raised."""
         tools = self._server.sessions.tools.tools
-        wishes = await asyncio.to_thread(_wishes, body, tools)
+        actions = await asyncio.to_thread(_parsed_actions, body, tools)
         fields = {
             body.trajectory_ids[n]: self._public(body.extra(n))
-            for n, wish in enumerate(wishes)
-            if isinstance(wish, Call) and wish.tool in tools
+            for n, action in enumerate(actions)
+            if isinstance(action, ParsedCall) and action.tool in tools
         }
         async with self._trajectories.used(fields):
-            works = (self._act(body, n, wish) for n, wish in enumerate(wishes))
-            outcomes = await asyncio.gather(*works, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return [one for one in outcomes if isinstance(one, Outcome)]
+            works = (self._act(body, n, action) for n, action in enumerate(actions))
+            results = await asyncio.gather(*works, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [one for one in results if isinstance(one, ActionResult)]
 
     def _public(self, extra: dict[str, Any]) -> dict[str, Any]:
         return {name: extra[name] for name in self._server.config.public if name in extra}
 
-    async def _act(self, body: Body, index: int, wish: Call | End | None) -> Outcome:
+    async def _act(
+        self, body: ObservationRequest, index: int, action: ParsedCall | TrajectoryEnd | None
+    ) -> ActionResult:
         name = body.trajectory_ids[index]
         if body.flag("finish", index):
             await self._trajectories.finish(name)
-            return Outcome("", done=True, valid=False)
-        outcome = await self._outcome(name, wish)
-        if outcome.done or body.flag("is_last_step", index):
+            return ActionResult("", done=True, valid=False)
+        result = await self._result(name, action)
+        if result.done or body.flag("is_last_step", index):
             await self._trajectories.finish(name)
-        return outcome
+        return result
 
-    async def _outcome(self, name: str, wish: Call | End | None) -> Outcome:
+    async def _result(self, name: str, action: ParsedCall | TrajectoryEnd | None) -> ActionResult:
         tools = self._server.sessions.tools.tools
-        if isinstance(wish, End):
-            return Outcome("", done=True, valid=False)
-        if wish is None or wish.tool not in tools:
+        if isinstance(action, TrajectoryEnd):
+            return ActionResult("", done=True, valid=False)
+        if action is None or action.tool not in tools:
             reason = {"obs": "", "invalid_reason": "the action asks for none of the tools"}
-            return Outcome(reason | {"available_tools": ", ".join(tools)}, done=False, valid=False)
-        self._server.count(wish.tool)
+            return ActionResult(
+                reason | {"available_tools": ", ".join(tools)}, done=False, valid=False
+            )
+        self._server.count(action.tool)
         try:
-            result = await self._trajectories.call(name, wish.tool, wish.arguments)
+            result = await self._trajectories.call(name, action.tool, action.arguments)
         except BoxEndedError:
-            return Outcome(wish.shown(BOX_ENDED), done=True, valid=True)
+            return ActionResult(action.format_observation(BOX_ENDED), done=True, valid=True)
         if result.status == "finish":
-            return Outcome("", done=True, valid=True)
-        return Outcome(wish.shown(result.observation.strip(" \n")), done=False, valid=True)
+            return ActionResult("", done=True, valid=True)
+        return ActionResult(
+            action.format_observation(result.observation.strip(" \n")), done=False, valid=True
+        )

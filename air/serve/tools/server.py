@@ -25,7 +25,7 @@ class ToolsServer(BaseServer):
     config: ToolsConfig
     sessions: Sessions
 
-    def facts(self) -> dict[str, Any]:
+    def health_fields(self) -> dict[str, Any]:
         sessions = self.sessions
         counts = {"open": sessions.taken, "max": sessions.most, "queued": sessions.waiting}
         return {"tools": list(sessions.tools.tools), "sessions": counts}

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import BoxEndedError
 from air.sandbox.contract.box import Box
 from air.serve.boxes import Boxes, NoBoxInTime, QueueFull
@@ -62,7 +62,8 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait until sessions (sets of opened tools) may be opened for them."""
+        """The number of requests that wait for sessions (sets of opened tools), because the limit on open
+        sessions is reached."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
@@ -135,6 +136,6 @@ class Sessions:
 
 async def _close(tools: OpenTools) -> None:
     try:
-        await to_the_end(tools.close())
+        await wait_shielded(tools.close())
     except BoxEndedError:  # its states have ended with it
         return

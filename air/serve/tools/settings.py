@@ -34,8 +34,8 @@ class ToolsConfig(ListenConfig):
     """The lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their state),
     however often it is used. A running request is not interrupted; the trajectory ends after it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds for which a request waits, while `max_sessions` trajectories and chats are open, until its own
-    may be opened. Then it is refused."""
+    """Seconds for which a request for a new trajectory or chat may wait while `max_sessions` of them are
+    open. After this time, the request is refused."""
     max_queued: int = Field(1000, ge=0)
     """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
     once."""

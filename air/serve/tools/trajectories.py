@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import AirError, BoxEndedError
 from air.serve.metrics import Metrics
 from air.serve.tools.sessions import Session, Sessions
@@ -69,13 +69,13 @@ class Trajectories:
             await asyncio.gather(sweep, return_exceptions=True)
             for name in list(self.open):
                 self._end(name, "stopped")
-            await to_the_end(asyncio.gather(*self._endings))
+            await wait_shielded(asyncio.gather(*self._endings))
 
     @asynccontextmanager
     async def used(self, fields: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[None]:
         """Async context manager: protects trajectories from time limits during the block, and creates those
-        that do not exist yet (all of them or none). `fields` has, by trajectory id, the fields of the request
-        that tools may read.
+        that do not exist yet (all of them or none). `fields` maps each trajectory's id to those fields of the
+        request that tools may read.
 
         Raises TrajectoryLost, and the errors of `Sessions.admit`; then no trajectory was created.
         """
@@ -151,8 +151,8 @@ class Trajectories:
 
     def _end(self, name: str, how: str, *, lost: str = "") -> asyncio.Task[None] | None:
         """Ends a trajectory in the background, and returns the task that does so; None if there is no such
-        trajectory. `how` is the reason in the metrics. `lost` is the reason for the error of later requests;
-        empty: they get no error."""
+        trajectory. `how` is the reason in the metrics. If `lost` is not empty, later requests for this
+        trajectory get an error with this text; if it is empty, they start a new trajectory."""
         trajectory = self.open.pop(name, None)
         if trajectory is None:
             return None
@@ -178,7 +178,7 @@ class Trajectories:
             self._sessions.free()
 
     async def _sweep(self) -> None:
-        """Ends the trajectories that have reached a time limit, until it is cancelled."""
+        """Runs until it is cancelled: ends the trajectories that have reached a time limit."""
         idle, age = self._config.idle_seconds, self._config.session_seconds
         while True:
             await asyncio.sleep(min(idle, age) / 10)

@@ -1,10 +1,10 @@
 """Writes a task in the format of Harbor (schema 1.4), as a folder that Harbor can build, play and grade
 without air.
 
-The folder states every limit and mode, because the defaults of Harbor's versions differ. The agent's image
-gets `environment/` (starter files and the agent's data). The verifier has an image of its own, made of
-`tests/`: it alone has the grader and the hidden data. The files depend on nothing but the task, so equal
-tasks give equal bytes.
+The folder's `task.toml` states every limit explicitly, also where tests run and whether there is a network,
+because the defaults of Harbor's versions differ. The agent's image gets `environment/` (starter files and the
+agent's data). The verifier has an image of its own, made of `tests/`: it alone has the grader and the hidden
+data. The files depend on nothing but the task, so equal tasks give equal bytes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
     "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
 }
-"""Programs that `export` copies into the verifier's container, where the package `air` is not installed:
-the file's name there, and its path here."""
+"""Programs that `export` copies into the verifier's container, where the package `air` is not installed: the
+path of each program in this package, by its file name in the container."""
 _TEST = """\
 #!/bin/bash
 # Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.
@@ -121,8 +121,8 @@ def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> N
 
 
 def _recipe(task: TaskSpec) -> Path | None:
-    """Returns the folder with the Dockerfile of the task's image, so that the export can include what builds
-    it. Returns None if the image is not one of air's."""
+    """Returns the folder with the Dockerfile of the task's image, which the export copies, so that the image
+    can be built. Returns None if the image is not one of air's."""
     folder = paths.shipped("images") / task.image.removeprefix("air-")
     return folder if (folder / "Dockerfile").is_file() else None
 
@@ -275,9 +275,9 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing`
-    is the reward of an agent that does nothing. It is left out if the starter files contain an artefact,
-    because the score of that artefact is not known here."""
+    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing` is
+    the reward of an agent that does nothing. It is left out if the starter files contain an artefact, because
+    the export does not grade this artefact."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from air.errors import AirError
 from air.sandbox.images import contexts
-from air.sandbox.images.contexts import Wanted
+from air.sandbox.images.contexts import WantedImage
 from air.tasks.sources.harbor.datasets import find
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Environment, Step
@@ -35,7 +35,7 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
     return contexts.tag(context) if context else None
 
 
-def wanted(folder: HarborFolder) -> Iterator[Wanted]:
+def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
     """Yields the images that a task needs, each image once."""
     environment = folder.config.environment
     yield _wanted(folder, environment, folder.path / "environment")
@@ -49,13 +49,13 @@ def wanted(folder: HarborFolder) -> Iterator[Wanted]:
         yield _wanted(folder, declared, _verifier_context(folder, step))
 
 
-def wanted_of(path: Path) -> tuple[list[Wanted], list[str]]:
+def wanted_of(path: Path) -> tuple[list[WantedImage], list[str]]:
     """Returns two lists for the tasks at `path`: the images that they need, and one line of text for each
     task that cannot be played.
 
     Raises MissingError if there is no task at `path`.
     """
-    images, faults = list[Wanted](), list[str]()
+    images, faults = list[WantedImage](), list[str]()
     for task in find(path):
         try:
             folder = task.read()
@@ -68,11 +68,13 @@ def wanted_of(path: Path) -> tuple[list[Wanted], list[str]]:
     return images, faults
 
 
-def _wanted(folder: HarborFolder, environment: Environment, context: Path | None) -> Wanted:
+def _wanted(folder: HarborFolder, environment: Environment, context: Path | None) -> WantedImage:
     if environment.docker_image or context is None:
         assert environment.docker_image
-        return Wanted(environment.docker_image, None, environment.build_timeout_sec, folder.name)
-    return Wanted(contexts.tag(context), context, environment.build_timeout_sec, folder.name)
+        return WantedImage(
+            environment.docker_image, None, environment.build_timeout_sec, folder.name
+        )
+    return WantedImage(contexts.tag(context), context, environment.build_timeout_sec, folder.name)
 
 
 def _declared(folder: HarborFolder, step: Step | None) -> Environment | None:

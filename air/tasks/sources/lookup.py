@@ -89,8 +89,8 @@ def available(roots: Sequence[Path] = ()) -> list[str]:
 
 def mlgym(root: Path | None = None) -> Checkout | None:
     """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
-    `AIR_MLGYM_ROOT` names; None if neither is given. Raises MissingError if the folder is not a checkout of
-    MLGym."""
+    `AIR_MLGYM_ROOT` names. Returns None if there is no `root` and the variable is not set. Raises
+    MissingError if the folder is not a checkout of MLGym."""
     from air.tasks.sources.mlgym import find_checkout
 
     return find_checkout(root)
@@ -121,7 +121,7 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """Returns the paths of the files that a task's setting `grader.shared` names, which are copied beside the
+    """Returns the paths of the files in the task's setting `grader.shared`, which are copied beside the
     grader's program. `file` is the task's `task.toml`. Raises ConfigError if such a file does not exist, or
     would replace another file of the grader."""
     files: list[Path] = []

@@ -1,8 +1,8 @@
 """A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size limits.
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
-or does not answer, the functions raise `Lost` or `Answered`, and nothing else. Infrastructure failures of the
-box or of this machine are raised unchanged.
+or does not answer, the methods of `Connection` raise `ConnectionLost` or `ErrorResponse`. Infrastructure
+errors of the box or of this machine are raised unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.errors import AirError, MissingError
 
 if TYPE_CHECKING:
@@ -26,23 +26,23 @@ T = TypeVar("T")
 MESSAGE_BYTES = 4 * 2**20
 """The maximum size of one message from a server, in bytes."""
 CALL_BYTES = 16 * 2**20
-"""The maximum number of bytes that a server may send during one call. What it sent since the previous call
-is included."""
+"""The maximum number of bytes that a server may send during one call. Bytes that it sends between two calls
+count towards one of the two."""
 MOST_PAGES, MOST_TOOLS = 20, 256
 _TEXT = 500
 _UNWIND_SECONDS = 2.0
 _BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
 """The beginnings of the error messages with which the package `mcp` reports a broken connection or a session
-that the server does not know. The error codes do not help, because errors that a server reports have the same
-codes."""
+that the server does not know. The error codes cannot tell, because the errors that a server itself reports
+have the same codes."""
 
 
-class Answered(Exception):
+class ErrorResponse(Exception):
     """Raised if the server answered a request with an error, or with something that is not a valid
     response."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """Raised if the server did not answer in time, ended the connection, or violated the protocol."""
 
 
@@ -100,8 +100,8 @@ class Connection:
         return self._task is not None and not self._task.done()
 
     async def open(self, seconds: float) -> None:
-        """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises Lost
-        or Answered if that fails."""
+        """Connects to the server and performs the protocol's initialisation, within `seconds`. Raises
+        ConnectionLost or ErrorResponse if that fails."""
         self._task = asyncio.create_task(self._run(), name="MCP session")
         try:
             await self._within(seconds, lambda session: session.initialize())
@@ -110,8 +110,8 @@ class Connection:
             raise
 
     async def tools(self, seconds: float) -> list[Tool]:
-        """Returns the tools that the server lists. Raises Lost or Answered if the server does not list them
-        within `seconds`, and Answered if the list is too long."""
+        """Returns the tools that the server lists. Raises ConnectionLost or ErrorResponse if the server does
+        not list them within `seconds`, and ErrorResponse if the list is too long."""
         from mcp_types import PaginatedRequestParams
 
         async def listed(session: ClientSession) -> list[Tool]:
@@ -126,14 +126,14 @@ class Connection:
                 if not cursor or len(found) > MOST_TOOLS:
                     break
             if cursor or len(found) > MOST_TOOLS:
-                raise Answered(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
+                raise ErrorResponse(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
             return found
 
         return await self._within(seconds, listed)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
-        """Calls the tool `name` of the server and returns the result. Raises Lost or Answered if there is no
-        valid result within `seconds`."""
+        """Calls the tool `name` of the server and returns the result. Raises ConnectionLost or ErrorResponse
+        if there is no valid result within `seconds`."""
         from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
         # Not `ClientSession.call_tool`: it asks for the list of tools anew, and refuses results that break
@@ -151,7 +151,7 @@ class Connection:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await asyncio.wait([self._task])
-            await ended(self._task)
+            await cancel_and_wait(self._task)
         self._session.cancel()
 
     async def _run(self) -> None:
@@ -165,9 +165,9 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Runs `work` with the session and returns its result. Raises Lost if there is no result within
-        `seconds` or the connection ends first, and Answered if the server responds with an error or with an
-        invalid response."""
+        """Runs `work` with the session and returns its result. Raises ConnectionLost if there is no result
+        within `seconds` or the connection ends first, and ErrorResponse if the server responds with an error
+        or with an invalid response."""
         assert self._task is not None
 
         async def working() -> T:
@@ -182,13 +182,13 @@ class Connection:
             if not request.done():
                 self._raise_why_lost()
                 if broken.done():
-                    raise Lost(self._channel.reason)
-                raise Lost(f"it did not answer within {seconds:g} s")
+                    raise ConnectionLost(self._channel.reason)
+                raise ConnectionLost(f"it did not answer within {seconds:g} s")
             return await self._result(request)
         finally:
             self._channel.pause()
-            await ended(request)
-            await ended(broken)
+            await cancel_and_wait(request)
+            await cancel_and_wait(broken)
 
     async def _result(self, request: asyncio.Task[T]) -> T:
         from mcp.shared.exceptions import MCPError
@@ -197,24 +197,24 @@ class Connection:
         error = request.exception()
         if error is None:
             return request.result()
-        if isinstance(error, AirError | Answered):
+        if isinstance(error, AirError | ErrorResponse):
             raise error
         if isinstance(error, MCPError):
             if error.message.startswith(_BROKEN) or self._channel.reason:
                 assert self._task is not None
                 await asyncio.wait([self._task], timeout=_UNWIND_SECONDS)  # it ends with the reason
                 self._raise_why_lost()
-                raise Lost(self._channel.reason or short(error.message))
+                raise ConnectionLost(self._channel.reason or short(error.message))
             status = f" ({self._channel.status})" if self._channel.status else ""
-            raise Answered(short(error.message + status))
+            raise ErrorResponse(short(error.message + status))
         if isinstance(error, ValidationError | RuntimeError | ValueError):
-            raise Answered("it answered with what is no answer to the request")
+            raise ErrorResponse("it answered with what is no answer to the request")
         self._raise_why_lost()
-        raise Lost(short(f"{type(error).__name__}: {error}"))
+        raise ConnectionLost(short(f"{type(error).__name__}: {error}"))
 
     def _raise_why_lost(self) -> None:
         """Does nothing while the session runs. After the session has ended, raises the infrastructure
-        error that ended it, or else Lost with the reason."""
+        error that ended it, or else ConnectionLost with the reason."""
         if self._task is None or not self._task.done():
             return
         error = None if self._task.cancelled() else self._task.exception()
@@ -222,13 +222,15 @@ class Connection:
             if isinstance(one, AirError):
                 raise one
         causes = [f"{type(one).__name__}: {one}" for one in leaves(error)]
-        lost = [str(one) for one in leaves(error) if isinstance(one, Lost)]
-        raise Lost(self._channel.reason or short("; ".join(lost or causes) or "it hung up"))
+        lost = [str(one) for one in leaves(error) if isinstance(one, ConnectionLost)]
+        raise ConnectionLost(
+            self._channel.reason or short("; ".join(lost or causes) or "it hung up")
+        )
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Returns the exceptions inside a possibly nested exception group. Any other exception gives a list with
-    itself, and None an empty list."""
+    """Returns a flat list of the exceptions in `error`: those inside a possibly nested exception group, the
+    exception itself if it is no group, or none for None."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [] if error is None else [error]

@@ -2,8 +2,8 @@
 output.
 
 The box needs no other software than the program. The program is not trusted: the length of its lines and
-the amount of output per call are limited. Between calls its output is not read, so that a program that
-prints much blocks.
+the amount of output per call are limited. Between calls its output is not read: a program that prints much
+then blocks until the next call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox.contract.box import Box, Command
-from air.tools.mcp.connection import CALL_BYTES, MESSAGE_BYTES, Lost, short
+from air.tools.mcp.connection import CALL_BYTES, MESSAGE_BYTES, ConnectionLost, short
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -65,7 +65,8 @@ class ProgramChannel:
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
         """Context manager that starts the program and yields its message streams. At the end it kills the
-        program and every process that the program started. Raises Lost if the program cannot be started."""
+        program and every process that the program started. Raises ConnectionLost if the program cannot be
+        started."""
         import anyio
         from mcp.shared.message import SessionMessage
 
@@ -74,7 +75,7 @@ class ProgramChannel:
                 self._command, stdin=True, env=self._env, cwd=self._cwd, user=self._user
             )
         except BoxCommandError as error:
-            raise Lost(f"it cannot be started: {error}") from error
+            raise ConnectionLost(f"it cannot be started: {error}") from error
         to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         try:
@@ -100,13 +101,14 @@ class ProgramChannel:
         session: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         """Forwards the program's messages to the session until the program's output ends. Never returns
-        normally: raises Lost if the program ended or exceeded a limit, or else the box's failure."""
+        normally: raises ConnectionLost if the program ended or exceeded a limit, or else the box's
+        failure."""
         lines = _Lines()
         async for stream, data in running.output():
             await self._wanted.wait()
             self._left -= len(data)
             if self._left < 0:
-                raise Lost(f"it printed more than {CALL_BYTES // 2**20} MiB in one call")
+                raise ConnectionLost(f"it printed more than {CALL_BYTES // 2**20} MiB in one call")
             if stream == "stderr":
                 self._stderr = (self._stderr + data)[-_STDERR:]
                 continue
@@ -114,10 +116,10 @@ class ProgramChannel:
                 await self._pass_on(line, session)
         result = await running.wait()
         if not result.began:
-            raise Lost(f"it cannot be started: {short(result.text) or 'no such program'}")
+            raise ConnectionLost(f"it cannot be started: {short(result.text) or 'no such program'}")
         end = f"signal {result.signal}" if result.signal else f"exit {result.code}"
         said = short(self._stderr.decode("utf-8", "replace"))
-        raise Lost(f"its program has ended ({end}){': ' if said else ''}{said}")
+        raise ConnectionLost(f"its program has ended ({end}){': ' if said else ''}{said}")
 
     async def _pass_on(
         self, line: bytes, session: MemoryObjectSendStream[SessionMessage | Exception]
@@ -134,7 +136,7 @@ class ProgramChannel:
         ):  # programs print other things, too; many of them mean that it is no server
             self._noise -= 1
             if self._noise < 0:
-                raise Lost(
+                raise ConnectionLost(
                     f"it printed more than {MOST_NOISE} lines that are no messages"
                 ) from None
             return
@@ -152,7 +154,7 @@ class ProgramChannel:
 
 
 class _Lines:
-    """Splits a stream of bytes into lines. Raises Lost if a line is longer than `MESSAGE_BYTES`."""
+    """Splits a stream of bytes into lines. Raises ConnectionLost if a line is longer than `MESSAGE_BYTES`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -168,5 +170,5 @@ class _Lines:
         self._parts.append(rest)
         self._size += len(rest)
         if max(map(len, [*lines, b""])) > MESSAGE_BYTES or self._size > MESSAGE_BYTES:
-            raise Lost(f"it printed a line of more than {MESSAGE_BYTES // 2**20} MiB")
+            raise ConnectionLost(f"it printed a line of more than {MESSAGE_BYTES // 2**20} MiB")
         return lines

@@ -54,9 +54,9 @@ class Listing:
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Checks the tools of an MCP server. Returns those that can be offered to the model, and for each other
-    tool the reason why not. With `wanted`, only tools with these names are considered. If a tool's name is in
-    `taken`, the server's name is put before it."""
+    """Checks the tools of an MCP server. Returns the tools that can be offered to the model, and for each
+    other tool the reason why not. Only tools whose names are in `wanted` are considered (None: all tools). If
+    a tool's name is in `taken`, the model sees the tool's name with the server's name before it."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS

@@ -15,9 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from air.aio import ended
+from air.aio import cancel_and_wait
 from air.sandbox.network.egress_proxy import Proxy
-from air.tools.mcp.connection import CALL_BYTES, Lost, short
+from air.tools.mcp.connection import CALL_BYTES, ConnectionLost, short
 
 if TYPE_CHECKING:
     import httpx2
@@ -53,7 +53,8 @@ class RemoteChannel:
         self.broken.clear()
 
     def pause(self) -> None:
-        """Does nothing. The byte limit still applies to what the server sends between calls."""
+        """Does nothing, because reading goes on between calls. What the server sends then counts towards the
+        byte limit of the last call."""
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
@@ -99,10 +100,11 @@ class RemoteChannel:
         if _origin(urlsplit(str(request.url))) != _origin(urlsplit(self._url)):
             raise self.lost("it redirects to another host")
 
-    def lost(self, reason: str) -> Lost:
-        """Stores `reason` as the reason why the connection ended, and returns a Lost exception with it."""
+    def lost(self, reason: str) -> ConnectionLost:
+        """Stores `reason` as the reason why the connection ended, and returns a ConnectionLost exception with
+        it."""
         self.reason = reason
-        return Lost(reason)
+        return ConnectionLost(reason)
 
     def note(self, response: httpx2.Response) -> None:
         """Stores the status of an HTTP response with an error code (400 or higher). If the code is 500 or
@@ -115,8 +117,8 @@ class RemoteChannel:
             self.reason = self.status
 
     def take(self, size: int) -> None:
-        """Counts `size` received bytes. Raises Lost if the server has sent more than `CALL_BYTES` since the
-        current request began."""
+        """Counts `size` received bytes. Raises ConnectionLost if the server has sent more than `CALL_BYTES`
+        since the current request began."""
         self._left -= size
         if self._left < 0:
             raise self.lost(f"it sent more than {CALL_BYTES // 2**20} MiB in one call")
@@ -218,4 +220,4 @@ async def _serving(hosts: Sequence[str]) -> AsyncIterator[str]:
     finally:
         server.close()
         for task in list(tasks):
-            await ended(task)
+            await cancel_and_wait(task)

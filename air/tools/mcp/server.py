@@ -1,10 +1,10 @@
 """`Server`: an MCP server during one episode. This module decides whether a failure of the server is the
 agent's doing or an infrastructure error.
 
-Any failure of a server in the box is an observation, because the agent may have caused it. If a remote
-server does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the
-call may have crashed the server and a supervisor may restart it. If the server comes back, the model is
-told that the call had no result. If the server stays away, this is an infrastructure error.
+Any failure of a server in the box is an observation, because the agent may have caused it. If a remote server
+does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the call may
+have crashed the server and a supervisor may restart it. If the server can be reached again, the model is told
+that the call had no result. Otherwise this is an infrastructure error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from air.errors import InfrastructureError
-from air.tools.mcp.connection import Answered, Channel, Connection, Lost
+from air.tools.mcp.connection import Channel, Connection, ConnectionLost, ErrorResponse
 from air.tools.mcp.in_box import ProgramChannel
 from air.tools.mcp.results import text_of
 
@@ -38,7 +38,7 @@ class Answer:
 
     text: str
     error: bool = False
-    """Whether the call failed, by the tool's or the server's report or because no result came."""
+    """Whether the call failed: the tool or the server reported an error, or no result came."""
 
 
 class Server:
@@ -79,7 +79,7 @@ class Server:
             try:
                 await self._connect()
                 return
-            except (Lost, Answered) as error:
+            except (ConnectionLost, ErrorResponse) as error:
                 enough = attempt >= ATTEMPTS and loop.time() >= until
                 if enough or not self._remote:
                     message = f"the MCP server {self.name!r} cannot be used: {error}"
@@ -92,7 +92,7 @@ class Server:
         assert self._connection is not None
         try:
             return await self._connection.tools(self._start_seconds)
-        except (Lost, Answered) as error:
+        except (ConnectionLost, ErrorResponse) as error:
             raise InfrastructureError(
                 f"the MCP server {self.name!r} does not list its tools: {error}"
             ) from None
@@ -104,9 +104,9 @@ class Server:
             try:
                 connection = await self._connected()
                 result = await connection.call(tool, dict(arguments), seconds)
-            except Answered as error:
+            except ErrorResponse as error:
                 return Answer(f"[{self.name}] {error}", error=True)
-            except Lost as error:
+            except ConnectionLost as error:
                 await self._close()
                 if self._remote:
                     await self._reach(self._patience)
@@ -120,8 +120,8 @@ class Server:
 
     async def _connected(self) -> Connection:
         """Returns the current connection, or a new one if the current connection has broken. Raises
-        InfrastructureError if a remote server is unreachable for too long, and Lost or Answered if a server
-        in the box cannot be started."""
+        InfrastructureError if a remote server is unreachable for too long, and ConnectionLost or
+        ErrorResponse if a server in the box cannot be started."""
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:

@@ -48,7 +48,8 @@ class McpServer(ToolSettings):
     only: tuple[str, ...] | None = None
     """The names of the server's tools that the agent is offered. None: all tools."""
     start_seconds: float = Field(30.0, gt=0, le=600)
-    """The time limit in seconds for starting or reaching the server, and again for listing its tools."""
+    """The time limit, in seconds, for starting or reaching the server. The request for its tool list has the
+    same limit of its own."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

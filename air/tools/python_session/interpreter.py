@@ -26,9 +26,8 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""The number of seconds after a cell's time limit at which the harness ends the session if it has no
-response. The program in the box needs about 3 seconds to interrupt the cell and, if necessary, kill its
-process."""
+"""How many seconds after a cell's time limit the harness ends the session if it has no response. The program
+in the box needs about 3 of these seconds to interrupt the cell and, if necessary, kill its process."""
 STREAM_BYTES = 16_000
 """The maximum size of a cell's output per stream, in bytes. The middle of a longer output is left out."""
 _LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
@@ -154,8 +153,8 @@ class CodeInterpreterSettings(ToolSettings):
     """The settings of the tool `code_interpreter`."""
 
     seconds: float = Field(30.0, gt=0, lt=86_400)
-    """The time limit of a cell in seconds. The cell is then interrupted and variables persist; if the cell
-    does not stop, the session is ended."""
+    """The time limit of a cell in seconds. A cell that takes longer is interrupted, and the session's
+    variables persist; if the cell does not stop then, the session is ended."""
     box: BoxSpec = BoxSpec()
     """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
     the same box."""
@@ -181,5 +180,6 @@ class CodeInterpreterSettings(ToolSettings):
 
     def applied(self, tool: Tool) -> Tool:
         """Returns a copy of `tool` with the limits that are set here. The program in the box enforces
-        `seconds`; the time limit of the call is longer, in case the program fails to."""
+        `seconds`. The time limit of the call itself is longer; it applies if the program fails to enforce
+        `seconds`."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + 3 * GRACE)

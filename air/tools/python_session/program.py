@@ -1,6 +1,9 @@
 """Runs Python cells in a box, as a notebook does. The program is this single file and does not import air.
 
-    python3 -I -c BOOT PROGRAM      (see `interpreter.py`: PROGRAM gets builtins that no cell can replace)
+    python3 -I -c BOOT PROGRAM
+
+PROGRAM is the text of this file. BOOT (in `interpreter.py`) executes it with a copy of the builtins, so that
+a cell that replaces a builtin function does not break the program.
 
 The program consists of two processes. The keeper communicates with air: each line of its standard input is
 a request, and it writes one line to standard output as the response. The worker, a child process, runs the
@@ -86,7 +89,7 @@ class Stream:
         return (bytes(self.head) + mark + bytes(tail)).decode("utf-8", "replace")
 
 
-class Keeper:
+class Supervisor:
     """The process that communicates with air. It starts the worker, which is the child process that runs the
     cells, and kills the worker if necessary."""
 
@@ -173,7 +176,7 @@ class Keeper:
             return b""
 
     def alive(self) -> bool:
-        """Returns whether the worker still runs. If it has ended, stores how in `status`."""
+        """Returns whether the worker still runs. If the worker has ended, stores in `status` how it ended."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if not pid:
             return True
@@ -336,5 +339,5 @@ def shortened(text: str, most: int) -> str:
 
 if __name__ == "__main__":
     _prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # cells must not write to this process's streams
-    Keeper().serve()
+    Supervisor().serve()
     os._exit(0)

@@ -1,7 +1,7 @@
 """Search indices of a corpus: BM25 (with the library bm25s), and dense vectors from a user's encoder.
 
-A search returns the indices of passages with their scores, highest score first. Passages with equal scores
-keep the order of the corpus.
+A search returns the positions of passages in the corpus, from 0, with their scores, highest score first.
+Passages with equal scores keep the order of the corpus.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Index(Protocol):
     """The interface of a search index."""
 
     def find(self, query: str, count: int) -> list[tuple[int, float]]:
-        """Returns the best passages for a query, at most `count`: the index and the score of each."""
+        """Returns the best passages for a query, at most `count`: for each, its position in the corpus and
+        its score."""
         ...
 
 
@@ -77,15 +78,16 @@ class Bm25:
 
 
 class Dense:
-    """An index of dense vectors; the score is the cosine. Only one thread at a time calls the encoder.
+    """An index of dense vectors. The score is the cosine of the vectors of query and passage. Only one thread
+    at a time calls the encoder.
 
     If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
-    succeeds on the text and fails on the query twice, the query is at fault (ToolError); otherwise the
-    encoder is (InfrastructureError).
+    fails on the text as well, InfrastructureError is raised. If it succeeds on the text and fails on the
+    query again, the query is at fault, and ToolError is raised.
 
-    The encoder may still work on an earlier query whose episode no longer waits. A query waits at most
-    `patience` seconds for the encoder, and then raises HangingToolError, which stops the run: the query did
-    not cause the delay, and later ones would fail, too."""
+    The encoder may still work on an earlier query whose episode no longer waits for the result. A query waits
+    at most `patience` seconds for the encoder, and then raises HangingToolError, which stops the run, because
+    this query did not cause the delay and later queries would fail as well."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from air.tools.search.indices import Bm25, Dense, Index
 _LONGEST_QUERY = 1000
 _LONGEST_TITLE = 200
 _INDEX_SECONDS = 86_400.0
-"""The time limit for making the index, in seconds. A large corpus takes long."""
+"""The time limit for building the index, in seconds. It is a day, because a large corpus takes long."""
 
 
 class SearchSettings(ToolSettings):
@@ -71,16 +71,16 @@ class SearchSettings(ToolSettings):
         return [search.with_digest(corpus.digest)]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a tool with the limits that are set here. A search that waited for the encoder has its
-        whole time afterwards."""
+        """Returns a copy of `tool` with the limits that are set here. The time that a search may wait for the
+        encoder (`patience`) is added to its time limit."""
         limited = super().applied(tool)
         patience = self.patience if self.encoder else 0.0
         return dataclasses.replace(limited, patience=patience, state_seconds=_INDEX_SECONDS)
 
     @property
     def patience(self) -> float:
-        """How long a search waits for an encoder that still works at an earlier query, in seconds: the time
-        limit of a search."""
+        """The maximum time, in seconds, that a search waits for an encoder that still works on an earlier
+        query. It equals the time limit of a search."""
         return self.seconds or SECONDS
 
     def _shown(self, number: int, passage: Passage) -> str:

@@ -82,14 +82,14 @@ class Table:
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs a query and returns its result, with `problem` if the query failed. Blocks until then. Raises
-    InfrastructureError for a failure that the query did not cause."""
+    """Runs a query and returns its result, with `problem` if the query failed. Blocks until the query has
+    ended. Raises InfrastructureError for a failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
 def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
-    """Runs a query until it has given `most_rows` rows, and returns them, with `problem` if the query
-    failed. Blocks until then. Raises InfrastructureError for a failure that the query did not cause."""
+    """Runs a query and returns the first rows of its result, at most `most_rows`, with `problem` if the query
+    failed. Blocks meanwhile. Raises InfrastructureError for a failure that the query did not cause."""
     return Table(**_ask(database, sql, limits, show=most_rows))
 
 
@@ -109,8 +109,8 @@ def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str,
 
 
 _workers: dict[int, list[_Worker]] = {}
-"""The idle worker processes, by the id of the process that started them: a forked process must not use the
-workers of its parent."""
+"""The idle worker processes, by the id of the process that started them. The id is the key because a forked
+process inherits this table but must not use the workers of its parent process."""
 
 
 class _Worker:
@@ -153,8 +153,8 @@ class _Worker:
         return reply
 
     def close(self) -> int:
-        """Closes the worker's pipes, waits until its process ends or else kills it, and returns the exit
-        status."""
+        """Closes the worker's pipes, kills the process if it does not end within half a second, and returns
+        the exit status."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -158,8 +158,8 @@ def _connect(request: dict[str, Any]) -> sqlite3.Connection:
 
 
 def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
-    """Replaces SQLite's date functions by functions that fail if they would need the clock or the time
-    zone. They append the reason to `refused`."""
+    """Replaces SQLite's date functions by functions that fail if they would need the clock or the time zone.
+    A replacement that fails appends the reason to the list `refused`."""
     inner = sqlite3.connect(":memory:")
     inner.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LIMITS[sqlite3.SQLITE_LIMIT_LENGTH])
     known = {name for (name,) in inner.execute("SELECT name FROM pragma_function_list")}
@@ -190,8 +190,8 @@ def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable
 
 
 def _word(value: Any) -> str:
-    """Returns a function argument as SQLite compares it with keywords such as 'now': up to a zero byte, in
-    lower case."""
+    """Returns a function argument in the form in which SQLite compares it with keywords such as 'now': its
+    text up to the first zero byte, in lower case."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.partition("\0")[0].lower()
 

@@ -112,8 +112,8 @@ class Browser:
         raise WebError(f"{url[:200]} redirects more than {_REDIRECTS} times.")
 
     def _checked(self, url: str) -> httpx.URL:
-        """Parses a URL. Raises WebError if it is malformed or its host is not allowed. The proxy checks the
-        host again."""
+        """Parses a URL. Raises WebError if the URL is malformed or its host is not allowed. The egress proxy
+        checks the host once more."""
         import httpx
 
         if len(url) > _LONGEST_URL:
@@ -147,8 +147,8 @@ class Browser:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Returns a TLS context with the trusted certificate authorities. It is cached, because loading them is
-    slow."""
+    """Returns a TLS context with the trusted certificate authorities. The context is cached, because loading
+    the certificates is slow."""
     import httpx
 
     return httpx.create_ssl_context(trust_env=False)

@@ -86,8 +86,8 @@ class WebSearchSettings(ToolSettings):
     """Whether the service's host name may resolve to a non-public IP address, such as an address of this
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """The time in seconds that a failing service has to recover. After that, the episode ends with an
-    infrastructure error."""
+    """How long, in seconds, air waits for a failing service to recover. If the service still fails then, the
+    episode ends with an infrastructure error."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
@@ -147,7 +147,7 @@ class WebSearchSettings(ToolSettings):
 
 Ask = Callable[[str], Awaitable[list[Any]]]
 """The type of a function that sends a query to the search service and returns the results. The function
-raises WebError if it cannot read any."""
+raises WebError if the service does not respond with a list of results."""
 
 
 async def _answer(ask: Ask, query: str, patience: float) -> list[Any]:
@@ -176,8 +176,8 @@ def _pause(patience: float) -> float:
 
 async def _probe(ask: Ask, patience: float) -> None:
     """Sends the fixed query `_PROBE` until the service answers it. Raises InfrastructureError if the service
-    does not answer within `patience` seconds. The service gets this time, because the model's query may have
-    crashed it, and then it must restart."""
+    does not answer within `patience` seconds. It gets this time because the model's query may have crashed
+    it, so that it must restart."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

@@ -21,7 +21,7 @@ class Lines:
         self.text = text
         counts = (text.count("\n", at, at + _PIECE) for at in range(0, len(text), _PIECE))
         self._feeds = list(accumulate(counts))
-        """The number of line feeds from the start of the text to the end of each chunk."""
+        """For each chunk, the number of line feeds from the start of the text to the end of the chunk."""
 
     def __len__(self) -> int:
         whole = self._feeds[-1] if self._feeds else 0

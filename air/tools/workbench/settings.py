@@ -16,8 +16,9 @@ from air.tools.workbench.bench import Workbench
 MAX_LENGTH = 16_000
 """The default maximum length of an observation of the tool `view`, in characters."""
 GRACE = 45.0
-"""The number of seconds by which the time limit of a call exceeds that of its command. The box enforces the
-command's limit; the harness enforces the limit of the call, in case the box fails to."""
+"""The number of seconds by which the time limit of a call exceeds the time limit of its command. The box
+enforces the command's limit. The harness enforces the call's limit, in case the box fails to stop the
+command."""
 
 
 class BashSettings(ToolSettings):
@@ -46,8 +47,8 @@ class BashSettings(ToolSettings):
         return [bash]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The box enforces `seconds`; the time
-        limit of the call is longer, in case the box fails to."""
+        """Returns a copy of `tool` with the limits that are set here. The box enforces `seconds`. The time
+        limit of the call itself is longer; it applies if the box fails to enforce `seconds`."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + GRACE)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, Part, ScoredGroup
+from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, ScoredGroup, ScoredPart
 from air.train.algorithms.episode_baselines import Estimator, FromRewards
 from air.train.algorithms.gae import GAEConfig
 from air.train.algorithms.opd import OPDConfig
@@ -61,7 +61,7 @@ __all__ = [
     "Estimator",
     "FromRewards",
     "GRPOConfig",
-    "Part",
     "ScoredGroup",
+    "ScoredPart",
     "grpo",
 ]

@@ -1,9 +1,9 @@
 """Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
 An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
-episodes of one prompt, each as a list of `Part` objects. Its result is one `Credit` for each part. A token
-whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all; the mask
-of each training sample does (`Sample.mask`).
+episodes of one prompt, each as a list of `ScoredPart` objects. Its result is one `Credit` for each part. A
+token whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all;
+the mask of each training sample does (`Sample.mask`).
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -20,12 +20,12 @@ from air.config import BaseConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 """The name of an input that an algorithm may need beyond rewards. Each name is that of a field: `values`,
-`reference`, `divergence` and `teacher` are arrays of each `Part`; `greedy` is a number of each `ScoredGroup`.
-An algorithm that names `divergence` must also name `reference`."""
+`reference`, `divergence` and `teacher` are arrays of each `ScoredPart`; `greedy` is a number of each
+`ScoredGroup`. An algorithm that names `divergence` must also name `reference`."""
 
 
 @dataclass(frozen=True)
-class Part:
+class ScoredPart:
     """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
 
     reward: float
@@ -35,9 +35,10 @@ class Part:
     agent: str = ""
     """The name of the agent that sampled the tokens."""
     input_tokens: int = 0
-    """The number of the conversation's tokens that were not sampled: prompts and observations."""
+    """The number of tokens, in the conversation to which the part belongs, that were not sampled: prompts and
+    observations."""
     turns: int = 0
-    """The number of the model's replies in the conversation."""
+    """The number of the model's replies in the conversation to which the part belongs."""
     seconds: float | None = None
     """The duration of the part in seconds; None if not known."""
     logprobs: Sequence[float] = ()
@@ -65,8 +66,8 @@ class Part:
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns the reward of each token, [n]: minus the token's penalty. The last token also gets the
-        reward of the part."""
+        """Returns the reward of each token, [n]: the token's penalty with a minus sign, or 0 if there are no
+        penalties. The last token also gets the reward of the part."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -77,7 +78,7 @@ class Part:
 class ScoredGroup:
     """The input of an algorithm: the episodes of one prompt with their rewards."""
 
-    episodes: Sequence[Sequence[Part] | None]
+    episodes: Sequence[Sequence[ScoredPart] | None]
     """For each episode its list of parts in order, with at least one part. None for an episode that is masked
     (not trained) because of an infrastructure error."""
     reward_to_go: bool = False
@@ -92,14 +93,14 @@ class ScoredGroup:
     """The reward of one further episode of the prompt, sampled at temperature 0 (greedily). None if the
     algorithm does not need this reward, or if that episode failed."""
 
-    def streams(self, episode: Sequence[Part]) -> list[Sequence[Part]]:
+    def streams(self, episode: Sequence[ScoredPart]) -> list[Sequence[ScoredPart]]:
         """Returns the episode's parts, grouped into streams. A stream is a sequence of parts within which a
         token is credited with later rewards; rewards of other streams do not count for the token. With
         `reward_to_go`, all parts form one stream; otherwise each part is a stream of its own."""
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
-def stream_rewards(stream: Sequence[Part]) -> list[float]:
+def stream_rewards(stream: Sequence[ScoredPart]) -> list[float]:
     """Returns the reward of each sampled token of a stream, penalties subtracted. A stream is a sequence of
     parts within which a token is credited with later rewards (see `ScoredGroup.streams`). The reward of a
     part counts at the part's last token. The reward of a part without tokens counts at the last token before
@@ -123,8 +124,8 @@ class Credit:
     """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
     `values` set this field."""
     clip_high: float | None = None
-    """The upper bound that the loss `ppo_clip` uses for the tokens of this part. None: the loss uses its
-    setting `clip_high`."""
+    """The upper clip bound, in place of the setting `clip_high`, that the loss `ppo_clip` uses for the tokens
+    of this part. None: the loss uses its setting."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Further arrays [n] that the loss function receives, by name."""
 
@@ -148,12 +149,12 @@ class Algorithm(ABC):
     which may keep state between steps."""
 
     needs: frozenset[Need] = frozenset()
-    """The inputs that the algorithm needs beyond rewards. The trainer computes them and fills the fields of
-    these names before it calls the algorithm."""
+    """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
+    computes them and stores them in the fields of these names, in `ScoredPart` and `ScoredGroup`."""
     rewards_at_turns: bool = False
-    """Whether the algorithm needs a reward for each turn if the environment's setting `credit` is "episode".
-    If true, its parts are then always turns, and `ScoredGroup.reward_to_go` is set. If false, its parts are
-    turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
+    """Whether the algorithm needs a reward for each turn, if the environment's setting `credit` is "episode".
+    If true, the algorithm's parts are always turns, and `ScoredGroup.reward_to_go` is true. If false, the
+    parts are turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -163,8 +164,8 @@ class Algorithm(ABC):
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
         """Returns the final credits of a training step. `credits` has the results of `__call__` for all
-        groups of the step. Algorithms that need all tokens of the step at once, for example to whiten the
-        advantages, override this method; the default returns `credits` unchanged."""
+        groups of the step. Algorithms that need all tokens of the step at once override this method, for
+        example to scale the step's advantages to variance 1. The default returns `credits` unchanged."""
         return credits
 
     def metrics(self) -> dict[str, float]:
@@ -178,7 +179,7 @@ class Algorithm(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restores the state that `state_dict` returned. The default does nothing."""
+        """Restores a state that `state_dict` returned. The default does nothing."""
 
 
 class AlgorithmConfig(BaseConfig, ABC):

@@ -21,8 +21,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
     stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
@@ -69,9 +69,9 @@ def gae(
 
 
 class GAE(Algorithm):
-    """The algorithm `gae`: generalised advantages, whitened over all sampled tokens of the step. They are
-    computed along each stream of an episode: a sequence of parts within which a token is credited with later
-    rewards (see `ScoredGroup.streams`)."""
+    """The algorithm `gae`: generalised advantages, whitened (shifted and scaled to mean 0 and variance 1)
+    over all sampled tokens of the step. The advantages are computed along each stream of an episode: a
+    sequence of parts within which a token is credited with later rewards (see `ScoredGroup.streams`)."""
 
     needs = frozenset({"values"})
     rewards_at_turns = True
@@ -90,11 +90,11 @@ class GAE(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages over all sampled tokens of the step. Returns credits with these advantages
-        and the unchanged returns."""
+        """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
+        the step. Returns credits with these advantages and the unchanged returns."""
         return whitened(groups, credits)
 
-    def _of_episode(self, streams: Sequence[Sequence[Part]]) -> list[Credit]:
+    def _of_episode(self, streams: Sequence[Sequence[ScoredPart]]) -> list[Credit]:
         credits = []
         for stream in streams:
             values = [value for part in stream for value in part.values or ()]

@@ -22,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from air.train.algorithms.base import Algorithm, Credit, GroupCredits, Part, ScoredGroup
+from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGroup, ScoredPart
 from air.train.config.loss_options import KLConfig
 
 LARGEST_ERROR = 0.2
-"""The bound of the relative error of the mean KL penalty (mean penalty / target − 1): when the penalty's
-coefficient is adapted to the target after a step, the error is clipped to ± this number."""
+"""The bound of the relative error of the mean KL penalty, which is mean penalty / target − 1. After each
+step, the error is clipped to ± this number before the penalty's coefficient is adapted."""
 LARGEST_CHANGE = 2.0
 """The largest factor by which the coefficient β of the KL penalty is multiplied or divided after one step.
 This bound keeps β positive."""
@@ -65,14 +65,14 @@ class WithKL(Algorithm):
             for of_episode, episode in zip(credits, group.episodes, strict=True)
         ]
 
-    def _penalized(self, part: Part) -> Part:
+    def _penalized(self, part: ScoredPart) -> ScoredPart:
         penalties = self._of_tokens(part)
         self._penalties.append(penalties)
         if self.config.place == "loss":
             return part
         return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
 
-    def _of_tokens(self, part: Part) -> Sequence[float]:
+    def _of_tokens(self, part: ScoredPart) -> Sequence[float]:
         """Returns the KL penalty of each sampled token of a part, before it is multiplied by the coefficient
         β."""
         import torch  # not at the top: run files are checked without torch
@@ -89,7 +89,7 @@ class WithKL(Algorithm):
         penalties: list[float] = KL[self.config.estimator](x).tolist()
         return penalties
 
-    def _for_loss(self, credit: Credit, part: Part) -> Credit:
+    def _for_loss(self, credit: Credit, part: ScoredPart) -> Credit:
         assert part.reference is not None
         arrays = {
             "reference": part.reference,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, GroupCredits, ScoredGroup
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.further_models_config import TeacherConfig
 
 
 class OPDConfig(AlgorithmConfig):

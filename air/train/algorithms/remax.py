@@ -21,8 +21,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
 )
 
 
@@ -62,7 +62,7 @@ class ReMax(Algorithm):
         ]
 
 
-def _of_stream(stream: Sequence[Part], baseline: float | None) -> list[Credit]:
+def _of_stream(stream: Sequence[ScoredPart], baseline: float | None) -> list[Credit]:
     if baseline is None:
         return [Credit(0.0) for _ in stream]
     credits: list[Credit] = []

@@ -14,14 +14,15 @@ from dataclasses import replace
 from air.train.algorithms.base import Credit, GroupCredits, ScoredGroup
 
 SMALLEST_VARIANCE = 1e-8
-"""Added to the variance, so that equal advantages do not divide by 0."""
+"""The number that is added to the variance, so that equal advantages cause no division by 0."""
 
 
 def whitened(
     groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
 ) -> Sequence[GroupCredits]:
-    """Returns the credits of a step with whitened advantages. Mean and variance are over all sampled tokens
-    of the step; an advantage that applies to a whole part counts once per token."""
+    """Returns the credits of a step with whitened advantages: shifted and scaled so that their mean over all
+    sampled tokens of the step is 0 and their variance 1. An advantage that applies to a whole part counts
+    once for each of the part's tokens."""
     each: list[tuple[float, int]] = []  # an advantage, and the number of tokens that have it
     for group, of_group in zip(groups, credits, strict=True):
         for episode, of_episode in zip(group.episodes, of_group, strict=True):

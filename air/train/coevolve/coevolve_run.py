@@ -19,7 +19,7 @@ from air.rewards.proposals.novelty import words
 from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
-from air.train.coevolve.executor import Executor, answering, last_reply
+from air.train.coevolve.executor import Executor, last_reply, open_executor
 from air.train.coevolve.files import (
     ANSWERED,
     HELD_OUT_FILE,
@@ -30,7 +30,7 @@ from air.train.coevolve.files import (
     SAMPLING_FILE,
 )
 from air.train.coevolve.plan import Plan, expanded
-from air.train.coevolve.questions import kept
+from air.train.coevolve.questions import select_rows
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.loop import run_folder
@@ -43,15 +43,15 @@ BATCH = 64
 
 class CoevolveRun:
     """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
-    returns a context manager in which a training logs to a file in its folder."""
+    returns a context manager in which the log lines of a training go to a file in the training's folder."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:
         """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
-        models. Raises the errors that a run of `rl` raises. After SIGINT, raises CancelledError; all finished
-        work is kept."""
+        models. Raises the errors that `EmbeddedRun.run` raises for a training. After SIGINT, raises
+        CancelledError; all finished work is kept."""
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
         )
@@ -79,7 +79,7 @@ class CoevolveRun:
         config = self._plan.proposer_run(number, model)
         if (done := last_checkpoint(config)) is not None:
             return str(done)
-        async with self._executor(executor) as answering, serving_evaluations(answering) as url:
+        async with self._executor(executor) as opened, serving_evaluations(opened) as url:
             self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
             title = self._place(number, "proposer")
             return str(await train(config, title, self._say, self._logged))
@@ -103,7 +103,7 @@ class CoevolveRun:
         )
         async with loaded(model, settings) as served:
             (env,) = settings.envs
-            rollouts = await evaluate(served.settle(env), served.ctx, {task: count})
+            rollouts = await evaluate(served.fill_in_settings(env), served.ctx, {task: count})
         failed = [rollout.error for rollout in rollouts if not rollout.ok]
         if failed:
             raise InfrastructureError(f"{len(failed)} episodes of the proposer failed: {failed[0]}")
@@ -147,7 +147,7 @@ class CoevolveRun:
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
-        chosen = kept(lines, self._config.generation, self._config.payment, held_out)
+        chosen = select_rows(lines, self._config.generation, self._config.payment, held_out)
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
         file = self._folder(number) / ROWS
         if not file.is_file():  # a training that goes on must find the file that it began with
@@ -188,7 +188,7 @@ class CoevolveRun:
         self._say(f"{self._place(number, 'held-out questions')}: {sum(missing.values())} episodes")
         async with loaded(model, evaluation.settings) as served:
             with run_folder.locked(evaluation.folder):
-                rollouts = await evaluation.play(served.ctx, missing, served.settle)
+                rollouts = await evaluation.play(served.ctx, missing, served.fill_in_settings)
         if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
@@ -196,11 +196,12 @@ class CoevolveRun:
         """Async context manager: loads the model `model` (a folder or hub id) as an executor."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        return answering(model, settings, self._config.seed, tools=self._plan.tools)
+        return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
-        """Writes the file `name` of a task `posed:…`, which asks the questions in `rows` and offers the
-        executor's tools. Writes nothing if the executor has no tools."""
+        """If the executor has tools, writes the file `name`, which a task `posed:…` names: the task asks the
+        questions in `rows` and offers the tools. Without tools, the task names the file of questions itself,
+        and nothing is written."""
         if self._config.answers.tools:
             self._write(number, name, [self._plan.posed(rows)])
 

@@ -3,8 +3,9 @@
 `air coevolve` runs the service on the loopback interface, `air serve evaluate` for any client.
 `air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
 definition `as_coded` if the request has the proposer's own answer, else `published`
-(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 503 if the executor fails,
-and 500 with `"stop": true` if a tool of the user hangs, which must stop the client's run.
+(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 413 for one that is too large,
+503 if the executor fails, and 500 with `"stop": true` if a tool of the user hangs, which must stop the
+client's run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from air.aio import ClientLeft, ended, to_the_end, while_connected
+from air.aio import ClientLeft, cancel_and_wait, wait_shielded, while_connected
 from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
@@ -34,8 +35,9 @@ from air.train.serving.other_sites import RefusingOtherSites
 from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
-LEFT = 499
-"""The HTTP status recorded in logs and metrics for a request whose client disconnected. No client gets it."""
+CLIENT_CLOSED_REQUEST = 499
+"""The HTTP status that logs and metrics show for a request whose client disconnected before it got a
+response."""
 _START_SECONDS = 30.0
 
 
@@ -64,18 +66,18 @@ class EvaluateBody(BaseConfig):
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
     max_turns: int | None = Field(None, ge=1, le=64)
-    """None: 4 if the executor has tools, else 1."""
+    """The largest number of turns in one answer. None: 4 if the executor has tools, else 1."""
     sampling: SamplingBody = SamplingBody()
 
 
-async def evaluated(
+async def handle_evaluate(
     request: Request,
     executor: Executor,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Handles a request to `/evaluate` and returns the response. Enters the context manager of `turn` (for
-    example a queue for a free place) before the executor starts. If the client disconnects, stops waiting and
-    ends the episodes. Raises the errors of `turn`."""
+    """Handles a request to `/evaluate` and returns the response. The executor works inside the context
+    manager that `turn` returns, which can make the request wait, for example in a queue. If the client
+    disconnects, stops waiting and ends the episodes. Raises the errors of `turn`."""
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -83,7 +85,7 @@ async def evaluated(
             if len(data) > LARGEST_BODY:
                 return JSONResponse({"error": f"more than {LARGEST_BODY} bytes"}, 413)
     except ClientDisconnect:
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     try:
         body = EvaluateBody.model_validate_json(bytes(data))
     except ValidationError as error:
@@ -102,17 +104,17 @@ async def evaluated(
     except UserCodeError as error:
         return JSONResponse({"error": str(error), "stop": True}, STOP)
     except ClientLeft:
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     pairs = zip(body.tasks, answered, strict=True)
     return JSONResponse({"results": [result(task, one) for task, one in pairs]})
 
 
 def application(executor: Executor) -> Starlette:
-    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution serves to the
-    training of its proposer. It refuses requests of other sites' web pages."""
+    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution runs while its
+    proposer is trained. The application refuses requests from web pages of other sites."""
 
     async def evaluate(request: Request) -> Response:
-        return await evaluated(request, executor)
+        return await handle_evaluate(request, executor)
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -164,9 +166,9 @@ async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
                 raise InferenceError("the service /evaluate did not start")
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            await ended(begins)
+            await cancel_and_wait(begins)
             server.should_exit = True
-            await to_the_end(task)
+            await wait_shielded(task)
 
 
 class _Http(uvicorn.Server):

@@ -18,7 +18,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.chat.harness import PROMPT_TOO_LONG
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
@@ -37,13 +37,14 @@ AT_ONCE = 64
 """The largest number of concurrent episodes in one call of `Executor.answers`."""
 
 KEY_ENV = "OPENAI_API_KEY"
-"""The environment variable that holds the API key of a model's endpoint."""
+"""The environment variable that holds the API key for the executor's model, if this model is on a server."""
 
 
 class Executor:
     """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
-    `tools` if there are any. The function `answering` makes it. `env` holds the settings of its episodes. For
-    the same question, seed and settings, the answers are the same, apart from effects of rounding."""
+    `tools` if there are any. The function `open_executor` creates an executor. `env` has the environment's
+    settings for the episodes. For the same question, seed and settings, the answers are the same, apart from
+    effects of rounding."""
 
     def __init__(
         self,
@@ -73,16 +74,17 @@ class Executor:
             path = Path(folder) / "questions.jsonl"
             rows = ({"question": question, "answer": ""} for question in questions)
             path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            env = self._model.settle(self._environment(path, len(questions), max_turns))
-            with self._lending():
-                rollouts = await self._played(env, ctx, questions, k)
+            env = self._model.fill_in_settings(self._environment(path, len(questions), max_turns))
+            with self._shared_tools():
+                rollouts = await self._play(env, ctx, questions, k)
         each = [rollouts[start : start + k] for start in range(0, len(rollouts), k)]
         return [_answered(of_question) for of_question in each]
 
-    async def _played(
+    async def _play(
         self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
     ) -> list[Rollout]:
-        """Plays k episodes of each question, in order. One that failed is played once more."""
+        """Plays k episodes of each question, and returns their rollouts in the order of the questions. An
+        episode that failed is played once more."""
         config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
         async with serving([config], 1) as (source,):
 
@@ -92,12 +94,12 @@ class Executor:
                 return await play(source, source.tasks[number], own)
 
             work = [one(n, sample) for n in range(len(questions)) for sample in range(k)]
-            rollouts = await together(work, AT_ONCE)
+            rollouts = await run_concurrently(work, AT_ONCE)
             await self._check_tools(source)
             # Once more: an outage for a moment must not be charged to whoever wrote the question.
             failed = [number for number, each in enumerate(rollouts) if _has_failed(each)]
             again = [one(*divmod(number, k)) for number in failed]
-            for number, rollout in zip(failed, await together(again, AT_ONCE), strict=True):
+            for number, rollout in zip(failed, await run_concurrently(again, AT_ONCE), strict=True):
                 rollouts[number] = rollout
             await self._check_tools(source)
         return rollouts
@@ -113,8 +115,9 @@ class Executor:
             raise UserCodeError(self._user_error) from None
 
     @contextmanager
-    def _lending(self) -> Iterator[None]:
-        """Context manager: the tools are those of all questions that are loaded in it."""
+    def _shared_tools(self) -> Iterator[None]:
+        """Context manager: tasks that are loaded inside the block use the executor's tools, and do not load
+        tools of their own."""
         token = LENT.set(self._tools)
         try:
             yield
@@ -138,7 +141,7 @@ class Executor:
 
 
 @asynccontextmanager
-async def answering(
+async def open_executor(
     model: str,
     settings: Settings,
     seed: int,
@@ -166,7 +169,7 @@ async def answering(
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
     """Returns the answers to one question, one for each episode in `rollouts`. If the question is too long
-    for the context, its answers are None; this counts against the question, not the model. Raises
+    for the model's context, its answers are None, and no error is raised: the question is at fault. Raises
     InfrastructureError if an episode failed for another reason."""
     for rollout in rollouts:
         if _has_failed(rollout):

@@ -2,7 +2,7 @@
 
     coevolve.json                the settings that the content of the folder depends on
     report.json, report.txt      the results of all rounds
-    round0/                      measures the models before any training: as round1, without the two runs
+    round0/                      the same files for the untrained models; no trainings
     round1/
         proposer/                the training of the proposer: an ordinary run of `rl`
         proposals.jsonl          the texts that the proposer sampled
@@ -25,4 +25,5 @@ PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
 """The names of the folders in a round's folder: two trainings and the evaluation on held-out questions."""
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
 POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""If the executor has tools: the files with the settings of its training task and of its held-out task."""
+"""The files, written only if the executor has tools, with the settings of its training task and of its
+held-out task."""

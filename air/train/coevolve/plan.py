@@ -1,5 +1,6 @@
-"""Turns the settings of a co-evolution into the settings of its trainings and evaluations, and checks that
-the folder belongs to this co-evolution (`air.train.coevolve.files` describes the folder)."""
+"""Turns the settings of a co-evolution into the settings of its trainings and evaluations. Checks that the
+existing content of the co-evolution's folder was made with the same settings (`air.train.coevolve.files`
+describes the folder)."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ class Plan:
 
     config: CoevolveConfig
     proposer: RunConfig
-    """The settings of the training of the proposer, the model that writes questions. Each round replaces
-    name, model, seed and task."""
+    """The settings of the training of the proposer, the model that writes questions. Each round replaces the
+    run's name, the model to start from, the seed and the task."""
     executor: RunConfig
 
     @property
@@ -107,8 +108,9 @@ class Plan:
         return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
 
     def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
-        """Returns the settings for playing episodes of `task` outside a training, taken from the training
-        `run`. `changes` are further changes of its taskset."""
+        """Returns the settings for playing episodes of `task` outside a training. They are those of the
+        training `run`, with another task and sampling temperature. `changes` are further settings of the
+        taskset to replace."""
         (source,) = run.orchestrator.train.source
         env: Any = source.env
         taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
@@ -137,8 +139,8 @@ class Plan:
 
     @functools.cached_property
     def tools(self) -> ToolSet:
-        """The executor's tools, which are loaded once. Raises MissingError or ConfigError if one cannot be
-        used."""
+        """The executor's tools. They are loaded once, at the first use. Raises MissingError or ConfigError if
+        a tool cannot be used."""
         specs = self.config.answers.tools
         return tool_set((tool for spec in specs for tool in load(spec)), "answers.tools")
 
@@ -187,7 +189,8 @@ class Plan:
 
 
 def plan(config: CoevolveConfig) -> Plan:
-    """Returns the plan of a co-evolution. Raises ConfigError or MissingError if a run file cannot be used."""
+    """Returns the settings of all trainings and evaluations of a co-evolution. Raises ConfigError or
+    MissingError if a run file cannot be used."""
     sides = {PROPOSER: config.proposer, EXECUTOR: config.executor}
     proposer, executor = (
         _run_config(side, name, "posed:later", 1, {"run": {"name": name}})
@@ -199,14 +202,14 @@ def plan(config: CoevolveConfig) -> Plan:
 def _run_config(
     side: SideConfig, name: str, task: str, prompts: int, own: dict[str, Any]
 ) -> RunConfig:
-    sources = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
-    overrides.put(sources, side.settings, f"{name}.settings")
-    taskset = single_taskset(sources, f"the training of the {name}")
+    merged = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
+    overrides.put(merged, side.settings, f"{name}.settings")
+    taskset = single_taskset(merged, f"the training of the {name}")
     taskset |= {"tasks": [task], "examples_per_task": prompts}
     taskset.pop("weights", None)
-    overrides.put(sources, {"model": {"name": expanded(side.model)}}, f"{name}.model")
-    overrides.put(sources, own, name)
-    run = overrides.build(RunConfig, sources).with_checkout()
+    overrides.put(merged, {"model": {"name": expanded(side.model)}}, f"{name}.model")
+    overrides.put(merged, own, name)
+    run = overrides.build(RunConfig, merged).with_checkout()
     (source,) = run.orchestrator.train.source
     if not isinstance(source.env, ResearchEnvConfig):
         raise ConfigError("needs an environment of air", where=f"{name}.run_files")

@@ -18,7 +18,7 @@ from air.train.config.coevolve_config import GenerationConfig, PaymentConfig
 Line = Mapping[str, Any]
 
 
-def p_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
+def p_hat_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
     """Returns p̂ of an answered question: the share of the executor's answers that agree, by the definition
     `definition` (`as_coded` or `published`). Returns 0 if the share of readable answers is below
     `payment.least_valid`. `line` is the question's line of `answered.jsonl`, and `found` the agreement of its
@@ -28,7 +28,7 @@ def p_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) 
     return p_hat(found, line["proposed"], definition)
 
 
-def kept(
+def select_rows(
     lines: Sequence[Line],
     config: GenerationConfig,
     payment: PaymentConfig,
@@ -43,7 +43,7 @@ def kept(
         if "malformed" in line or words(line["question"]) in seen:
             continue
         found = agreement(line["answers"])
-        p = p_of(found, line, config.definition, payment)
+        p = p_hat_of(found, line, config.definition, payment)
         if found.majority is None or not config.least <= p <= config.most:
             continue
         seen.add(words(line["question"]))

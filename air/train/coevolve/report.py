@@ -13,14 +13,14 @@ from air.rewards.proposals.novelty import MOST_TEXTS, clusters
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
 from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
 from air.train.coevolve.plan import Plan
-from air.train.coevolve.questions import p_of
+from air.train.coevolve.questions import p_hat_of
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.loop import run_folder
 from air.train.matrix.intervals import interval
 
 BINS = 10
-"""The number of bars in the histogram of p, the share of equal answers to a question. Bar n counts the
-questions with n/10 ≤ p < (n + 1)/10; the last bar includes p = 1."""
+"""The number of bars in the histogram of p, the share of equal answers to a question. Bar n (from 0) counts
+the questions with n/10 ≤ p < (n + 1)/10; the last bar also counts p = 1."""
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
         histogram[min(BINS - 1, int(one.share * BINS + 1e-9))] += 1
     least, most = config.generation.least, config.generation.most
     definition = config.generation.definition
-    ps = [p_of(one, x, definition, config.payment) for one, x in zip(found, read, strict=True)]
+    ps = [p_hat_of(one, x, definition, config.payment) for one, x in zip(found, read, strict=True)]
     frontier = sum(least <= p <= most for p in ps)
     return {
         "proposals": len(lines),
@@ -100,7 +100,7 @@ def _mean_reward(
     rewards = [REWARDS[name](Proposal(False), weights) for x in lines if "malformed" in x]
     read = [line for line in lines if "malformed" not in line]
     for line, own in zip(read, numbers, strict=False):
-        p = p_of(agreement(line["answers"]), line, name, payment)
+        p = p_hat_of(agreement(line["answers"]), line, name, payment)
         share = numbers.count(own) / len(numbers)
         proposal = Proposal(True, p, share, executor_calls=line["tool_calls"])
         rewards.append(REWARDS[name](proposal, weights))

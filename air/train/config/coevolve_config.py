@@ -30,11 +30,12 @@ class SideConfig(BaseConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Keys of run files that override `run_files`, such as `max_steps`."""
     frozen: bool = False
-    """Whether to keep this model as it is in all rounds, for example as a control experiment."""
+    """Whether this model is not trained, so that it is the same in all rounds; for example as a control
+    experiment."""
 
 
 class AnswersConfig(BaseConfig):
-    """Settings in the table `[answers]`: how the executor answers proposed questions."""
+    """Settings in the table `[answers]`: how the executor answers the questions that the proposer wrote."""
 
     k: int = Field(10, ge=2, le=64)
     """The number of answers to each question."""
@@ -112,7 +113,8 @@ class GenerationConfig(BaseConfig):
 
 
 class HeldOutConfig(BaseConfig):
-    """Settings in the table `[held_out]`: the questions with known answers that measure the executor."""
+    """Settings in the table `[held_out]`: the questions with known answers on which the executor is
+    evaluated."""
 
     data: Path
     """A JSON-lines file of rows `{"question": …, "answer": …}`. The executor is never trained on a proposal
@@ -136,9 +138,9 @@ class CoevolveConfig(BaseConfig):
     seed: int = Field(0, ge=0)
     """The seed of all trainings and of all sampled replies."""
     proposer: SideConfig
-    """The model that proposes questions, and its training."""
+    """The model that proposes questions, and the settings of its training."""
     executor: SideConfig
-    """The model that answers, and its training."""
+    """The model that answers questions, and the settings of its training."""
     answers: AnswersConfig = AnswersConfig()
     """How the executor answers proposed questions."""
     payment: PaymentConfig = PaymentConfig()
@@ -146,7 +148,7 @@ class CoevolveConfig(BaseConfig):
     generation: GenerationConfig = GenerationConfig()
     """Which questions the executor is trained on."""
     held_out: HeldOutConfig
-    """The questions that measure the executor after each round."""
+    """The questions with known answers on which the executor is evaluated after each round."""
 
     @field_validator("name")
     @classmethod

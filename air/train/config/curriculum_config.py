@@ -16,10 +16,10 @@ from air.worlds import sources as worlds
 
 class LevelsConfig(BaseConfig):
     """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and moves
-    to the next level when the policy reaches a success rate."""
+    to the next level when the mean of a metric over its latest episodes is high enough."""
 
     source: str | None = None
-    """The `name` of the source. None: the only source of the run."""
+    """The `name` of the source of prompts to which the levels belong. None: the only source of the run."""
     levels: list[list[str]] | None = None
     """The tasks of each level, the easiest level first. Each task of the source must be in exactly one level.
     None: each task of the source is a level of its own, in the order of `taskset.tasks`."""
@@ -34,8 +34,9 @@ class LevelsConfig(BaseConfig):
     episode, such as `success`, or `reward`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
-        """Returns the source of prompts that `source` names. Raises ValueError if none or several of
-        `sources` have this name."""
+        """Returns the source of prompts to which the levels belong: the one with the name `source` or, if the
+        setting `source` is None, the only source. Raises ValueError if there is not exactly one such
+        source."""
         name = self.source or (sources[0].resolved_name if len(sources) == 1 else None)
         if name is None:
             raise ValueError("embedded.levels needs `source`, the name of one of the sources")
@@ -47,8 +48,8 @@ class LevelsConfig(BaseConfig):
         return found[0]
 
     def tasks(self, source: EnvSource) -> list[list[str]]:
-        """Returns the tasks of each level. Raises ValueError if the levels do not have each task of the
-        source exactly once."""
+        """Returns the tasks of each level. Raises ValueError if the levels do not contain each task of the
+        source exactly once, if there are fewer than two levels, or if the tasks are not air's."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
@@ -75,8 +76,8 @@ class RoundsConfig(BaseConfig):
     """The largest number of turns of an episode in each stage; it replaces the world's own limit.
     `env.agent.max_turns` still limits it. The last stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
-    """Number of training steps of every stage but the last, which lasts to the end of the run. A stage is a
-    part of the run with one limit of turns."""
+    """Number of training steps of every stage except the last one. A stage is a part of the run with one
+    limit of turns; the last stage lasts to the end of the run."""
 
     @model_validator(mode="after")
     def _positive(self) -> Self:
@@ -91,7 +92,8 @@ class RoundsConfig(BaseConfig):
 
     @staticmethod
     def check(sources: Sequence[EnvSource]) -> None:
-        """Raises ValueError if a source has a research task, or a world whose rules state its turns."""
+        """Raises ValueError if a source has a research task, or a world whose rules tell the agent how many
+        turns it has."""
         for source in sources:
             taskset = source.env.taskset
             if not isinstance(taskset, AirTasksetConfig) or taskset.research:

@@ -24,7 +24,8 @@ class EvalSamplingConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.eval.sampling]`: how the model samples replies."""
 
     temperature: float = Field(0.0, ge=0, le=2.0)
-    """Sampling temperature. 0: always the most likely token. (prime-rl leaves the default to its server.)"""
+    """Sampling temperature. 0: always the most likely token. (In prime-rl, the inference server chooses the
+    default.)"""
     max_completion_tokens: int | None = Field(None, ge=1)
     """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
     it."""
@@ -66,7 +67,7 @@ class EvalConfig(BaseConfig):
     """Number of episodes for each prompt."""
     interval: int = Field(100, ge=1)
     """Number of steps between two evaluations. An evaluation always follows the last step. (prime-rl
-    evaluates after the last step only if the interval fits.)"""
+    evaluates after the last step only if its number is a multiple of the interval.)"""
     skip_first_step: bool = False
     """Whether to skip the evaluation before the first step."""
 

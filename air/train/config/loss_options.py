@@ -58,8 +58,8 @@ class DefaultLossConfig(PolicyLossConfig):
     adv_tau: float = Field(1.0, ge=0)
     """Number by which the advantages are multiplied in the loss."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
-    token's probability now and its probability when it was sampled."""
+    """Number by which the KL term is multiplied in the loss. The KL term is the squared logarithm of the
+    ratio between a token's probability now and its probability when it was sampled."""
 
 
 class IPOLossConfig(PolicyLossConfig):
@@ -74,8 +74,8 @@ class IPOLossConfig(PolicyLossConfig):
     adv_tau: float = Field(1.0, ge=0)
     """Number by which the advantages are multiplied in the loss."""
     kl_tau: float = Field(1e-3, ge=0)
-    """Number by which the KL term is multiplied in the loss: the squared logarithm of the ratio between a
-    token's probability now and its probability when it was sampled."""
+    """Number by which the KL term is multiplied in the loss. The KL term is the squared logarithm of the
+    ratio between a token's probability now and its probability when it was sampled."""
 
 
 class PPOClipLossConfig(PolicyLossConfig):
@@ -88,8 +88,9 @@ class PPOClipLossConfig(PolicyLossConfig):
     ratio is its probability now divided by its probability when it was sampled."""
     clip_high: float = Field(0.2, ge=0)
     """A token with a positive advantage has no gradient if its probability ratio is above 1 + `clip_high`.
-    DAPO (arXiv 2503.14476) sets 0.28, so that unlikely tokens can rise further. The algorithm `adpo` (of
-    Agent0, arXiv 2511.16043) replaces this number by a bound of its own for each group."""
+    DAPO (arXiv 2503.14476) sets 0.28, so that the probability of unlikely tokens can rise further. The
+    algorithm `adpo` (of Agent0, arXiv 2511.16043) computes a bound for each group and uses it in place of
+    this number."""
 
 
 class CustomLossConfig(PolicyLossConfig):
@@ -98,12 +99,12 @@ class CustomLossConfig(PolicyLossConfig):
     type: Literal["custom"] = "custom"
     """The name of the loss."""
     import_path: str
-    """The function, as `module.function`; Python must be able to import it. It is called for each sample as
-    `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
+    """The loss function, as `module.function`; Python must be able to import it. It is called for each sample
+    as `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
     `loss_mask`: tensors with one element for each trained token. The function returns an object with `loss`
     (the sum over these tokens) and `metrics` (tensors by name; their means over the samples are recorded)."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the function."""
+    """Keyword arguments with which the user's loss function is called."""
 
     @model_validator(mode="after")
     def _callable(self) -> Self:
@@ -116,7 +117,8 @@ class CustomLossConfig(PolicyLossConfig):
         return self
 
     def function(self) -> Callable[..., Any]:
-        """Imports and returns the function. Raises UsageError if it cannot be imported."""
+        """Imports and returns the user's loss function. Raises UsageError if the function cannot be
+        imported."""
         path = self.import_path
         function: Callable[..., Any] = plugin(
             path if ":" in path else ":".join(path.rsplit(".", 1))
@@ -148,16 +150,18 @@ class KLConfig(BaseConfig):
     ±20 and the result between ±10. `full`: the exact divergence, which is the mean of x over all tokens of
     the vocabulary, weighted by the policy's probabilities. It costs one more forward pass of both models."""
     place: Literal["reward", "loss"] = "reward"
-    """Where the penalty counts. `reward`: it is subtracted from the reward of each sampled token; the
-    probabilities are those at sampling. `loss`: it is added to the loss of each sampled token; the
-    probabilities are those of the model being trained, and tokens with advantage 0 are then trained, too. In
-    the loss, the gradient of `kl` has the mean 0: it adds noise and does not hold the policy back."""
+    """Where the penalty counts. `reward`: it is computed with the policy's probabilities at sampling, and
+    subtracted from the reward of each sampled token. `loss`: it is computed with the probabilities of the
+    model being trained, and added to the loss of each sampled token; tokens with advantage 0 are then
+    trained, too. In the loss, the gradient of the estimator `kl` has the mean 0: it adds noise and does not
+    hold the policy back."""
     coefficient: float = Field(1e-3, ge=0)
     """Number by which the penalty is multiplied; with `target`, only at the start of the run."""
     target: float | None = Field(None, gt=0)
-    """The mean penalty of a token, before multiplication, that the coefficient is steered to. After each step
-    the coefficient is multiplied by 1 + clip(penalty / target − 1, ±0.2) · episodes / horizon (Ziegler et al.
-    2019, arXiv 1909.08593); this factor is at least 0.5 and at most 2. None: the coefficient is fixed."""
+    """The target for the mean penalty of a token, before multiplication: the coefficient is adapted so that
+    the mean penalty approaches this number. After each step the coefficient is multiplied by 1 + clip(penalty
+    / target − 1, ±0.2) · episodes / horizon (Ziegler et al. 2019, arXiv 1909.08593); this factor is at least
+    0.5 and at most 2. None: the coefficient is fixed."""
     horizon: int = Field(10_000, ge=1)
     """Number of episodes that sets how fast the coefficient changes: a larger number means slower changes. It
     matters only with `target`."""

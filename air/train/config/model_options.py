@@ -14,14 +14,15 @@ from air.config import BaseConfig
 
 
 class LoRAConfig(BaseConfig):
-    """Settings of LoRA: small matrices are trained beside the model's weights, which stay as they are."""
+    """Settings of LoRA: small matrices beside the model's weights are trained, and the weights stay as they
+    are."""
 
     rank: int = Field(16, ge=1, le=512)
     """Rank of the matrices. A higher rank can learn more, and needs more memory."""
     alpha: float = Field(32.0, gt=0)
     """Scale: the product of the matrices is multiplied by `alpha / rank`."""
     dropout: float = Field(0.0, ge=0, le=0)
-    """Only 0: with dropout, the trainer's probabilities would differ from the sampler's."""
+    """Must be 0: with dropout, the trainer's probabilities would differ from the sampler's."""
     target_modules: list[str] = Field(
         default=[
             "q_proj",

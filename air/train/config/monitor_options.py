@@ -29,10 +29,12 @@ class WandbMonitorConfig(BaseConfig):
 
 
 class FileMonitorConfig(BaseConfig):
-    """Settings in the run file's table `[monitors.file]`. The embedded engine always writes this file."""
+    """Settings in the run file's table `[monitors.file]`: the file of metrics, which the embedded engine
+    always writes."""
 
     path: Literal["metrics.jsonl"] = "metrics.jsonl"
-    """The file in the run's folder that holds the metrics; the embedded engine takes no other name."""
+    """The name of the file with the metrics, in the run's folder. The embedded engine accepts only
+    `metrics.jsonl`."""
 
 
 class MonitorsConfig(BaseConfig):

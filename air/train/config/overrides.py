@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import first_bad_key, instead, key_paths, read_toml, toml_or_text
+from air.config import first_bad_key, key_paths, read_toml, suggestion, toml_or_text
 from air.errors import ConfigError
 from air.train.prime_rl import schema
 
@@ -32,7 +32,7 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 @dataclass
-class Sources:
+class MergedSettings:
     """The merged settings of run files and command-line flags, and which file or flag set each key."""
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class Sources:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the name of the file or flag that set the key at the path `loc`, for error messages. If no
-        file or flag set this key, returns the name for the key whose path has the longest common beginning
-        with `loc`."""
+        """Returns the file or flag that set the key at the path `loc`, for error messages. If none set this
+        key, returns the file or flag of the key whose path has the longest common beginning with `loc`; if
+        there is no such key, the last run file."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -52,40 +52,40 @@ class Sources:
         return str(self.files[-1]) if self.files else "command line"
 
 
-def parse(args: Sequence[str], kind: type[BaseModel]) -> Sources:
+def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
     """Reads the run files and flags in command-line arguments, and returns the merged settings.
     `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
     MissingError if a file does not exist, and ConfigError if a file is not TOML or an argument is unknown."""
-    sources = read_files(args)
-    apply_flags(sources, args, kind)
-    return sources
+    merged = read_files(args)
+    apply_flags(merged, args, kind)
+    return merged
 
 
-def read_files(args: Sequence[str]) -> Sources:
+def read_files(args: Sequence[str]) -> MergedSettings:
     """Reads the run files in command-line arguments, ignores the flags, and returns the merged settings.
     Raises MissingError if a file does not exist, and ConfigError if a file is not TOML."""
-    sources = Sources()
+    merged = MergedSettings()
     for flag, values in _words(args):
         if isinstance(values, Path):
-            _merge_file(sources, values, _path(flag) if flag else ())
-    return sources
+            _merge_file(merged, values, _path(flag) if flag else ())
+    return merged
 
 
-def put(sources: Sources, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges `settings` into `sources`, key by key, and overrides earlier values; a list replaces the whole
+def put(merged: MergedSettings, settings: Mapping[str, Any], origin: str) -> None:
+    """Merges `settings` into `merged`, key by key, and overrides earlier values; a list replaces the whole
     earlier list. `origin` is the name of these settings in error messages, such as a file's path."""
-    _merge(sources, sources.data, copy.deepcopy(dict(settings)), origin, ())
+    _merge(merged, merged.data, copy.deepcopy(dict(settings)), origin, ())
 
 
 def apply_flags(
-    sources: Sources, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
+    merged: MergedSettings, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
 ) -> None:
-    """Sets in `sources` the keys of all flags in the command-line arguments. Error messages contain the flag
-    that set a wrong value, or the text `shown` in its place if `shown` is not empty. Raises ConfigError if an
+    """Sets in `merged` the keys of all flags in the command-line arguments. Error messages name the flag
+    that set a wrong value or, if `shown` is not empty, the text `shown` instead. Raises ConfigError if an
     argument is neither a file nor a flag, or if a flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
-            _set_flag(sources, flag, values, kind, shown or f"--{flag}")
+            _set_flag(merged, flag, values, kind, shown or f"--{flag}")
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
@@ -118,15 +118,15 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
         yield flag, Path(name).expanduser()
 
 
-def build(kind: type[ConfigT], sources: Sources) -> ConfigT:
+def build(kind: type[ConfigT], merged: MergedSettings) -> ConfigT:
     """Checks the merged settings and returns them as a config of the class `kind`.
     Raises ConfigError, which names the key and the file or flag that set it, if a key or a value is wrong."""
-    given = copy.deepcopy(sources.data)  # a copy, because validation changes its input
+    given = copy.deepcopy(merged.data)  # a copy, because validation changes its input
     try:
-        config = kind.model_validate(sources.data)
+        config = kind.model_validate(merged.data)
     except ValidationError as error:
-        raise _explain(error, sources, kind) from None
-    _refuse_switches(given, config, sources, ())
+        raise _explain(error, merged, kind) from None
+    _refuse_switches(given, config, merged, ())
     return config
 
 
@@ -135,13 +135,13 @@ def dump(config: BaseModel) -> str:
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
-def _merge_file(sources: Sources, path: Path, below: tuple[str, ...]) -> None:
+def _merge_file(merged: MergedSettings, path: Path, below: tuple[str, ...]) -> None:
     path = _or_shipped(path)
-    sources.files.append(path)
+    merged.files.append(path)
     data = read_toml(path)
     for part in reversed(below):
         data = {part: data}
-    _merge(sources, sources.data, data, str(path), ())
+    _merge(merged, merged.data, data, str(path), ())
 
 
 def _or_shipped(path: Path) -> Path:
@@ -153,31 +153,35 @@ def _or_shipped(path: Path) -> Path:
 
 
 def _merge(
-    sources: Sources, into: dict[str, Any], new: dict[str, Any], origin: str, at: tuple[str, ...]
+    merged: MergedSettings,
+    into: dict[str, Any],
+    new: dict[str, Any],
+    origin: str,
+    at: tuple[str, ...],
 ) -> None:
     for key, value in new.items():
         path = (*at, key)
         if isinstance(value, dict) and isinstance(into.get(key), dict):
-            _merge(sources, into[key], value, origin, path)
+            _merge(merged, into[key], value, origin, path)
             continue
         into[key] = None if value == "None" else value
-        _note(sources, value, origin, path)
+        _note(merged, value, origin, path)
 
 
-def _note(sources: Sources, value: Any, origin: str, path: tuple[str, ...]) -> None:
-    sources.origin[path] = origin
+def _note(merged: MergedSettings, value: Any, origin: str, path: tuple[str, ...]) -> None:
+    merged.origin[path] = origin
     if isinstance(value, list):
         value = dict(enumerate(value))
     if isinstance(value, dict):
         for key, inner in value.items():
-            _note(sources, inner, origin, (*path, str(key)))
+            _note(merged, inner, origin, (*path, str(key)))
 
 
 def _set_flag(
-    sources: Sources, flag: str, values: list[str], kind: type[BaseModel], shown: str
+    merged: MergedSettings, flag: str, values: list[str], kind: type[BaseModel], shown: str
 ) -> None:
     path, value = _read_flag(flag, values, kind)
-    here: Any = sources.data
+    here: Any = merged.data
     for part in path[:-1]:
         here = _descend(here, part, flag)
     if isinstance(here, list):
@@ -186,9 +190,9 @@ def _set_flag(
         here[path[-1]] = value
     else:
         raise ConfigError("leads below a value", where=f"--{flag}", remedy="check the dotted path")
-    sources.origin = {k: v for k, v in sources.origin.items() if k[: len(path)] != path}
-    # The flag goes first, so that `Sources.where` finds the flag before the files.
-    sources.origin = {path: shown, **sources.origin}
+    merged.origin = {k: v for k, v in merged.origin.items() if k[: len(path)] != path}
+    # The flag goes first, so that `MergedSettings.where` finds the flag before the files.
+    merged.origin = {path: shown, **merged.origin}
 
 
 def _read_flag(
@@ -241,12 +245,13 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Returns a tuple (types, class, start): the types that the pydantic class `kind` allows for the key at
-    `path`, and where the last list index in `path` leads.
+    """Follows the dotted path of a key through the pydantic class `kind`. Returns a tuple (types, class,
+    start).
 
-    `types` is empty if `kind` has no such key, or if the path ends with a list index. `class` is the pydantic
-    class of the list element at the last index, and `start` is the number of parts of the path up to and
-    including this index. If the path has no index, `class` is `kind` and `start` is 0.
+    `types` are the types that the key may have. It is empty if `kind` has no such key, or if the path ends
+    with a list index. `class` is the pydantic class of the list element at the last index in the path, and
+    `start` is the number of parts of the path up to and including this index. If the path has no index,
+    `class` is `kind` and `start` is 0.
     """
     here: list[Any] = [kind]
     within, start = kind, 0
@@ -303,10 +308,11 @@ def _position(here: list[Any], part: str, flag: str) -> int:
     return int(part)
 
 
-def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) -> ConfigError:
-    """Returns the error to raise for settings that the pydantic class `kind` refused."""
-    bad = first_bad_key(error, sources.data)
-    where = sources.where(bad.path)
+def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseModel]) -> ConfigError:
+    """Turns pydantic's `error` about the merged settings into the error to raise: its text names the wrong
+    key, the file or flag that set the key, and a remedy. `kind` is the pydantic class of the settings."""
+    bad = first_bad_key(error, merged.data)
+    where = merged.where(bad.path)
     if not bad.unknown:
         return ConfigError(bad.message, where=where, remedy=bad.remedy)
     root: schema.Root = "sft" if "data" in kind.model_fields else "rl"
@@ -314,15 +320,15 @@ def _explain(error: ValidationError, sources: Sources, kind: type[BaseModel]) ->
         remedy = "remove it" + ("" if root == "sft" else ", or train with --engine prime-rl")
         message = f"`{bad.name}` is a key of prime-rl that the embedded engine does not have"
         return ConfigError(f"{message}{bad.more}", where=where, remedy=remedy)
-    known = key_paths(kind, _narrowed())
+    known = key_paths(kind, _own_subclasses())
     return ConfigError(
-        f"there is no key `{bad.name}`{bad.more}", where=where, remedy=instead(bad.path, known)
+        f"there is no key `{bad.name}`{bad.more}", where=where, remedy=suggestion(bad.path, known)
     )
 
 
-def _narrowed() -> dict[type, type[BaseModel]]:
-    """Returns air's own settings classes for the tables below `env`: for each class of verifiers, the
-    subclass that air uses in its place."""
+def _own_subclasses() -> dict[type, type[BaseModel]]:
+    """Returns a mapping from classes of verifiers to the subclasses with air's own settings, which air uses
+    for the tables at and below `env`."""
     import verifiers.v1 as vf
 
     from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
@@ -334,11 +340,11 @@ def _narrowed() -> dict[type, type[BaseModel]]:
     }
 
 
-def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, ...]) -> None:
-    """Raises ConfigError if a key with a number was set to true or false, as a flag without a value sets it.
-    Without this check, pydantic would read true as 1 and false as 0."""
+def _refuse_switches(data: Any, config: Any, merged: MergedSettings, path: tuple[str, ...]) -> None:
+    """Raises ConfigError if a key that needs a number has the value true or false, for example from a flag
+    without a value. Without this check, pydantic would read true as 1 and false as 0."""
     if isinstance(data, bool) and isinstance(config, int | float) and not isinstance(config, bool):
-        where = sources.where(path)
+        where = merged.where(path)
         problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"
         raise ConfigError(f"`{'.'.join(path)}` {problem}".replace("True", "true"), where=where)
     for key, inner in _items(data):
@@ -346,7 +352,7 @@ def _refuse_switches(data: Any, config: Any, sources: Sources, path: tuple[str, 
             value = config[key]
         else:
             value = config.get(key) if isinstance(config, dict) else getattr(config, key, None)
-        _refuse_switches(inner, value, sources, (*path, str(key)))
+        _refuse_switches(inner, value, merged, (*path, str(key)))
 
 
 def _items(data: Any) -> Iterator[tuple[Any, Any]]:

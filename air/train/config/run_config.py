@@ -33,6 +33,7 @@ from air.train.algorithms.kl_penalty import WithKL
 from air.train.config.curriculum_config import LevelsConfig, RoundsConfig, check_curricula
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
+from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
 from air.train.config.loss_options import DefaultLossConfig, KLConfig, LossConfig
 from air.train.config.model_options import (
     AdamWConfig,
@@ -43,7 +44,6 @@ from air.train.config.model_options import (
     check_schedule,
 )
 from air.train.config.monitor_options import MonitorsConfig
-from air.train.config.needs_config import ReferenceConfig, ValueModelConfig
 
 AnySource = TypeVar("AnySource", bound=EnvSource)
 
@@ -169,9 +169,10 @@ class EstimatorConfig(BaseConfig):
     An advantage estimator is a function that turns the rewards of a group of episodes into advantages."""
 
     import_path: str
-    """The function, as `module:name`, such as `my_lab:leave_one_out`; Python must be able to import it."""
+    """The advantage estimator: a function, as `module:name`, such as `my_lab:leave_one_out`. Python must be
+    able to import it."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the function, which is called as `function(rewards, **kwargs)`."""
+    """Keyword arguments of the advantage estimator, which is called as `function(rewards, **kwargs)`."""
 
     @field_validator("import_path")
     @classmethod
@@ -185,12 +186,13 @@ class EstimatorConfig(BaseConfig):
         return self
 
     def load(self) -> Estimator:
-        """Imports the function, and returns an estimator that calls it with `kwargs`."""
+        """Imports the user's function, and returns an estimator that calls this function with `kwargs`."""
         return imported.load(self.import_path, self.kwargs)
 
 
 def usable_cores() -> int:
-    """Returns how many CPU cores this process may use. OMP_NUM_THREADS, if set, decides."""
+    """Returns the number of CPU cores that this process may use. If the environment variable OMP_NUM_THREADS
+    is set, its value is returned instead."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if wanted.isdigit() and int(wanted):
         return int(wanted)
@@ -225,16 +227,17 @@ class ComputeConfig(BaseConfig):
     memory. It saves most of the memory of training on long sequences, and costs one more forward pass."""
 
     def set_threads(self) -> None:
-        """Sets the number of CPU threads that torch uses while boxes work. Call this before any other thread
-        uses torch."""
+        """Sets the number of CPU threads that torch uses while boxes run commands: the setting `threads`, or
+        half of the cores. Call this method before any other thread uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, usable_cores() // 2))
 
     @contextmanager
     def training_threads(self) -> Iterator[None]:
-        """Context manager: inside the block, torch uses all cores (or `threads`) in this thread. Use it only
-        for work during which no reply is sampled and no box runs a command."""
+        """Context manager: inside the block, torch uses the number of CPU threads in the setting `threads`,
+        or as many as there are cores. Use it only for work during which no reply is sampled and no box runs a
+        command."""
         import torch
 
         before = torch.get_num_threads()
@@ -423,8 +426,8 @@ class RunConfig(BaseConfig):
 
     def with_checkout(self) -> RunConfig:
         """Returns a copy of this config in which each source with MLGym tasks names its MLGym checkout (a
-        folder). A source without a checkout gets the path in the environment variable `AIR_MLGYM_ROOT`, so
-        that a resumed run uses the same checkout."""
+        folder), so that a resumed run uses the same checkout. If a source names none, the checkout is the
+        path in the environment variable `AIR_MLGYM_ROOT`, if this is set."""
         root = os.environ.get(ROOT_VARIABLE)
         sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
         tables: dict[str, Any] = {
@@ -442,8 +445,8 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"embedded": embedded})
 
     def algorithm(self) -> Algorithm:
-        """Returns a new algorithm: the user's `[embedded.estimator]` if there is one, else
-        `orchestrator.algo`. If `[embedded.kl]` is set, its penalty is added."""
+        """Returns a new algorithm: the user's estimator (`[embedded.estimator]`) if there is one, else
+        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty."""
         own, kl = self.embedded.estimator, self.embedded.kl
         algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
         return algorithm if kl is None else WithKL(algorithm, kl)
@@ -458,8 +461,8 @@ class RunConfig(BaseConfig):
 
     @property
     def rewards_at_turns(self) -> bool:
-        """Whether each turn of an episode is credited with its own reward and the rewards of later turns
-        only, instead of the reward of the whole episode."""
+        """Whether each turn of an episode is credited with its own reward and the rewards of later turns. If
+        false, all turns of an episode or segment are credited with its whole reward."""
         sources = self.orchestrator.train.source
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns
@@ -472,14 +475,15 @@ class RunConfig(BaseConfig):
 
     @property
     def seeds_requests(self) -> bool:
-        """Whether requests for replies carry seeds. Requests to vLLM carry none, because vLLM would draw the
-        same numbers in every turn of an episode. Call this only after `with_inference`: `embedded.inference`
-        must not be `auto`."""
+        """Whether requests for replies to the inference server carry seeds. Requests to vLLM carry none,
+        because vLLM would draw the same numbers in every turn of an episode. Call this only after
+        `with_inference`: `embedded.inference` must not be `auto`."""
         return self.embedded.inference == "transformers"
 
     @property
     def uses_process_boxes(self) -> bool:
-        """Whether episodes run in process boxes, which isolate less than containers."""
+        """Whether a source of prompts runs its episodes in process boxes, which isolate less than
+        containers."""
         envs = (source.env for source in self.orchestrator.sources)
         return any(getattr(env, "provider", "") == "process" for env in envs)
 

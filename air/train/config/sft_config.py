@@ -20,7 +20,8 @@ from air.train.config.run_config import (
 
 
 class SFTModelConfig(ModelConfig):
-    """Settings in the table `[model]` of a run file of `sft`: the model, and its weights that are trained."""
+    """Settings in the table `[model]` of a run file of `sft`: the model, and which of its weights are
+    trained."""
 
     lora: LoRAConfig | None = None
     """Settings of LoRA. None: all weights are trained."""
@@ -38,8 +39,8 @@ class SFTRunConfig(SFTConfig):
     renderer: RendererConfig | None = None
     """The renderer, which turns chat messages into token ids. None: the renderer of the model's family."""
     ckpt: CheckpointConfig | None = None
-    """When checkpoints are written, from which the training can resume. None: a checkpoint is written only if
-    the training is interrupted."""
+    """When checkpoints are written, from which an interrupted training can resume. None: a checkpoint is
+    written only when the training is interrupted."""
     resume: ResumeConfig | None = None
     """The checkpoint from which an interrupted training continues. None: a new training."""
     embedded: ComputeConfig = ComputeConfig()

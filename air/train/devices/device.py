@@ -18,14 +18,14 @@ from air.env.config import ResearchEnvConfig
 from air.errors import UsageError
 from air.sandbox.pool import gpus
 from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
-from air.sandbox.pool.gpus import Gpu, Wanted, listed
+from air.sandbox.pool.gpus import Gpu, GpuSelection, listed
 
 _WHERE = "embedded.device"
 
 
 @dataclass(frozen=True)
 class Device:
-    """The device that was chosen for the policy, with the reason of the choice in words."""
+    """The device that was chosen for the policy, with the reason for the choice in words."""
 
     torch_device: torch.device
     reason: str
@@ -35,8 +35,9 @@ class Device:
     """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
 
     def dtype(self, setting: str) -> torch.dtype:
-        """Returns the data type of the policy's weights. `setting` is that of `embedded.dtype`: the name of a
-        torch type, or `auto`, which is bfloat16 on a GPU that supports bfloat16, else float32."""
+        """Returns the data type of the policy's weights. `setting` is the value of `embedded.dtype` in the
+        run file: the name of a torch type, or `auto`, which means bfloat16 on a GPU that supports it, else
+        float32."""
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
@@ -63,17 +64,18 @@ class Device:
 def choose(
     setting: str,
     *,
-    boxes: Wanted = (),
+    boxes: GpuSelection = (),
     trainer: Sequence[str] = (),
     inference: Gpu | None = None,
 ) -> Device:
-    """Chooses the device for `embedded.device`: `auto`, `cpu`, `cuda`, or `cuda:N` with N as in `nvidia-smi`.
+    """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
-    `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`. `inference` is the GPU of
-    vLLM, if any; the policy shares it only if no other GPU is free. `auto` takes a GPU that torch can use,
-    that boxes may not use and that is not leased, or the CPU if there is none. Raises UsageError if `setting`
-    requires a GPU and there is none, boxes may use them all, or they are leased by other processes; also if a
-    named GPU does not exist.
+    `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
+    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
+    `inference` is the GPU of vLLM, if any; the policy shares this GPU only if no other GPU is free. `auto`
+    takes a GPU that torch can use, that boxes may not use and that is not leased; if there is no such GPU,
+    the CPU. Raises UsageError if `setting` requires a GPU and there is none, boxes may use all GPUs, or other
+    processes have leased them; also if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -103,8 +105,8 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Calls `choose` with the GPU settings of the environments `envs`, in which the policy acts: `boxes` and
-    `trainer` come from their settings `gpus` and `trainer_gpus`. Returns the chosen device."""
+    """Chooses the policy's device for a run with the environments `envs`: calls `choose` with the GPUs that
+    their settings `gpus` (for boxes) and `trainer_gpus` name. Returns the chosen device."""
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     boxes: list[str] = []
     for env in research:
@@ -128,13 +130,13 @@ def cpu_instead(place: Device, reason: str) -> Device:
 
 
 def free_for_training(
-    setting: str, inventory: Sequence[Gpu], *, boxes: Wanted, trainer: Sequence[str]
+    setting: str, inventory: Sequence[Gpu], *, boxes: GpuSelection, trainer: Sequence[str]
 ) -> list[Gpu]:
     """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`
     and `trainer` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a GPU for the
     policy, the policy gets the first GPU, but only if another GPU remains for boxes."""
     if setting.startswith("cuda:"):
-        wanted: Wanted = [setting.removeprefix("cuda:")]
+        wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
         wanted = list(trainer) or "auto"
     if wanted == "auto" and not inventory:

@@ -60,8 +60,9 @@ class MasterWeights:
         return {**self.inner.state_dict(), "masters": [m.detach() for m in self.masters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`. Raises UsageError if `state` lacks the float32 copies, because
-        the checkpoint comes from a training in float32."""
+        """Restores the optimiser's state and the float32 copies from `state`, a result of `state_dict`.
+        Raises UsageError if `state` lacks the float32 copies: the checkpoint then comes from a training in
+        float32."""
         masters: list[Tensor] | None = state.get("masters")
         if masters is None or len(masters) != len(self.masters):
             raise UsageError(

@@ -115,8 +115,9 @@ def estimate(
     `max_batch` is the number of replies that this process samples at the same time, each of at most `seq_len`
     tokens; 0 if another process samples. The prefix cache stores the `batch_size` replies of a step, in at
     most `prefix_cache` bytes. With `gradient_checkpointing`, each layer stores only its input, and the
-    backward pass computes the layers again one at a time. `other_models` is the number of bytes of the
-    further models. `divergence` says whether the KL divergence over the whole vocabulary is computed."""
+    backward pass computes the layers again one at a time. `other_models` is the memory in bytes of further
+    models, such as a reference or value model. `divergence` says whether the KL divergence over the whole
+    vocabulary is computed."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]

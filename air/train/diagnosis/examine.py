@@ -21,6 +21,7 @@ ALWAYS: tuple[Check, ...] = (
     weights.mismatch,
     work.failed_episodes,
     work.failures_on_one_task,
+    work.ungraded_task,
 )
 """The checks that run even if the training run has only a few steps."""
 TRENDS: tuple[Check, ...] = (
@@ -37,7 +38,7 @@ TRENDS: tuple[Check, ...] = (
 )
 """The checks that need several steps, for example because they compare the last steps with the first."""
 
-OF_SPREAD: tuple[Check, ...] = (learning.no_spread, work.starving_source)
+SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, work.starving_source)
 """The checks that concern only algorithms that learn nothing from groups with equal rewards."""
 
 
@@ -65,9 +66,9 @@ def names(*, short: bool = False) -> list[str]:
 def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
     """Runs the checks and returns their findings, sorted by the step when the problem began. The list is
     empty for a healthy run. `needs_spread` says whether the algorithm learns nothing from groups with equal
-    rewards; if it is false, the checks in `OF_SPREAD` do not run."""
+    rewards; if it is false, the checks in `SPREAD_CHECKS` do not run."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
-    checks = tuple(check for check in checks if needs_spread or check not in OF_SPREAD)
+    checks = tuple(check for check in checks if needs_spread or check not in SPREAD_CHECKS)
     findings = [finding for check in checks if (finding := check(rows, window)) is not None]
     return sorted(findings, key=lambda finding: finding.step)

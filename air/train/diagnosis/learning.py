@@ -1,4 +1,5 @@
-"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, lost format."""
+"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, and replies that
+no longer follow the action format."""
 
 from __future__ import annotations
 
@@ -7,14 +8,22 @@ from statistics import median
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Row, Series, comparing, of_updates, percent, ratio, series
+from air.train.diagnosis.series import (
+    Row,
+    Series,
+    of_updates,
+    percent,
+    ratio,
+    rows_that_need_spread,
+    series,
+)
 
 _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that most groups have equal rewards, so that the policy learns nothing from them."""
-    shares = series(comparing(rows), ratio("zero_spread_groups", "groups"), window)
+    shares = series(rows_that_need_spread(rows), ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
         return None
@@ -89,8 +98,9 @@ def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def _stays(values: Sequence[float]) -> bool:
-    """Whether the first of some gradient norms is a lasting rise: it is not many times the median of the
-    norms after it. False if there are no later norms."""
+    """Whether a high gradient norm begins a lasting rise and is not a spike. `values` has this norm, followed
+    by the norms of later steps. The rise lasts if this norm is not many times the median of the later ones.
+    Returns False if there are no later norms."""
     return len(values) > 1 and values[0] <= LIMITS.gradient_spike * median(values[1:])
 
 

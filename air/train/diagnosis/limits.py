@@ -42,6 +42,8 @@ class Limits:
     together less than half as often."""
     task_failed_episodes: int = 3
     """Report a task only if at least this number of its episodes ended with an error."""
+    ungraded_episodes: int = 16
+    """Report a task if its grader failed in at least this number of episodes in a row."""
     failures: float = 0.5
     """Report if the mean share of failed episodes is at least this number."""
     bottleneck: float = 0.5
@@ -51,10 +53,10 @@ class Limits:
     """Report a bottleneck if sampling (the model's replies) takes at least this share of the episodes'
     time."""
     cut: float = 0.3
-    """Report if the mean share of episodes that end at the context limit or by a cut reply is at least this
-    number."""
+    """Report if the mean share of episodes that end at the context limit, or with a reply cut off at the
+    token limit, is at least this number."""
     cut_growth: float = 2.0
-    """Report the share of cut episodes (see `cut`) only if it has grown to at least this number times its
+    """Report the share of such episodes (see `cut`) only if it has grown to at least this number times its
     start, or is so large that it is at least this number times the limit `cut`."""
     gradient_spike: float = 10.0
     """A gradient norm is a spike if it is more than this number times the median of the steps before it, and

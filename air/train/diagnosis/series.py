@@ -16,7 +16,7 @@ Metric = Callable[[Row], float | None]
 """A function that computes a number from a line of `metrics.jsonl`, or returns None if the line lacks the
 metrics for it."""
 
-WITHOUT_SPREAD = ("train/value_loss", "ref_kl/mean")
+METRICS_OF_OTHER_ALGORITHMS = ("train/value_loss", "ref_kl/mean")
 """Metrics that only the algorithms `gae` and `opd` record. These algorithms also learn from groups with equal
 rewards."""
 
@@ -31,12 +31,12 @@ class Series:
 
     @property
     def first(self) -> float:
-        """The mean over the first `window` steps."""
+        """The mean of the metric over the first `window` steps."""
         return fmean(self.values[: self.window])
 
     @property
     def last(self) -> float:
-        """The mean over the last `window` steps."""
+        """The mean of the metric over the last `window` steps."""
         return fmean(self.values[-self.window :])
 
     def began(self, bad: Callable[[float], bool]) -> int | None:
@@ -70,10 +70,10 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
     return Series(steps, values, window) if len(values) >= window else None
 
 
-def comparing(rows: Sequence[Row]) -> list[Row]:
+def rows_that_need_spread(rows: Sequence[Row]) -> list[Row]:
     """Returns the lines of `metrics.jsonl` in `rows` without the lines of algorithms that also learn from
-    groups with equal rewards. Such a line has one of the metrics in `WITHOUT_SPREAD`."""
-    return [row for row in rows if not any(name in row for name in WITHOUT_SPREAD)]
+    groups with equal rewards. Such a line has one of the metrics in `METRICS_OF_OTHER_ALGORITHMS`."""
+    return [row for row in rows if not any(name in row for name in METRICS_OF_OTHER_ALGORITHMS)]
 
 
 def ratio(part: str, whole: str) -> Metric:

@@ -1,5 +1,5 @@
-"""Checks the episodes of a run: failures, sources whose groups have equal rewards, cut replies,
-bottlenecks."""
+"""Checks the episodes of a run: failures, sources whose groups have equal rewards, replies that are cut off
+at the token limit, and bottlenecks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
-from air.train.diagnosis.series import Metric, Row, comparing, percent, ratio, series
+from air.train.diagnosis.series import Metric, Row, percent, ratio, rows_that_need_spread, series
 from air.trajectories import metric_rows
 
 ACTIVITIES = ("model", "exec", "grading", "queue")
@@ -73,10 +73,36 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
     )
 
 
+def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
+    """Reports a task whose grader failed in every episode of the last steps. Such work gets the lowest
+    reward, although the grader or the tests of the task may be broken."""
+    count, since = Counter[str](), dict[str, int]()
+    for row in rows:
+        for task, cell in _cells(row, "tasks"):
+            good = int(cell.get("episodes") or 0) - int(cell.get("failed_episodes") or 0)
+            if good > int(cell.get("ungraded_episodes") or 0):
+                count.pop(task, None)
+                since.pop(task, None)
+            elif good > 0:
+                count[task] += good
+                since.setdefault(task, int(row["step"]))
+    if not count or count.most_common(1)[0][1] < LIMITS.ungraded_episodes:
+        return None
+    worst, episodes = count.most_common(1)[0]
+    return Finding(
+        "ungraded task",
+        "fail",
+        since[worst],
+        f"{worst}: the grader failed in all of the last {episodes} episodes (limit "
+        f"{LIMITS.ungraded_episodes})",
+        f"air tasks check {worst}; if its tests work, the agents' work breaks them: read an episode",
+    )
+
+
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports a source of tasks whose groups nearly always have equal rewards, so that the policy learns
     nothing from the source."""
-    rows = comparing(rows)
+    rows = rows_that_need_spread(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
     since: dict[str, int] = {}
@@ -113,8 +139,8 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the share of episodes which end at the context limit or by a cut reply is large and has
-    grown, or is very large."""
+    """Reports that many episodes end because the context limit is reached or a reply is cut off at the token
+    limit. The share of such episodes must be large and have grown, or be very large."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
@@ -140,7 +166,8 @@ def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the episodes spend most of their time on one activity."""
+    """Reports that the episodes spend most of their time on one activity: sampling, commands, grading, or
+    waiting for boxes."""
     for name in ACTIVITIES:
         part = series(rows, _part(name), window)
         limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck

@@ -20,7 +20,7 @@ from typing import Any
 import verifiers.v1 as vf
 
 from air import json_lines
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording
 from air.env.config import AirTasksetConfig
 from air.errors import ConfigError, boundary
@@ -40,23 +40,23 @@ _AT_ONCE = 32
 class Evaluations:
     """The evaluations of the training run in `folder`: reads recorded evaluations, and plays new ones.
 
-    `settle` fills in the settings of a source's environment that come from the run; its second argument is
-    the folder for the trajectories. `seed` seeds the sampling of replies at a temperature above 0; None sets
-    no seed. `best_metric` is the metric whose highest value marks the best step, among the evaluations with
-    the smallest share of failed episodes.
+    `fill_in_settings` fills in the settings of a source's environment that come from the run; its second
+    argument is the folder for the trajectories. `seed` seeds the sampling of replies at a temperature above
+    0; None sets no seed. `best_metric` is the metric whose highest value marks the best step, among the
+    evaluations with the smallest share of failed episodes.
     """
 
     def __init__(
         self,
         config: EvalConfig,
         folder: Path,
-        settle: Callable[[EvalSourceConfig, Path], EvalSourceConfig],
+        fill_in_settings: Callable[[EvalSourceConfig, Path], EvalSourceConfig],
         *,
         seed: int | None,
         best_metric: str,
     ) -> None:
         self.config = config.model_copy(update={"source": [*map(_held_out, config.source)]})
-        self._folder, self._settle, self._seed = folder, settle, seed
+        self._folder, self._fill_in_settings, self._seed = folder, fill_in_settings, seed
         self._best_metric = best_metric
 
     @property
@@ -131,8 +131,8 @@ class Evaluations:
     ) -> list[Rollout]:
         name = source.resolved_name
         folder = run_folder.evaluation_folder(self._folder, step) / re.sub(r"[^\w.-]+", "-", name)
-        settled = self._settle(source, folder / run_folder.TRAJECTORIES)
-        async with serving([settled], self._group_size(source)) as (opened,):
+        filled_in = self._fill_in_settings(source, folder / run_folder.TRAJECTORIES)
+        async with serving([filled_in], self._group_size(source)) as (opened,):
             groups = [
                 play_group(
                     opened,
@@ -144,7 +144,7 @@ class Evaluations:
                 )
                 for place, task in enumerate(_prompts(opened.tasks, self._examples(source)))
             ]
-            return [r for group in await together(groups, _AT_ONCE) for r in group.rollouts]
+            return [r for group in await run_concurrently(groups, _AT_ONCE) for r in group.rollouts]
 
     def _examples(self, source: EvalSourceConfig) -> int:
         own = source.num_examples

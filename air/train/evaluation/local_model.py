@@ -15,7 +15,7 @@ from air.train.devices import device
 from air.train.devices.device import Device
 from air.train.evaluation.play import served
 from air.train.evaluation.settings import Settings
-from air.train.loop.rollout import settled
+from air.train.loop.rollout import with_defaults
 from air.train.model.policy import Policy, load
 
 
@@ -25,9 +25,9 @@ class LocalModel:
     `ModelContext` of verifiers. This process has loaded the model, unless `ctx` leads to an endpoint."""
 
     ctx: vf.ModelContext
-    settle: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """A function that fills in the settings of an environment that depend on this model, such as its GPU and
-    its context length."""
+    fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig]
+    """A function that fills in those settings of an environment that depend on this model, such as the GPU on
+    which the model runs and the model's context length."""
     description: str
     """One line for the user: the model's device, the precision of its weights, and its kind of attention."""
 
@@ -49,10 +49,10 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
         )
         context = min(settings.context, policy.max_length)
 
-        def settle(env: ResearchEnvConfig) -> ResearchEnvConfig:
+        def fill_in_settings(env: ResearchEnvConfig) -> ResearchEnvConfig:
             if place.gpu is not None and not env.trainer_gpus:  # so boxes do not get it
                 env = env.model_copy(update={"trainer_gpus": [place.gpu.uuid]})
-            done: Any = settled(env, policy, max_context_tokens=context)
+            done: Any = with_defaults(env, policy, max_context_tokens=context)
             return done  # type: ignore[no-any-return]
 
         async with served(
@@ -62,7 +62,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
         ) as ctx:
-            yield LocalModel(ctx, settle, _description(place, policy))
+            yield LocalModel(ctx, fill_in_settings, _description(place, policy))
 
 
 def _description(place: Device, policy: Policy) -> str:

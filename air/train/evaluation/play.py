@@ -14,7 +14,7 @@ from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.train.config.run_config import SourceConfig
 from air.train.loop.rollout import Rollout, context, play_many, serving
 from air.train.model.policy import Policy
-from air.train.serving import context_length
+from air.train.serving.context_length import cache_context_length
 from air.train.serving.server import InferenceServer
 
 
@@ -57,8 +57,8 @@ async def evaluate(
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
     the episodes. If `episodes` is a mapping, it has the number of episodes by task id. At most `at_once`
-    episodes run concurrently; `on_done` is called after each of them. Prompts for which `keep` returns false
-    are left out."""
+    episodes run concurrently; `on_done` is called after each episode. `keep` is called with each task of
+    verifiers, which is one prompt; prompts for which `keep` returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
@@ -84,7 +84,7 @@ async def served(
         ctx = context(
             model, server.url, temperature=temperature, max_tokens=max_tokens, renderer=renderer
         )
-        await context_length.learn(ctx, model)
+        await cache_context_length(ctx, model)
         yield ctx
     finally:
         await asyncio.to_thread(server.stop)

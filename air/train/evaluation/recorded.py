@@ -22,9 +22,9 @@ from air.errors import UsageError
 from air.tasks import splits
 from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
-from air.train.evaluation.tries import Played
+from air.train.evaluation.tries import EpisodeScores
 from air.train.loop.rollout import Rollout
-from air.trajectories.outcome import outcome
+from air.trajectories.outcome import read_outcome
 
 FILE = "evaluation.json"
 TRAJECTORIES = "trajectories"
@@ -41,11 +41,11 @@ class Evaluation:
     settings: Settings
     folder: Path
 
-    def episodes(self) -> list[Played]:
+    def episodes(self) -> list[EpisodeScores]:
         """Returns the results of the recorded episodes that ended without an infrastructure error."""
         files = sorted((self.folder / TRAJECTORIES).glob("*.jsonl"))
-        ends = [(outcome(path), str(path)) for path in files]
-        return [Played.of_outcome(one, where) for one, where in ends if one.how == "well"]
+        ends = [(read_outcome(path), str(path)) for path in files]
+        return [EpisodeScores.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns by task id how many episodes are still to be played, if `episodes` episodes of each task
@@ -63,10 +63,11 @@ class Evaluation:
         self,
         ctx: vf.ModelContext,
         missing: Mapping[str, int],
-        settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
+        fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
         """Plays episodes with the model in `ctx`, records them, and returns them. `missing` has the number of
-        episodes by task id. `settle` fills in the settings of an environment that depend on the model."""
+        episodes by task id. `fill_in_settings` fills in the settings of an environment that depend on the
+        model."""
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
@@ -74,7 +75,9 @@ class Evaluation:
             if own:
                 taskset = self._taskset(env.taskset, own, remaining)
                 folder = self.folder / TRAJECTORIES
-                now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
+                now = fill_in_settings(
+                    env.model_copy(update={"taskset": taskset, "record_dir": folder})
+                )
                 # If two environments have the same task, it is played in the first.
                 each = {task: remaining.pop(task) for task in own}
                 rollouts += await evaluate(now, ctx, each)
@@ -83,9 +86,9 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns a copy of `taskset`, the settings of a taskset, with only the tasks `own`, for the episodes
-        that are still to be played. Worlds get seeds that no training and no recorded episode uses; `missing`
-        has the number of these episodes by task id."""
+        """Returns a copy of `taskset`, the settings of a taskset, for playing the missing episodes of the
+        tasks `own`. `missing` has the number of these episodes by task id. Worlds get seeds that no training
+        and no recorded episode uses."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())

@@ -32,10 +32,11 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 class ScriptedAgent:
     """A script that writes an agent's replies, with random choices of mixed quality.
 
-    A choice is a pair (method, level) for the file `config`. The script acts at random with three
-    probabilities: `experienced` of picking one of the task's four best known choices instead of a random
-    choice, `stop` of submitting in a turn (`stop / 4` if the episode has no score yet), and `careful` of
-    submitting the episode's best choice instead of a new one.
+    A choice is a pair (method, level) for the file `config`. In each turn, the script makes a random choice
+    or, with probability `experienced`, takes one of the task's four best choices so far (once at least eight
+    choices of the task have scores). A turn ends with `submit` with probability `stop` (`stop / 4` if the
+    episode has no score yet), otherwise with `validate`; the last turn always submits. With probability
+    `careful`, a turn that submits takes the episode's best choice instead of a new one.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class ScriptedAgent:
         self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
-        """Returns the agent's next reply in a conversation, and remembers the scores in this conversation."""
+        """Returns the agent's next reply in a conversation. Stores the scores in the conversation, so that
+        later replies can take the task's best choices."""
         seen = _scored_choices(conversation)
         turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]

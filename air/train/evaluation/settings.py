@@ -44,7 +44,7 @@ class Settings:
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the results of episodes, as JSON data without secrets. Two
-        evaluations with equal data can be compared."""
+        evaluations can be compared if this data is equal."""
         # A default value is left out, as in evaluations that earlier versions recorded.
         dtype = {} if self.compute.dtype == "auto" else {"dtype": self.compute.dtype}
         return {
@@ -86,7 +86,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class OfRun:
+class EvaluatedCheckpoint:
     """A checkpoint of a training run, the model from which the run started, and the settings to evaluate
     them."""
 
@@ -96,7 +96,9 @@ class OfRun:
     settings: Settings
 
 
-def run_of(model: str, step: int | Literal["best"] | None = None) -> tuple[Path, Path] | None:
+def find_checkpoint(
+    model: str, step: int | Literal["best"] | None = None
+) -> tuple[Path, Path] | None:
     """Returns the folder of a run and the folder of the checkpoint to evaluate. `model` is the folder of a
     checkpoint or of a run. For a run, `step` chooses the checkpoint; None: the last checkpoint. Returns None
     if `model` is neither, for example a hub id, or the folder of a run of `sft`, which holds a trained model.
@@ -141,13 +143,13 @@ def best_step(run: Path) -> int:
     return step
 
 
-def of_run(
+def read_evaluated_checkpoint(
     run: Path,
     checkpoint: Path,
     changes: Mapping[str, Change],
     sampling: Mapping[str, Any],
     compute: Mapping[str, Any],
-) -> OfRun:
+) -> EvaluatedCheckpoint:
     """Returns the settings to evaluate `checkpoint`, a checkpoint of the run in the folder `run`: the run's
     settings with the user's changes. `changes` has new values for keys of the run's environments, by key,
     such as `agent.max-turns`. `sampling` has new values for fields of `Settings`, and `compute` for keys of
@@ -165,14 +167,14 @@ def of_run(
     if not research:
         raise ConfigError("has no environment of air to play", where=str(file))
     if "taskset.tasks" in changes:
-        research = [with_turns(research[0])]
+        research = [with_default_turn_limit(research[0])]
     settings = {
         "temperature": train.sampling.temperature,
         "max_tokens": train.sampling.max_completion_tokens,
         "context": config.seq_len,
         **sampling,
     }
-    return OfRun(
+    return EvaluatedCheckpoint(
         checkpoint,
         run,
         config.model.name,
@@ -185,10 +187,10 @@ def of_run(
     )
 
 
-def with_turns(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings of an environment, with the default limit of turns if it has research tasks and no
-    limit. An environment with worlds is returned unchanged, because worlds limit the turns themselves. Use it
-    after the tasks of an environment were replaced."""
+def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
+    """Returns the settings `env` of an environment. If they have no limit of turns and the environment's
+    tasks are research tasks, a copy with the default limit is returned. Other worlds limit the turns
+    themselves. Call this function after the tasks in `env` were replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env

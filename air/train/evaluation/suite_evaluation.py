@@ -21,7 +21,7 @@ from air.train.evaluation.play import evaluate, research_env
 from air.train.evaluation.recorded import TRAJECTORIES, Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.evaluation.suites import Data, Suite
-from air.train.evaluation.tries import Estimate, Played, estimate
+from air.train.evaluation.tries import EpisodeScores, Estimate, estimate
 from air.train.loop.progress import plain_table
 from air.train.loop.rollout import Rollout
 from air.worlds.rows.splits import place_of
@@ -54,10 +54,10 @@ class SuiteEvaluation(Evaluation):
         self,
         ctx: vf.ModelContext,
         missing: Mapping[str, int],
-        settle: Callable[[ResearchEnvConfig], ResearchEnvConfig],
+        fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
         """Plays episodes with the model in `ctx`, each with a seed of its own, records them, and returns
-        them. `missing` has the number of episodes by task id. `settle` fills in the settings of an
+        them. `missing` has the number of episodes by task id. `fill_in_settings` fills in the settings of an
         environment that depend on the model."""
         rollouts: list[Rollout] = []
         done = self._seeds()
@@ -66,7 +66,9 @@ class SuiteEvaluation(Evaluation):
                 changes = {"purpose": "evaluation", "examples_per_task": one.episodes}
                 taskset = env.taskset.model_copy(update=changes)
                 folder = self.folder / TRAJECTORIES
-                now = settle(env.model_copy(update={"taskset": taskset, "record_dir": folder}))
+                now = fill_in_settings(
+                    env.model_copy(update={"taskset": taskset, "record_dir": folder})
+                )
                 seeds = done[one.task]
 
                 def unplayed(task: Any, seeds: set[int] = seeds) -> bool:
@@ -125,7 +127,7 @@ def suite_settings(
     )
 
 
-def accuracy(data: Data, episodes: Sequence[Played]) -> Estimate | None:
+def accuracy(data: Data, episodes: Sequence[EpisodeScores]) -> Estimate | None:
     """Returns the accuracy of a model on the benchmark `data`, or None if none of `episodes` belongs to
     it."""
     right: dict[int, list[float]] = {}
@@ -158,9 +160,9 @@ def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
     return result
 
 
-def _cells(data: Data, episodes: Sequence[Played]) -> list[str]:
-    """Returns the cells of one benchmark in the table: the accuracy, the result of the benchmark check, the
-    numbers of questions and samples, and how many episodes were played."""
+def _cells(data: Data, episodes: Sequence[EpisodeScores]) -> list[str]:
+    """Returns the cells of one benchmark in the table: the accuracy, whether it is above `Benchmark.above`,
+    the numbers of questions and samples, and how many episodes were played."""
     mean, above = accuracy(data, episodes), data.benchmark.above
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + data.episodes)
     count = len({one.seed for one in episodes if one.task == data.task and one.seed in seeds})

@@ -26,7 +26,7 @@ _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
 """The options of the task for a file of rows: how to ask its questions and check the answers. They are the
 same as in Agent0's evaluation of its executor."""
 _SOLUTION = ("####", "\\boxed")
-"""Texts that a whole solution contains, and a final answer alone does not."""
+"""Texts that show that the answer in a row is a whole solution: a final answer contains none of them."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer. All final answers of MATH are shorter."""
 
@@ -44,8 +44,8 @@ class Benchmark:
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by the name of the model."""
     above: float | None = None
-    """The accuracy in percent that a model must exceed to pass the benchmark check. None: there is no
-    check."""
+    """An accuracy in percent. The table says whether the model's accuracy is above this number. None: the
+    table says nothing."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Data:
 
     benchmark: Benchmark
     task: str
-    """The id of the task that asks these questions."""
+    """The id of the task that asks the benchmark's questions."""
     digest: str
     """A hash of the task's data and settings, to detect changes."""
     rows: Sequence[Row]
@@ -116,8 +116,9 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Returns the file of the benchmark `name` in `folder`, or None if there is no file. A `.toml` file has
-    precedence. Raises ConfigError if there are several other files."""
+    """Returns the file of the benchmark `name` in `folder`, or None if there is no file. If there are several
+    files, returns the `.toml` file, and raises ConfigError if there is none. Also raises ConfigError if the
+    path of `folder` contains a `#`."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):

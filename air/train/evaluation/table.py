@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
-from air.train.evaluation.tries import MEASURES, Estimate, Played, by_task, estimate, overall
+from air.train.evaluation.tries import MEASURES, EpisodeScores, Estimate, by_task, estimate, overall
 from air.train.loop.progress import number, percent, plain_table
 
-_RAW: Mapping[str, Callable[[Played], float | None]] = {
+_TASK_COLUMNS: Mapping[str, Callable[[EpisodeScores], float | None]] = {
     "best attempt": lambda played: played.best(),
     "last submission": lambda played: played.last,
     "test score": lambda played: played.test,
@@ -19,7 +19,7 @@ _RAW: Mapping[str, Callable[[Played], float | None]] = {
 }
 """The columns of the table of `air eval` in its lines for single tasks, each with a function that computes
 its value for one episode. Scores are not normalised. A column's mean leaves out episodes without a value."""
-_PHI = {
+_OVERALL_MEASURES = {
     "best attempt": "best",
     "last submission": "last",
     "test score": "test",
@@ -30,7 +30,7 @@ _PHI = {
 over all tasks. Scores are normalised there, because tasks have different scales."""
 
 
-def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:
+def table(models: Mapping[str, Sequence[EpisodeScores]], episodes: int) -> Table:
     """Returns the table of scores. `models` has the episodes of each model by the model's name; the order of
     the models is the order of the rows. `episodes` is the number of episodes that each task should have."""
     result = plain_table(
@@ -38,17 +38,17 @@ def table(models: Mapping[str, Sequence[Played]], episodes: int) -> Table:
         "φ: mean over tasks of normalised scores (0: baseline, 1: target; without a score: the lowest)"
     )
     result.add_column("task", no_wrap=True)
-    for name in ("model", "baseline", *_RAW, "scored", "format", "played"):
+    for name in ("model", "baseline", *_TASK_COLUMNS, "scored", "format", "played"):
         result.add_column(name, justify="right", no_wrap=True)
     grouped = {model: by_task(played) for model, played in models.items()}
     for task in dict.fromkeys(task for tasks in grouped.values() for task in tasks):
         for model, tasks in grouped.items():
             played = tasks.get(task, [])
-            means = [estimate(map(column, played)) for column in _RAW.values()]
+            means = [estimate(map(column, played)) for column in _TASK_COLUMNS.values()]
             baseline = number(played[0].scale.baseline) if played else "–"
             result.add_row(task, model, baseline, *map(_cell, means), *_counts(played, episodes))
     overalls = {
-        model: [overall(played, MEASURES[name]) for name in _PHI.values()]
+        model: [overall(played, MEASURES[name]) for name in _OVERALL_MEASURES.values()]
         for model, played in models.items()
     }
     for model, means in overalls.items():
@@ -73,7 +73,7 @@ def _signed(mean: Estimate | None) -> str:
     return "–" if mean is None else f"{'+' if mean.mean >= 0 else ''}{mean}"
 
 
-def _counts(played: Sequence[Played], wanted: int) -> list[str]:
+def _counts(played: Sequence[EpisodeScores], wanted: int) -> list[str]:
     """Returns the texts of the last three columns: the share of episodes with a score, the share of
     well-formed replies, and the number of episodes with the wanted number, such as `9/10`."""
     turns, errors = sum(one.turns for one in played), sum(one.format_errors for one in played)

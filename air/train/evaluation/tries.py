@@ -16,11 +16,11 @@ from air.errors import ConfigError
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
 from air.train.loop.rollout import Rollout
-from air.trajectories.outcome import Outcome
+from air.trajectories.outcome import EpisodeOutcome
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeScores:
     """The results of one episode that ended without an infrastructure error: the scores of all gradings
     (tries), the reward, and others."""
 
@@ -41,7 +41,7 @@ class Played:
     """The seed of the episode if it was read from a recording, else None."""
 
     @classmethod
-    def of_rollout(cls, rollout: Rollout) -> Played:
+    def of_rollout(cls, rollout: Rollout) -> EpisodeScores:
         """Returns the results of an episode that air's environment has just played."""
         info = rollout.info
         test = rollout.metric("score") if "facts" in info else rollout.metric("test_score")
@@ -57,7 +57,7 @@ class Played:
         )
 
     @classmethod
-    def of_outcome(cls, outcome: Outcome, where: str) -> Played:
+    def of_outcome(cls, outcome: EpisodeOutcome, where: str) -> EpisodeScores:
         """Returns the results of a recorded episode that ended without an infrastructure error. Raises
         ConfigError if the recording, made by an older version of air, lacks the scale of its scores; `where`
         names the file in the message."""
@@ -95,7 +95,7 @@ class Played:
         return self.scale.phi_clip[0] if score is None else phi_on(self.scale, score)
 
 
-Measure = Callable[[Played], float]
+Measure = Callable[[EpisodeScores], float]
 MEASURES: Mapping[str, Measure] = {
     "best": lambda played: played.phi(played.best()),
     "first": lambda played: played.phi(played.best(1)),
@@ -137,15 +137,15 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
     return Estimate(fmean(present), error)
 
 
-def by_task(episodes: Sequence[Played]) -> dict[str, list[Played]]:
+def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]:
     """Returns the episodes of each task, in the order in which the tasks first occur."""
-    tasks: dict[str, list[Played]] = {}
+    tasks: dict[str, list[EpisodeScores]] = {}
     for played in episodes:
         tasks.setdefault(played.task, []).append(played)
     return tasks
 
 
-def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
+def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | None:
     """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. Returns None
     if there are no episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
@@ -158,7 +158,7 @@ def overall(episodes: Sequence[Played], measure: Measure) -> Estimate | None:
 
 
 def gains(
-    before: Sequence[Played], after: Sequence[Played]
+    before: Sequence[EpisodeScores], after: Sequence[EpisodeScores]
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
     """Returns, by the name of the measure, three estimates over all tasks: the mean of the episodes `before`,
     the mean of the episodes `after`, and the gain (`after` minus `before`)."""

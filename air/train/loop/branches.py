@@ -47,7 +47,7 @@ class _Lines:
     later: list[Line] = field(default_factory=list)
 
 
-def set_aside(folder: Path, step: int) -> Path | None:
+def move_later_results(folder: Path, step: int) -> Path | None:
     """Moves the results that the run in `folder` made after training step `step` into a new folder under
     `branches/` in the run's folder, so that a resumed run does not overwrite them.
 
@@ -58,7 +58,7 @@ def set_aside(folder: Path, step: int) -> Path | None:
     # An evaluation before the first step is moved only if the whole run is moved (step 0).
     last = step or -1
     names = (METRICS_FILE, group_log.FILE, evaluations.FILE)
-    files = {name: _divided(folder / name, last) for name in names}
+    files = {name: _split_at_step(folder / name, last) for name in names}
     evaluated = _later_evaluations(folder, files[evaluations.FILE])
     checkpoints = [number for number in steps(folder / CHECKPOINTS) if number > step]
     episodes = _later_episodes(folder / TRAJECTORIES, step, files[group_log.FILE])
@@ -89,7 +89,7 @@ def metrics(folder: Path) -> list[Line]:
     return metric_rows.read(folder / METRICS_FILE)
 
 
-def _divided(path: Path, step: int) -> _Lines:
+def _split_at_step(path: Path, step: int) -> _Lines:
     """Reads the JSON-lines file `path` and divides its lines at training step `step`. If the last line is
     incomplete, rewrites the file without this line. Raises UsageError if a line has no step."""
     lines = _Lines()
@@ -129,17 +129,18 @@ def _new_branch(folder: Path, step: int) -> Path:
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
 
-    Most episodes are listed in a group of `groups`. An episode that is not listed was repeated after a
-    failure, or belongs to a step that was interrupted. Its trajectory states the training step. A trajectory
-    of an older version of air does not; it counts as later if it began after the last listed episode of step
-    `step` ended, because older versions never ran episodes of two steps at the same time.
+    `groups` has the lines of `groups.jsonl`, which list most episodes. An episode that no line lists was
+    repeated after a failure, or belongs to a step that was interrupted; its trajectory file states the
+    training step. A trajectory file of an older version of air does not state the step. Such an episode
+    counts as later if it began after the last listed episode of step `step` ended, because older versions
+    never ran episodes of two steps at the same time.
     """
     if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []
     kept, later = set(_members(groups.kept)), set(_members(groups.later))
     last = groups.kept[-1]["step"] if groups.kept else 0
     played = [folder / f"{name}.jsonl" for name in _members(groups.kept, last)]
-    ended = max((_ended(path) for path in played if path.is_file()), default=0.0)
+    ended = max((_end_time(path) for path in played if path.is_file()), default=0.0)
     return [
         path
         for path in sorted(folder.glob("*.jsonl"))
@@ -148,17 +149,18 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
 
 
 def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
-    """Returns the evaluation folders of the run in `folder` that are to be moved when the run resumes from an
-    earlier step: those whose evaluation was made after this step or is not finished. These have no line in
-    the field `kept` of `lines`, the divided lines of `evaluations.jsonl`."""
+    """Returns the folders of the evaluations that must be moved when the run in `folder` resumes from an
+    earlier step. These are all evaluations without a line in `lines.kept`: they were made after that step, or
+    are not finished. `lines` are the lines of `evaluations.jsonl`, divided at that step."""
     kept = {evaluation_folder(folder, line["step"]) for line in lines.kept}
     root = folder / EVALUATIONS
     return sorted(path for path in root.glob("step_*") if path not in kept)
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
-    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. If `step` is given,
-    yields only the episodes of this training step."""
+    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. The name of an episode
+    is that of its trajectory file without `.jsonl`. If `step` is given, yields only the episodes of this
+    training step."""
     for group in groups:
         if step is None or group["step"] == step:
             played = [*group.get("episodes", []), group.get("greedy") or {}]
@@ -180,7 +182,7 @@ def _move(source: Path, target: Path) -> None:
 def _is_later(path: Path, step: int, ended: float) -> bool:
     """Returns whether the episode of the trajectory file `path`, which no line of `groups.jsonl` lists, was
     played after training step `step`. `ended` is the time (seconds since the epoch) at which the last episode
-    of that step ended."""
+    of that step ended. A file without a complete line counts as later."""
     first = next(_lines(path), None)
     if first is None:
         return True
@@ -190,13 +192,14 @@ def _is_later(path: Path, step: int, ended: float) -> bool:
     return float(first.get("t") or 0) > ended
 
 
-def _ended(path: Path) -> float:
+def _end_time(path: Path) -> float:
     return max((float(line.get("t") or 0) for line in _lines(path)), default=0.0)
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. Copies the episode's
-    artefacts there, because other episodes may use the same artefacts."""
+    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. The episode's
+    artefacts are copied to `target` and also remain in the old folder, because other episodes may use the
+    same artefacts."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

@@ -26,8 +26,8 @@ _LENGTHS = (
     "num_turns",
     "num_branches",
 )
-"""The names of the attributes of a trace (verifiers' record of a conversation) that are lengths and whose
-distributions become metrics."""
+"""The attributes of a trace (verifiers' record of a conversation) that measure its length, such as its number
+of turns. The distribution of each over the episodes becomes metrics."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ class StepRow:
     groups: Sequence[Group]
     samples: Sequence[Sample]
     train: Mapping[str, float]
-    """The metrics that `Trainer.step` returned."""
+    """The metrics of the update: those of the algorithm, of `Trainer.step`, and of further models, such as a
+    value model."""
     exactness: Mapping[str, Any]
     """The metrics that `Exactness` collected: how far trainer and sampler agree on the tokens'
     probabilities."""
     inference: Mapping[str, float]
-    """The metrics that the inference server returned for this step."""
+    """The metrics of the inference server since the previous step, such as the number of prompt tokens."""
     seconds_weights: float
     """Seconds (wall time) that the inference server took to load the newest weights, before this step."""
     seconds_rollout: float
@@ -81,8 +82,8 @@ class StepRow:
 
 
 def reproducible(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a copy of the metrics `row` of a training step without times, speeds and memory sizes, which
-    differ between two otherwise identical runs."""
+    """Returns a copy of `row`, the metrics of a training step, without times, speeds and memory sizes. These
+    differ even between two runs that are otherwise identical."""
     measured = ("seconds", "time/", "tokens_per_second", "peak_memory_mb")
     return {k: value for k, value in row.items() if not any(part in k for part in measured)}
 
@@ -167,9 +168,9 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning the first time that episodes with reasoning become several training samples each: if the
-    metric `reasoning_branches`, their number, is not 0 in `row` and was 0 in all `earlier` rows. A row has
-    the metrics of one training step."""
+    """Logs a warning if episodes with reasoning became several training samples each in this step, and in no
+    earlier step: the metric `reasoning_branches` is their number. `row` has the metrics of this step,
+    `earlier` those of the earlier steps."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -196,18 +197,18 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "phi": mean(final_phi(r) for r in rollouts),
         "validation_test_gap": mean(r.metric("validation_test_gap") for r in rollouts),
     }
-    values |= {f"reward/{name}": value for name, value in terms(rollouts).items()}
+    values |= {f"reward/{name}": value for name, value in mean_reward_terms(rollouts).items()}
     for name in ("context_ends", "cut_observations", "cut_replies", "refused_requests"):
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
-    return values | facts(rollouts)
+    return values | world_metrics(rollouts)
 
 
-def facts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+def world_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Returns, for each value that worlds reported in `World.facts`, the mean over the episodes that have it.
     A key is `world/` followed by the value's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
-    names = dict.fromkeys(name for told in each for name in told)
-    return {f"world/{n}": fmean(told[n] for told in each if n in told) for n in names}
+    names = dict.fromkeys(name for facts in each for name in facts)
+    return {f"world/{n}": fmean(facts[n] for facts in each if n in facts) for n in names}
 
 
 def final_phi(rollout: Rollout) -> float | None:
@@ -217,7 +218,7 @@ def final_phi(rollout: Rollout) -> float | None:
     return phis[-1] if phis else None
 
 
-def terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
+def mean_reward_terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Returns the mean of each reward term over the episodes, by the term's name. A term that an episode
     lacks counts as 0, so the means add up to the mean reward."""
     each = [r.terms for r in rollouts]
@@ -242,10 +243,11 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns the distributions (see `distribution`) of the episodes' lengths and rewards, over all training
-    sources together (`train/agg/…`) and for each source (`train/<source>/…`). Also returns each source's
-    share of the traces (`batch/<source>`) and the distribution of reply lengths (`reply_tokens/…`). Except
-    for the last, names and definitions are prime-rl's."""
+    """Returns the distributions (see `distribution`) of the episodes' lengths and of the traces' rewards, and
+    the shares of truncated traces and failed episodes: over all training sources together (`train/agg/…`) and
+    for each source (`train/<source>/…`). Also returns each source's share of the traces (`batch/<source>`)
+    and the distribution of reply lengths (`reply_tokens/…`). Except for the reply lengths, names and
+    definitions are prime-rl's."""
     row: dict[str, float] = {}
     every = [r for g in groups for r in g.rollouts]
     traces = sum(len(r.traces) for r in every)
@@ -296,7 +298,8 @@ def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def by_source(groups: Sequence[Group]) -> dict[str, list[Group]]:
-    """Returns a dict from the name of each training source to its groups, in the order of `groups`."""
+    """Returns a dict from the name of each training source to its groups of episodes, in the order of
+    `groups`."""
     sources: dict[str, list[Group]] = {}
     for group in groups:
         for name in dict.fromkeys(r.source for r in group.rollouts):
@@ -324,8 +327,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     parts = {"first": rows[:quarter], "last": rows[-quarter:]}
     table = []
     for task in sorted({t for row in rows for t in row["tasks"]}):
-        told = [row["tasks"][task].get("baseline") for row in rows if task in row["tasks"]]
-        baseline = next((one for one in told if one is not None), None)
+        baselines = [row["tasks"][task].get("baseline") for row in rows if task in row["tasks"]]
+        baseline = next((one for one in baselines if one is not None), None)
         entry: dict[str, Any] = {"task": task, "baseline": baseline}
         for part, steps in parts.items():
             cells = [row["tasks"][task] for row in steps if task in row["tasks"]]
@@ -352,7 +355,9 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
     """Returns a dict from the id of each task to a dict of its results: the episodes' validation and test
-    scores, the task's baseline score, the mean reward, and the numbers of all and of failed episodes."""
+    scores, the task's baseline score, whether a higher or a lower score is better (`direction`), the mean
+    reward, and the numbers of all episodes, of those that ended by an infrastructure error
+    (`failed_episodes`), and of those in which the grader failed on the agent's work (`ungraded_episodes`)."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 
@@ -366,4 +371,5 @@ def _scores(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "reward": mean(r.reward for r in good),
         "episodes": len(rollouts),
         "failed_episodes": len(rollouts) - len(good),
+        "ungraded_episodes": sum(bool(r.metric("artefact_faults")) for r in good),
     }

@@ -20,8 +20,8 @@ from rich.table import Table
 from air import paths
 
 WIDE = 1000
-"""The width of final tables, in characters. It is larger than that of a terminal: the terminal then wraps
-long lines, whereas a table that is fitted to the terminal would truncate numbers."""
+"""The width of final tables, in characters. It is larger than the width of any terminal, because a table that
+is fitted to the terminal would truncate numbers. The terminal wraps the long lines."""
 _SHOWN_STEPS = 8
 _LOG = logging.getLogger(__name__)
 Row = Mapping[str, Any]
@@ -40,8 +40,9 @@ def percent(value: float | None) -> str:
 
 
 def split(row: Row) -> str:
-    """Returns the shares of a step's episode time in percent, as a text such as `60/20/15/5`: sampling
-    replies, commands in boxes, grading, and waiting in queues. Returns a dash if `row` has no times."""
+    """Returns the percentages of the step's episode time that were spent on sampling replies, on commands in
+    boxes, on grading, and on waiting in queues, as a text such as `60/20/15/5`. Returns a dash if `row` has
+    no times."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]

@@ -22,7 +22,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError, boundary
 from air.train.config.env_source import EnvSource
@@ -49,8 +49,8 @@ class Rollout:
     """The version of the weights that sampled each reply. The keys are the `id()` of the replies' trace
     nodes. Empty if one version sampled all replies."""
     advantage: float | None = None
-    """The mean of the advantages of the episode's parts (episode, segments or turns). None until the
-    advantages are computed, and for an episode that is not trained on."""
+    """The mean of the advantages of the episode's parts (the whole episode, its segments or its turns). None
+    before the advantages are computed, and None for an episode that is not trained on."""
 
     @property
     def ok(self) -> bool:
@@ -117,15 +117,16 @@ class Group:
 
     @property
     def lacks_spread(self) -> bool:
-        """Whether there are at least two traces to compare (traces in the field `rollouts` of episodes that
-        ended without an error), but all rewards, including the greedy episode's, are equal."""
+        """Whether the group has at least two rewards to compare (rewards of traces in `rollouts`, from
+        episodes without an error), but all its rewards, including the greedy episode's, are equal."""
         scored = sum(len(rollout.traces) for rollout in self.rollouts if rollout.ok)
         return scored > 1 and not self.has_spread
 
     @property
     def has_spread(self) -> bool:
-        """Whether the rewards of the traces of all episodes without errors, including the greedy episode, are
-        not all equal. If they are equal, all advantages are 0 in algorithms that compare rewards."""
+        """Whether at least two rewards in the group differ. Counted are the rewards of the traces of all
+        episodes without an error, including the greedy episode. Without spread, algorithms that compare
+        rewards compute the advantage 0 everywhere."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -155,9 +156,10 @@ def context(
     """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server at
     `url` that serves `policy`. The client sends and receives token ids.
 
-    `max_tokens` limits the tokens of one reply. `renderer` is a config of the package `renderers`, which
-    converts chat messages to token ids; None selects the default for the policy's model type. `name` is the
-    model's name on the server; None: the policy's name."""
+    `max_tokens` limits the tokens of one reply; None: no limit. `renderer` is a config of the package
+    `renderers`, which converts chat messages to token ids; None selects the default for the policy's model
+    type. `name` is the model's name on the server; None: the policy's name.
+    """
     return vf.ModelContext(
         model=name or policy.name,
         client=vf.TrainClientConfig(
@@ -171,7 +173,8 @@ def context(
 
 
 def seeded(ctx: vf.ModelContext, seed: str) -> vf.ModelContext:
-    """Returns a copy of `ctx` with a sampling seed: a number that is the hash of the text `seed`."""
+    """Returns a copy of `ctx` in which sampling has a seed. The seed is a number, computed as a hash of the
+    text `seed`."""
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6])  # exact in any JSON parser
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"seed": number}))
 
@@ -182,12 +185,12 @@ def greedy(ctx: vf.ModelContext) -> vf.ModelContext:
     return replace(ctx, sampling=ctx.sampling.model_copy(update={"temperature": 0.0}))
 
 
-def settled(
+def with_defaults(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
-    """Returns a copy of the environment config `env` in which absent values are filled in: the tokenizer of
-    `policy`, `max_context_tokens`, and `record_dir` as the folder of trajectories. An `env` that is not a
-    `ResearchEnvConfig` is returned unchanged."""
+    """Returns a copy of the environment config `env` in which settings that the user left out are filled in:
+    `record_dir` as the folder of trajectories and, for air's own harness, the tokenizer of `policy` and
+    `max_context_tokens`. An `env` that is not a `ResearchEnvConfig` is returned unchanged."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -222,8 +225,8 @@ async def serving(configs: Sequence[EnvSource], group_size: int) -> AsyncIterato
 
 
 Gate = AbstractAsyncContextManager[None]
-"""A context manager around each episode that limits the number of simultaneous episodes, such as a
-semaphore."""
+"""A context manager that is entered for each episode, such as a semaphore. It can limit the number of
+simultaneous episodes."""
 _OPEN: Gate = nullcontext()
 
 Prompt = tuple[Source, vf.Task]
@@ -293,7 +296,7 @@ async def play_group(
         async with gate:
             return await play(source, task, one, on_done)
 
-    rollouts = await together([gated(one) for one in each])
+    rollouts = await run_concurrently([gated(one) for one in each])
     size = source.group_size
     return Group(rollouts[:size], rollouts[size] if with_greedy else None)
 
@@ -304,9 +307,9 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task` and returns its rollout, after calling `on_done` with it. The environment
-    repeats a failed episode as its `retries` allow. If the episode still fails, the rollout's `error` says
-    why."""
+    """Plays one episode of `task`, calls `on_done` with its rollout, and returns the rollout. The environment
+    repeats a failed episode as often as its setting `retries` allows. If the episode still fails, the
+    rollout's `error` says why."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -338,9 +341,10 @@ async def play_many(
     *,
     at_once: int = 32,
 ) -> list[Rollout]:
-    """Plays `each` episodes of every task of the source, at most `at_once` at the same time, and returns
-    their rollouts. `each` may also map task ids to numbers of episodes. If a source has several tasks with
-    the same id (for example one per prompt), the episodes of this id use them in turn."""
+    """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
+    their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
+    numbers. If a source has several tasks with the same id (for example one per prompt), a number in the
+    mapping counts for all of them together, and they take turns."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:
@@ -354,4 +358,4 @@ async def play_many(
     else:
         wanted = source.tasks * each
     plays = [play(source, task, ctx, on_done) for task in wanted]
-    return await together(plays, at_once)
+    return await run_concurrently(plays, at_once)

@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor
 
 from air import json_lines, paths
-from air.aio import cancelled_by_signals, ended, to_the_end
+from air.aio import cancel_and_wait, cancelled_by_signals, wait_shielded
 from air.env.environment import ResearchEnv
 from air.errors import InferenceError, InfrastructureError
 from air.train import monitors
@@ -35,20 +35,20 @@ from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, group_log, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
-from air.train.loop.opening import Opening, Resources
 from air.train.loop.progress import Progress
+from air.train.loop.resources import ResourceOpener, Resources
 from air.train.loop.rollout import (
     Group,
     Positions,
     Rollout,
     Source,
 )
-from air.train.loop.samples import Needed
+from air.train.loop.samples import AlgorithmInputs
 from air.train.loop.samples import samples as make_samples
-from air.train.loop.step_player import Batch, Played, StepPlayer
+from air.train.loop.step_player import Batch, PlayedStep, StepPlayer
 from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors
-from air.train.serving import context_length
+from air.train.serving.context_length import cache_context_length
 from air.train.tree.sample import Sample
 from air.trajectories import evaluations
 
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """The result of a training run: its folder, its metrics and its last checkpoint."""
 
     folder: Path
@@ -76,7 +76,7 @@ class EmbeddedRun:
         self._on_open = on_open
         self.config, self.progress = config.with_checkout(), progress
         self.folder = config.folder
-        self.outcome = Outcome(self.folder)
+        self.outcome = RunOutcome(self.folder)
         self._algorithm = config.algorithm()
         self._curriculum = Curriculum(
             config.embedded.levels, config.orchestrator.train.source, ahead=int(config.overlaps)
@@ -90,7 +90,7 @@ class EmbeddedRun:
         """The number of the last finished training step."""
         self._player = StepPlayer(self.config, progress)
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         """Trains until `max_steps` steps are finished. Writes metrics, trajectories and checkpoints, and
         returns the outcome.
 
@@ -106,10 +106,10 @@ class EmbeddedRun:
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
-                await context_length.learn(
+                await cache_context_length(
                     self._player.context(resources, 1.0, None), resources.policy
                 )
-                await asyncio.to_thread(self._set_aside)
+                await asyncio.to_thread(self._move_later_results)
                 # Without `resume`, so that a user who starts a run from this file must choose again where to
                 # resume.
                 written = self.config.model_copy(update={"resume": None})
@@ -133,19 +133,19 @@ class EmbeddedRun:
             self._algorithm.load_state_dict(state.get("algorithm", {}))
             self._curriculum.load_state_dict(state.get("curriculum", {}))
         self._curriculum.check()
-        resources = await Opening(
+        resources = await ResourceOpener(
             self.config, self._algorithm.needs, self.outcome.checkpoint, state, self.progress.say
         ).open(stack)
         self.config = resources.config
         self._player = StepPlayer(self.config, self.progress, self._done)
         return resources
 
-    def _set_aside(self) -> None:
-        """Moves the results that an earlier process of this run made after the step from which the run
-        resumes into a folder under `branches/` in the run's folder. Reads the remaining lines of
+    def _move_later_results(self) -> None:
+        """If an earlier process of this run trained beyond the step from which the run now resumes, moves its
+        later results into a folder under `branches/` in the run's folder. Reads the remaining lines of
         `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
-        branch = branches.set_aside(self.folder, self._done)
+        branch = branches.move_later_results(self.folder, self._done)
         self.outcome.rows = branches.metrics(self.folder)
         if self._done:
             self.progress.say(f"resuming after step {self._done}")
@@ -176,7 +176,7 @@ class EmbeddedRun:
         # With overlap, the number of episodes at once is the same as without.
         gate = asyncio.Semaphore(batch.episodes) if self.config.overlaps else nullcontext()
         at_once = 2 if self.config.overlaps else 1
-        playing: deque[tuple[Batch, asyncio.Task[Played]]] = deque()
+        playing: deque[tuple[Batch, asyncio.Task[PlayedStep]]] = deque()
         try:
             for step in range(first, last + 1):
                 began = time.monotonic()
@@ -198,14 +198,14 @@ class EmbeddedRun:
                     "seconds_rollout": time.monotonic() - updated,
                 }
                 await self._check(played, resources)
-                scored = await asyncio.to_thread(self._score, played.groups, resources)
+                inputs = await asyncio.to_thread(self._score, played.groups, resources)
                 # Not cancelled by an interruption: every change of the weights must get its line in the
                 # metrics.
-                await to_the_end(self._train(played, scored, resources, seconds))
+                await wait_shielded(self._train(played, inputs, resources, seconds))
                 await self._evaluate(resources)
         finally:
             for _, task in playing:
-                await ended(task)
+                await cancel_and_wait(task)
 
     async def _evaluate(self, resources: Resources) -> None:
         """Runs the evaluation after the last finished step, if the run file asks for one after this step.
@@ -232,28 +232,28 @@ class EmbeddedRun:
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
-    async def _check(self, played: Played, resources: Resources) -> None:
+    async def _check(self, played: PlayedStep, resources: Resources) -> None:
         """Checks the step's episodes before the weights change. Raises an error if the inference server has
         ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has stopped
-        the run (see `_check_breakers`), or if an episode lacks the metric that decides about the level of its
-        source's curriculum."""
+        the run (see `_check_breakers`), or if an episode lacks the metric of its source's curriculum, which
+        decides on the next level."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
         await self._check_breakers(resources.sources)
         self._curriculum.check_played(played.groups)
 
-    def _score(self, groups: Sequence[Group], resources: Resources) -> Needed:
+    def _score(self, groups: Sequence[Group], resources: Resources) -> AlgorithmInputs:
         """Returns the numbers that the algorithm needs from further models, such as a value model, for the
         step's groups. If such a model runs in this process, sampling pauses during the computation."""
-        here = resources.needed.scores_here
+        here = resources.further_models.scores_here
         with resources.server.exclusive() if here else nullcontext():
-            return resources.needed.score(groups)
+            return resources.further_models.score(groups)
 
     async def _train(
         self,
-        played: Played,
-        scored: Needed,
+        played: PlayedStep,
+        inputs: AlgorithmInputs,
         resources: Resources,
         seconds: Mapping[str, float],
     ) -> None:
@@ -266,9 +266,9 @@ class EmbeddedRun:
         determinism.seed_generators(self.config.embedded.seed, batch.step)
         exactness = Exactness(batch.step, groups, trains_zeros=resources.trainer.trains_zeros)
         with self._algorithm_restored():
-            samples = self._samples(batch.step, groups, scored)
+            samples = self._samples(batch.step, groups, inputs)
             report, failure = await asyncio.to_thread(
-                self._learn, batch, samples, scored, resources, exactness
+                self._learn, batch, samples, inputs, resources, exactness
             )
         levels, promotions = self._curriculum.record(groups, batch.step)
         row = StepRow(
@@ -322,8 +322,8 @@ class EmbeddedRun:
             )
 
     async def _check_breakers(self, sources: Sequence[Source]) -> None:
-        """Raises InfrastructureError if the failure breaker of an environment has stopped the run: after too
-        many consecutive infrastructure errors, or after an error in code that the user added."""
+        """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
+        infrastructure errors, or after an error in code that the user added."""
         for source in sources:
             if isinstance(source.env, ResearchEnv):
                 try:
@@ -344,7 +344,7 @@ class EmbeddedRun:
             self._algorithm.load_state_dict(before)
             raise
 
-    def _samples(self, step: int, groups: Sequence[Group], scored: Needed) -> list[Sample]:
+    def _samples(self, step: int, groups: Sequence[Group], inputs: AlgorithmInputs) -> list[Sample]:
         embedded = self.config.embedded
         rng = random.Random(f"{embedded.seed} {step}")
         return make_samples(
@@ -354,7 +354,7 @@ class EmbeddedRun:
             by_turn=self.config.rewards_at_turns,
             shuffle=rng if embedded.shuffle_rewards else None,
             keep_zeros=self.config.trains_zero_advantages,
-            needed=scored,
+            inputs=inputs,
             top_share=embedded.top_spread_share,
         )
 
@@ -362,14 +362,17 @@ class EmbeddedRun:
         self,
         batch: Batch,
         samples: Sequence[Sample],
-        scored: Needed,
+        inputs: AlgorithmInputs,
         resources: Resources,
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
-        """Trains the policy, then the value model if there is one; sampling pauses meanwhile. Returns the
-        metrics, and the exception if one occurred after the policy had changed (otherwise None). Raises an
-        exception that occurs before."""
-        tokens, models = resources.tokens, resources.needed
+        """Trains the policy, then the value model if there is one. Sampling pauses meanwhile. Returns the
+        metrics and an exception or None.
+
+        If an exception occurs after the policy has changed, it is returned, so that the caller can still
+        record the step. An earlier exception is raised.
+        """
+        tokens, models = resources.tokens, resources.further_models
 
         def listen(sample: Sample, logprobs: Tensor) -> None:
             exactness.listen(sample, logprobs)
@@ -387,14 +390,14 @@ class EmbeddedRun:
             with resources.server.exclusive(), threads:
                 report |= resources.trainer.step(trained, listen)
                 self._done, self._positions = batch.step, batch.positions
-                report |= models.train(samples, scored)
+                report |= models.train(samples, inputs)
                 if overlaps:
                     self._player.update_server(resources.server, self._done)
         except Exception as error:  # broad: a change of the weights always gets its lines
             if self._done != batch.step:
                 raise
             failure = error
-        return {**report, **scored.metrics}, failure
+        return {**report, **inputs.metrics}, failure
 
     def _stop_again(self) -> None:
         self.progress.say(
@@ -431,7 +434,7 @@ class EmbeddedRun:
             "positions": self._positions,
             "algorithm": self._algorithm.state_dict(),
             "curriculum": self._curriculum.state_dict(),
-            "needed": resources.needed.state_dict(),
+            "needed": resources.further_models.state_dict(),
         }
         # The present step is included, because it may be the best one. The best checkpoint is also kept if a
         # resumed run no longer has `[orchestrator.eval]`.

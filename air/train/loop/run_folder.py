@@ -63,8 +63,9 @@ def evaluation_folder(folder: Path, step: int) -> Path:
 
 
 def unfinished_folder(root: Path, step: int) -> Path:
-    """Returns the temporary folder under `root` that this process uses while it writes or deletes the
-    checkpoint of training step `step`."""
+    """Returns the temporary folder in which this process writes the checkpoint of training step `step`, or to
+    which it moves the checkpoint before deleting it. The folder lies in `root`, beside the finished
+    checkpoints."""
     return root / f".{step_folder(root, step).name}.{os.getpid()}"
 
 
@@ -106,7 +107,8 @@ def start_from(config: RunConfig) -> Path | None:
     step.
 
     A run that was killed before its first checkpoint starts from the first step, whether or not the config
-    says `resume`. Raises UsageError if the config does not say `resume` and a run of this name exists. Raises
+    says `resume`. Raises UsageError if the config does not say `resume`, but the run's folder contains
+    checkpoints, or a config or metrics that are not those of a reinforcement-learning run. Raises
     MissingError if the config says `resume` and the checkpoint does not exist.
     """
     resume, root = config.resume, config.folder / CHECKPOINTS
@@ -187,9 +189,9 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Creates the lock file of a run's folder, locks this file, and returns its open file descriptor. Raises
-    BlockingIOError if another process has locked it. If the file system has no locks, logs a warning and
-    returns an unlocked file."""
+    """Creates the lock file of a run's folder, locks it, and returns its open file descriptor. Raises
+    BlockingIOError if another process has locked the file. If the file system does not support locks, logs a
+    warning and returns the descriptor of the unlocked file."""
     path = folder / _LOCK_FILE
     # Retries, because another run that ends at this moment may remove the file, and the folder if it is
     # empty.
@@ -203,7 +205,7 @@ def _lock(folder: Path) -> int:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is(path, lock):
+            if _is_same_file(path, lock):
                 return lock
         except OSError as error:
             if error.errno in _WITHOUT_LOCKS:
@@ -215,7 +217,7 @@ def _lock(folder: Path) -> int:
     raise BlockingIOError
 
 
-def _is(path: Path, file: int) -> bool:
+def _is_same_file(path: Path, file: int) -> bool:
     """Returns whether the file descriptor `file` refers to the file that is now at `path`, which another
     process may have removed or replaced."""
     try:

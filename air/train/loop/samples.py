@@ -18,7 +18,7 @@ NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True)
-class Part:
+class TracePart:
     """A part of an episode that has a reward of its own: some messages of one trace (verifiers' record of a
     conversation)."""
 
@@ -29,26 +29,26 @@ class Part:
 
     @property
     def sampled_nodes(self) -> list[Any]:
-        """The messages (verifiers' nodes) of the part that have sampled tokens, in order."""
+        """The part's messages (verifiers' nodes) that contain tokens sampled by the policy, in order."""
         return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
 
-def parts_of(rollout: Rollout, *, by_turn: bool) -> list[Part]:
+def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
     """Divides an episode into the parts that have a reward of their own: its turns if `by_turn`, otherwise
     its traces (one for the episode, or one for each segment)."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
-    return [Part(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
+    return [TracePart(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
 
 
-def turns(trace: Any) -> list[Part]:
-    """Divides a trace into turns: one `Part` for each reply of the model. The reward of a turn is the sum of
-    the rewards between this reply and the next, as the list `trace.info["air"]["paid"]` records them. If the
-    sum of this list differs from the trace's reward, the last turn gets the difference. A trace without
-    replies is one part."""
+def turns(trace: Any) -> list[TracePart]:
+    """Divides a trace into turns: one `TracePart` for each reply of the model. The list
+    `trace.info["air"]["paid"]` records when each reward was given; the reward of a turn is the sum of those
+    given between its reply and the next. If the sum of the list differs from the trace's reward, the last
+    turn gets the difference. A trace without replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
-        return [Part(trace, frozenset(), float(trace.reward))]
+        return [TracePart(trace, frozenset(), float(trace.reward))]
     earned = dict.fromkeys(replies, 0.0)
     total = 0.0
     for payment in trace.info.get("air", {}).get("paid", []):
@@ -56,13 +56,14 @@ def turns(trace: Any) -> list[Part]:
         earned[max((i for i in replies if i < payment["nodes"]), default=replies[0])] += value
         total += value
     earned[replies[-1]] += float(trace.reward) - total
-    return [Part(trace, frozenset([index]), reward) for index, reward in earned.items()]
+    return [TracePart(trace, frozenset([index]), reward) for index, reward in earned.items()]
 
 
 @dataclass(frozen=True)
-class Needed:
-    """The numbers, other than rewards, that an algorithm needs for the groups of one training step. They fill
-    fields of `Part` and `ScoredGroup` in `air.train.algorithms.base`."""
+class AlgorithmInputs:
+    """The numbers, other than rewards, that an algorithm needs for the groups of one training step, such as
+    log-probabilities under the reference model. Algorithms get them in the fields of `ScoredPart` and
+    `ScoredGroup` (in `air.train.algorithms.base`)."""
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     """Numbers per token, under the keys `reference`, `divergence`, `values` and `teacher`. Each is a mapping
@@ -75,7 +76,7 @@ class Needed:
     """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
     failed. None: the algorithm needs no greedy episodes."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics computed from these numbers, by name, for the step's log."""
+    """Metrics of the step that were computed together with these numbers, by name."""
 
 
 def samples(
@@ -85,7 +86,7 @@ def samples(
     *,
     by_turn: bool = False,
     shuffle: random.Random | None = None,
-    needed: Needed | None = None,
+    inputs: AlgorithmInputs | None = None,
     keep_zeros: bool = False,
     top_share: float | None = None,
 ) -> list[Sample]:
@@ -98,11 +99,11 @@ def samples(
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
     later rewards; otherwise each trace is credited as a whole. `shuffle` is a random generator that permutes
-    the rewards within each group, for a control experiment; None: no permutation. `needed` has the numbers
+    the rewards within each group, for a control experiment; None: no permutation. `inputs` has the numbers
     that `algorithm.needs` names. If `top_share` is given, only the groups that `top_of_spread` selects are
     trained.
     """
-    needed = needed or Needed()
+    inputs = inputs or AlgorithmInputs()
     chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)
     played = [
         [parts_of(r, by_turn=by_turn) if r.ok and n in chosen else None for r in group.rollouts]
@@ -110,10 +111,13 @@ def samples(
     ]
     if shuffle is not None:
         played = [_shuffled(parts, shuffle) for parts in played]
-    greedy = needed.greedy or [None] * len(groups)
+    greedy = inputs.greedy or [None] * len(groups)
     scored = [
         ScoredGroup(
-            [None if parts is None else [_scored(p, needed) for p in parts] for parts in episodes],
+            [
+                None if parts is None else [_scored_part(p, inputs) for p in parts]
+                for parts in episodes
+            ],
             reward_to_go=by_turn,
             source=group.rollouts[0].source if group.rollouts else "",
             metrics=_metrics(group),
@@ -149,8 +153,8 @@ def _metrics(group: Group) -> dict[str, float]:
     return {name: fmean(float(m[name]) for m in each if m.get(name) is not None) for name in names}
 
 
-def _scored(part: Part, needed: Needed) -> base.Part:
-    """Converts a part of an episode to the type that algorithms take as input, with the numbers of `needed`
+def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
+    """Converts a part of an episode to the type that algorithms take as input, with the numbers of `inputs`
     for its sampled tokens, such as reference log-probabilities."""
     nodes = part.sampled_nodes
 
@@ -159,22 +163,24 @@ def _scored(part: Part, needed: Needed) -> base.Part:
             return None
         return [value for node in nodes for value in by_node[id(node)]]
 
-    return base.Part(
+    return base.ScoredPart(
         reward=part.reward,
         tokens=sum(sum(node.mask) for node in nodes),
         agent=part.trace.agent.name,
         input_tokens=part.trace.num_total_tokens - part.trace.num_output_tokens,
         turns=part.trace.num_turns,
         logprobs=[logprob for node in nodes for logprob in node.logprobs],
-        reference=gathered(needed.tokens.get("reference")),
-        divergence=gathered(needed.tokens.get("divergence")),
-        values=gathered(needed.tokens.get("values")),
-        teacher=gathered(needed.tokens.get("teacher")),
-        penalties=gathered(needed.penalties),
+        reference=gathered(inputs.tokens.get("reference")),
+        divergence=gathered(inputs.tokens.get("divergence")),
+        values=gathered(inputs.tokens.get("values")),
+        teacher=gathered(inputs.tokens.get("teacher")),
+        penalties=gathered(inputs.penalties),
     )
 
 
-def _shuffled(episodes: Sequence[list[Part] | None], rng: random.Random) -> list[list[Part] | None]:
+def _shuffled(
+    episodes: Sequence[list[TracePart] | None], rng: random.Random
+) -> list[list[TracePart] | None]:
     pool = [part.reward for parts in episodes if parts is not None for part in parts]
     rewards = iter(rng.sample(pool, len(pool)))
     return [
@@ -185,13 +191,14 @@ def _shuffled(episodes: Sequence[list[Part] | None], rng: random.Random) -> list
 
 def _of_episode(
     rollout: Rollout,
-    parts: Sequence[Part],
+    parts: Sequence[TracePart],
     credits: Sequence[Credit],
     temperature: float,
     keep_zeros: bool,
 ) -> Iterator[Sample]:
     """Yields the training samples of one episode, and sets the field `advantage` of `rollout`. `credits` has
-    the credit of each part. With `keep_zeros`, branches whose advantages are all 0 give samples, too."""
+    one credit for each of the `parts`. With `keep_zeros`, branches whose advantages are all 0 give samples,
+    too."""
     by_node: _ByNode = {}
     means = []
     for part, credit in zip(parts, credits, strict=True):

@@ -33,8 +33,8 @@ OnRow = Callable[[dict[str, Any]], None]
 
 
 _LAST_FILES = (run_folder.CONFIG_FILE, adapters.ADAPTER_CONFIG)
-"""The names of the files that are written last, so that they mark a complete folder: the first in the folder
-of a model, the second in that of a LoRA adapter."""
+"""The files that are written last into the folder of a trained model, so that their presence shows that the
+folder is complete: `config.json` for a whole model, or the adapter's config for a LoRA adapter."""
 
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
@@ -76,7 +76,7 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         if start is not None:
             training.load_state_dict(checkpoint.load_state(start)[1])
             say(f"resuming after step {training.steps}")
-        _set_aside(config, training.steps, say)
+        _move_later_results(config, training.steps, say)
         _write_settings(config, config.folder)
         _steps(config, policy, training, on_row, stopped)
         save(policy, config.folder)
@@ -175,11 +175,11 @@ def _steps(
             keep()
 
 
-def _set_aside(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves the results that an earlier process of this run made after training step `step` into a folder
-    under `branches/` in the run's folder. Writes `sft.json`, changed so that it describes a run with the new
-    folder's path and name, into the new folder, and tells the user through `say`."""
-    branch = branches.set_aside(config.folder, step)
+def _move_later_results(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
+    """If an earlier process of this run trained beyond step `step`, moves its later results into a new folder
+    under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into the new
+    folder, changed so that it describes a run with this folder's path and name."""
+    branch = branches.move_later_results(config.folder, step)
     if branch is None:
         return
     named = config.run.model_copy(update={"name": branch.name})
@@ -203,9 +203,9 @@ def how_to_resume(config: SFTRunConfig) -> str:
 
 @contextmanager
 def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Context manager that intercepts the first SIGINT or SIGTERM. Yields a function that returns whether one
-    was received. A second signal has its usual effect. Outside the main thread, which alone may handle
-    signals, nothing is intercepted."""
+    """Context manager that intercepts the first SIGINT or SIGTERM. Yields a function that returns whether
+    such a signal was received. A second signal has its usual effect. Outside the main thread, which alone may
+    handle signals, nothing is intercepted."""
     requests: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -9,12 +9,12 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from air.aio import together
+from air.aio import run_concurrently
 from air.env import recording
 from air.env.world_episode import TURN_LIMIT
 from air.train.config.run_config import RunConfig
-from air.train.loop.opening import Resources
 from air.train.loop.progress import Progress
+from air.train.loop.resources import Resources
 from air.train.loop.rollout import (
     Gate,
     Group,
@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedStep:
     """The finished episodes of a training step, in groups."""
 
     batch: Batch
@@ -57,8 +57,8 @@ class Played:
 
 class StepPlayer:
     """Draws the prompts of training steps and plays their episodes on the inference server. Records the
-    version of the weights (the number of the training step that made them) that sampled each reply. `served`
-    is the version that the server has at first."""
+    version of the weights that sampled each reply; a version is the number of the training step that made the
+    weights. `served` is the version on the server at the start."""
 
     def __init__(self, config: RunConfig, progress: Progress, served: int = 0) -> None:
         self.config, self.progress = config, progress
@@ -66,15 +66,16 @@ class StepPlayer:
         """The version of the weights that the inference server has: the number of the training step that made
         them."""
         self._versions: dict[int | None, int] = {0: served}
-        """Maps the inference server's own version numbers to the training steps that made the weights."""
+        """Maps the inference server's own version numbers to our versions: the numbers of the training steps
+        that made the weights."""
         self._played_until = 0.0
         """The time (monotonic clock, seconds) at which the last episode of the previous step ended. The
         playing time of a step counts only from then on, so that the times of overlapping steps add up."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
         """Draws the prompts of training step `step` from `sources`. `positions` has the number of prompts
-        drawn from each source before this step; None (a checkpoint of an older version) computes these
-        numbers again."""
+        drawn from each source before this step. If it is None, because the run resumes from a checkpoint of
+        an older version of air, the prompts of all earlier steps are drawn again to get these numbers."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
         if positions is None:  # a checkpoint of an older air: draws the earlier prompts again
             positions = {}
@@ -90,12 +91,12 @@ class StepPlayer:
             self._served = done
         server.ready()
 
-    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> Played:
+    async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
         """Plays the groups of episodes of a step on the inference server, and returns them. A group whose
         rewards are all equal teaches nothing: it is discarded and played again, at most
         `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
         can limit the number of simultaneous episodes."""
-        greedy, began = resources.needed.greedy, time.monotonic()
+        greedy, began = resources.further_models.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
         rounds = self.config.embedded.rounds
@@ -116,7 +117,7 @@ class StepPlayer:
                 gate=gate,
             )
 
-        groups = await together([play(number) for number in range(len(batch.prompts))])
+        groups = await run_concurrently([play(number) for number in range(len(batch.prompts))])
         for replay in range(1, self.config.embedded.replays_without_spread + 1):
             again = [number for number, group in enumerate(groups) if group.lacks_spread]
             if not again:
@@ -124,7 +125,7 @@ class StepPlayer:
             episodes = sum(len(groups[number].played) for number in again)
             self.progress.phase(f"step {step}, replay {replay}", episodes)
             for number, group in zip(
-                again, await together([play(n, replay) for n in again]), strict=True
+                again, await run_concurrently([play(n, replay) for n in again]), strict=True
             ):
                 group.replays = replay
                 groups[number] = group
@@ -134,11 +135,12 @@ class StepPlayer:
                 self._note_versions(rollout, resources.server)
         now = time.monotonic()
         seconds, self._played_until = now - max(began, self._played_until), now
-        return Played(batch, groups, seconds)
+        return PlayedStep(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Sets the versions of the weights that sampled each reply in `rollout`, an episode during which the
-        server may have loaded new weights."""
+        """Sets, for each reply in `rollout`, the version of the weights that sampled it, and the oldest of
+        these versions for the whole episode. Needed if the server loaded new weights during the step's
+        episodes."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
             ends = {call.node: call.time.end for call in trace.calls if call.node is not None}

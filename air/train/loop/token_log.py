@@ -46,13 +46,13 @@ class TokenLog:
         self._logprobs: dict[int, Floats] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Stores the trainer's log-probabilities [T] of the T tokens of a sample, for the next call of
-        `write`. To be called for each sample that `Trainer.step` trains (see `Listener` there)."""
+        """Stores the trainer's log-probabilities [T] of the T tokens of a sample until the next call of
+        `write`. `Trainer.step` must get this method (or a function that calls it) as its `listener`."""
         self._logprobs[id(sample)] = logprobs.float().numpy()
 
     def write(self, step: int, groups: Sequence[Group], samples: Sequence[Sample]) -> None:
-        """Writes the file of training step `step`, then deletes the oldest files if all files together are
-        too large.
+        """Writes the file of training step `step`. Then deletes the oldest files if all files together exceed
+        the limit `most_bytes`.
 
         `samples` are the samples made from `groups` that the step trained. Raises OSError if the file cannot
         be written, for example because the disk is full.
@@ -110,8 +110,9 @@ def _trained(samples: Sequence[Sample], logprobs: dict[int, Floats]) -> _Trained
 def _conversations(
     rollout: Rollout, group: int, trained: _Trained, *, by_turn: bool
 ) -> Iterator[Conversation]:
-    """Yields the conversations of an episode for the token log. The traces of the segments of one
-    conversation are merged into one. `group` is the index of the episode's group in the step."""
+    """Yields the conversations of an episode for the token log. If a conversation was divided into segments,
+    with one trace each, these are merged into one conversation again. `group` is the index of the episode's
+    group in the step."""
     for traces in _by_episode(rollout.traces):
         nodes = list(traces[-1].nodes)
         for trace in traces:  # takes each reply from the segment that trains it, not as context
@@ -132,8 +133,8 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Groups the traces of an episode by conversation: each list has the segments of one conversation, in
-    order."""
+    """Sorts the traces of an episode by conversation: each list has the traces of one conversation's
+    segments, in order."""
     groups: dict[str, list[Any]] = {}
     for trace in traces:
         groups.setdefault(_base_id(trace), []).append(trace)
@@ -152,9 +153,9 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
-    """Returns the payments of a conversation: its rewards, each with the turn at which it was given. If
-    verifiers added further reward terms, the last payment has these. `traces` are the conversation's
-    segments, and `nodes` its messages."""
+    """Returns the payments of a conversation: its rewards, each with the turn at which it was given. Reward
+    terms that are not air's but were added through verifiers form one more payment, at the end. `traces` are
+    the conversation's segments, and `nodes` its messages."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
     for payment in _paid(traces):
@@ -176,8 +177,8 @@ def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
 def _ranges(
     traces: Sequence[Any], nodes: Sequence[Any], payments: int, *, by_turn: bool
 ) -> list[tuple[int, int] | None]:
-    """Returns, for each message that has sampled tokens, the range of payments (rewards) that its advantage
-    counts, as (first index, last index + 1); None for other messages. `payments` is the number of all
+    """Returns, for each message that has sampled tokens, which payments (rewards) count for its advantage: a
+    range (first index, last index + 1). Returns None for other messages. `payments` is the number of all
     payments: those of the environment, and possibly one more with verifiers' terms."""
     sampled, paid = [bool(node.sampled) for node in nodes], _paid(traces)
     if by_turn:

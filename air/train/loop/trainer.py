@@ -37,13 +37,14 @@ class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update.
 
     Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
-    the loss has a KL penalty (`kl`, see `losses.total_loss`) or an entropy bonus, all sampled tokens are
-    trained. `max_steps`, the length of the run, is needed for schedules that lower the learning rate.
+    the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an entropy bonus, all
+    sampled tokens are trained. `max_steps`, the length of the run, is needed for schedules that lower the
+    learning rate.
 
     Two settings save memory without changing the result. `micro_batch_tokens` limits the number of tokens,
     including padding, of one forward and backward pass; a prefix that samples share counts once (see
     `tree.pack`). With `gradient_checkpointing`, the backward pass computes the layers' activations again.
-    `reference` is the reference model, which only the KL estimator `full` needs here.
+    `reference` is the reference model; it is given only for the KL estimator `full`.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Trainer:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the optimiser's state and the number of steps, for a checkpoint."""
+        """Returns the optimiser's state and the number of steps so far, for a checkpoint."""
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 FILE = "matrix.json"
-"""The file, in a matrix's folder, with the settings that the matrix's results depend on."""
+"""The name of the file, in a matrix's folder, with the settings that the matrix's results depend on."""
 RUNS = "runs"
-"""The folder, in a matrix's folder, of the trainings, which are ordinary runs of `rl`."""
+"""The name of the folder, in a matrix's folder, that contains the trainings. Each training is an ordinary run
+of `rl`."""
 CELLS = "cells"
 """The folder, in a matrix's folder, of the evaluations. Each evaluation, of one trained policy (a row and a
 seed) on one task (a column), is in the subfolder `ROW-seedN/COLUMN`."""

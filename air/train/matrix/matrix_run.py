@@ -9,13 +9,14 @@ from air.errors import UsageError
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.recorded import Evaluation
 from air.train.loop import run_folder
-from air.train.matrix.plan import Plan, Trained
+from air.train.matrix.plan import Plan, TrainedRow
 from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
     """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
-    `logged` returns a context manager in which a training logs to a file in its folder."""
+    `logged` returns a context manager in which the log lines of a training go to a file in the training's
+    folder."""
 
     def __init__(
         self,
@@ -32,8 +33,8 @@ class MatrixRun:
     async def run(self) -> None:
         """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
         columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
-        errors that a run of `rl` raises. After SIGINT or SIGTERM, raises CancelledError; finished work is
-        kept."""
+        errors that `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError;
+        finished work is kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -44,14 +45,14 @@ class MatrixRun:
     def _stop_again(self) -> None:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
-    async def _model(self, trained: Trained, place: str) -> str:
+    async def _model(self, trained: TrainedRow, place: str) -> str:
         """Returns the folder or hub id of the model of a row and seed. Trains the model first if this is not
         done yet. `place` is the title of the progress display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
 
-    async def _play(self, trained: Trained, model: str, place: str) -> None:
+    async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
         """Loads `model` and plays the missing episodes on the tasks of all columns. Raises UsageError if a
         cell's folder has episodes with other weights or settings."""
         config = self._plan.config
@@ -77,7 +78,7 @@ class MatrixRun:
                 ((column, count),) = missing.items()
                 self._say(f"{place}: plays {column} ({count} episodes)")
                 with run_folder.locked(cell.folder):
-                    rollouts = await cell.play(served.ctx, missing, served.settle)
+                    rollouts = await cell.play(served.ctx, missing, served.fill_in_settings)
                 self._note([rollout.error for rollout in rollouts if not rollout.ok])
 
     def _note(self, errors: Sequence[str]) -> None:

@@ -1,5 +1,5 @@
-"""Turns the settings of a matrix into trainings and evaluations, and checks that the matrix's folder belongs
-to it.
+"""Turns the settings of a matrix into trainings and evaluations. Checks that the existing content of the
+matrix's folder was made with the same settings.
 
 A row of a matrix is a list of training tasks; one model is trained on them with each seed. A column is a task
 that all models play. A cell has the episodes of a row's models on a column's task.
@@ -24,12 +24,12 @@ from air.train.config import overrides
 from air.train.config.matrix_config import BASE, MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.recorded import Evaluation
-from air.train.evaluation.settings import Settings, with_turns
+from air.train.evaluation.settings import Settings, with_default_turn_limit
 from air.train.matrix.files import CELLS, FILE, RUNS
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRow:
     """One row of a matrix (a list of training tasks) with one seed, and the settings of the training that
     makes its model. The row `base` is the model before any training."""
 
@@ -43,8 +43,8 @@ class Trained:
 
     @property
     def label(self) -> str:
-        """The name of the training's folder in `runs/`, and of the folder in `cells/` with its
-        evaluations."""
+        """The name of the training's folder in `runs/`, and of the folder in `cells/` with the evaluations of
+        the trained model."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Plan:
     user's settings. `trained` has an element for each row and seed."""
 
     config: MatrixConfig
-    trained: Sequence[Trained]
+    trained: Sequence[TrainedRow]
 
     @property
     def folder(self) -> Path:
@@ -69,13 +69,13 @@ class Plan:
         name = self.trained[0].config.model.name
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
-    def evaluation(self, trained: Trained, model: str, column: str) -> Evaluation:
+    def evaluation(self, trained: TrainedRow, model: str, column: str) -> Evaluation:
         """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
         is the folder or hub id of this model."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
-    def _folder(self, trained: Trained, column: str) -> Path:
+    def _folder(self, trained: TrainedRow, column: str) -> Path:
         return self.folder / CELLS / trained.label / slug(column)
 
     def _settings(self, config: RunConfig, column: str) -> Settings:
@@ -84,7 +84,7 @@ class Plan:
         taskset = env.taskset.model_copy(update={"tasks": [column], "weights": {}})
         sampling, chosen = config.orchestrator.train.sampling, self.config.evaluation.temperature
         return Settings(
-            [with_turns(env.model_copy(update={"taskset": taskset}))],
+            [with_default_turn_limit(env.model_copy(update={"taskset": taskset}))],
             temperature=sampling.temperature if chosen is None else chosen,
             max_tokens=sampling.max_completion_tokens,
             context=config.seq_len,
@@ -119,8 +119,8 @@ class Plan:
             ) from None
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
-        """Compares `before`, the recorded settings of the matrix, with the current settings in `identity`,
-        and raises UsageError if they differ. Adds to `identity` the rows that only `before` has."""
+        """Compares `before`, the settings in the matrix's folder, with the current settings in `identity`,
+        and raises UsageError if a setting differs. Adds to `identity` the rows that only `before` has."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -131,12 +131,12 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the settings that the results in the cells depend on (as `_identity` does) without those
-        that have their default value."""
+        """Returns the settings that `_identity` returns, without those that have their default value."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:
-        """Returns the settings that the results in the cells depend on, as JSON data."""
+        """Returns the settings that the results in the cells depend on, as JSON data. With
+        `exclude_defaults`, leaves out settings of trainings and evaluations that have their default value."""
         how: Any = {"mode": "json", "exclude_defaults": exclude_defaults}
         settings = self.trained[0].config.model_dump(**how)
         for key in ("run", "output_dir", "resume"):
@@ -154,11 +154,12 @@ class Plan:
 
 
 def plan(config: MatrixConfig) -> Plan:
-    """Returns the plan of a matrix. Raises ConfigError or MissingError if a run file cannot be used."""
+    """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
+    if a run file cannot be used."""
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.put(files, config.settings, "settings")
     trained = [
-        Trained(row, seed, _run_config(files, config, row, tasks, seed))
+        TrainedRow(row, seed, _run_config(files, config, row, tasks, seed))
         for row, tasks in config.rows.items()
         for seed in config.seeds
     ]
@@ -169,15 +170,15 @@ def plan(config: MatrixConfig) -> Plan:
             where="columns",
             remedy="leave one of them out",
         )
-    base = [Trained(BASE, None, trained[0].config)] if config.base else []
+    base = [TrainedRow(BASE, None, trained[0].config)] if config.base else []
     return Plan(config, [*base, *trained])
 
 
 def _run_config(
-    files: overrides.Sources, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
+    files: overrides.MergedSettings, config: MatrixConfig, row: str, tasks: Sequence[str], seed: int
 ) -> RunConfig:
-    sources = copy.deepcopy(files)
-    taskset = single_taskset(sources, "a matrix")
+    merged = copy.deepcopy(files)
+    taskset = single_taskset(merged, "a matrix")
     taskset["tasks"] = list(tasks)
     taskset.pop("weights", None)
     name = f"{row}-seed{seed}"
@@ -186,21 +187,21 @@ def _run_config(
         "run": {"name": name},
         "embedded": {"seed": seed},
     }
-    overrides.put(sources, own, f"row {row}")
-    return overrides.build(RunConfig, sources).with_checkout()
+    overrides.put(merged, own, f"row {row}")
+    return overrides.build(RunConfig, merged).with_checkout()
 
 
-def single_taskset(sources: overrides.Sources, what: str) -> dict[str, Any]:
+def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any]:
     """Returns the table `env.taskset` of the only source of prompts in the settings, so that the caller can
     replace its tasks. Raises ConfigError if there is not exactly one source, or if its taskset is not one of
     air; `what` is the subject of the error message."""
-    tables = _at(sources.data, "orchestrator", "train", "source")
+    tables = _at(merged.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
     if not isinstance(taskset, dict) or taskset.get("id") != "air":
         raise ConfigError(
             f'{what} needs exactly one [[orchestrator.train.source]], with env.taskset.id = "air"',
-            where=", ".join(map(str, sources.files)) or "run_files",
+            where=", ".join(map(str, merged.files)) or "run_files",
             remedy="name another run file in run_files",
         )
     return taskset
@@ -214,8 +215,8 @@ def _at(data: Any, *keys: str) -> Any:
 
 
 def slug(task: str) -> str:
-    """Returns the name of a task's folder: the task id, in which `-` replaces all characters except letters,
-    digits, `_`, `.` and `-`."""
+    """Returns the name of a task's folder: the task id, in which `-` replaces each sequence of characters
+    other than letters, digits, `_`, `.` and `-`. Removes `-` and `.` at both ends."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from air import paths
 from air.errors import UsageError
-from air.train.evaluation.tries import Played
+from air.train.evaluation.tries import EpisodeScores
 from air.train.matrix.files import CSV_FILE, JSON_FILE
 from air.train.matrix.intervals import Interval, interval
 from air.train.matrix.plan import Plan
@@ -54,7 +54,7 @@ def results(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _cell(by_seed: Mapping[int | None, Sequence[Played]]) -> dict[str, Any]:
+def _cell(by_seed: Mapping[int | None, Sequence[EpisodeScores]]) -> dict[str, Any]:
     every = [played for episodes in by_seed.values() for played in episodes]
     measure = "success" if all(played.success is not None for played in every) else "reward"
     rewards = [[played.reward for played in episodes] for episodes in by_seed.values()]

@@ -15,9 +15,9 @@ from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun
 
 Logged = Callable[[Path], AbstractContextManager[Callable[[], None]]]
-"""A function that takes a training's folder and returns a context manager, inside which the training logs.
-The context manager yields a function that opens the log file in this folder; log lines then go to this
-file."""
+"""The type of functions that take the folder of a training and return a context manager. The context manager
+yields a function; after a call of this function, log lines go to a file in the folder, until the `with` block
+ends."""
 
 
 def last_checkpoint(config: RunConfig) -> Path | None:
@@ -30,8 +30,8 @@ def last_checkpoint(config: RunConfig) -> Path | None:
 
 async def train(config: RunConfig, title: str, say: Callable[[str], None], logged: Logged) -> Path:
     """Runs a training, or resumes it, until it is finished, and returns the folder of its last checkpoint.
-    `title` is the title of the progress display; `say` prints a line for the user. Raises the errors that a
-    run of `rl` raises."""
+    `title` is the title of the progress display; `say` prints a line for the user. Raises the errors that
+    `EmbeddedRun.run` raises."""
     if (done := last_checkpoint(config)) is not None:
         return done
     steps = run_folder.steps(config.folder / run_folder.CHECKPOINTS)

@@ -83,8 +83,8 @@ def add(model: Any, config: LoRAConfig, name: str) -> None:
 
 
 def set_trained(model: Any, trained: bool) -> None:
-    """Freezes the base model's weights. Makes the adapter's weights trainable if `trained`, otherwise freezes
-    them, too. Converts the adapter's weights to float32."""
+    """Freezes the base model's weights, and converts the adapter's weights to float32. The adapter's weights
+    become trainable if `trained` is true, and are frozen otherwise."""
     model.requires_grad_(False)
     for weights in parameters(model):
         weights.requires_grad_(trained)
@@ -97,8 +97,8 @@ def parameters(model: Any) -> Iterator[torch.nn.Parameter]:
 
 
 def check_same(model: Any, folder: str | Path, config: LoRAConfig) -> None:
-    """Raises UsageError if the adapter in `folder`, which was loaded into `model`, has another rank, alpha or
-    set of layers than `config`."""
+    """Raises UsageError if the adapter in `folder` does not have the rank, alpha and layers that the settings
+    `config` state. The adapter must already be loaded into `model`."""
     saved = settings(folder)
     for key, name in (("rank", "r"), ("alpha", "lora_alpha")):
         if saved.get(name) != getattr(config, key):
@@ -160,7 +160,8 @@ def has_adapter(model: Any) -> bool:
 def merged(folder: str | Path) -> Any:
     """Loads the adapter in `folder`, and returns a new float32 model without an adapter: the base model with
     the adapter's matrices added to its weights. Apart from rounding, this model computes the same as the base
-    model with the adapter. Raises the same errors as `settings`."""
+    model with the adapter. Raises UsageError if `folder` has no valid LoRA adapter, and MissingError if the
+    base model was a folder that no longer exists."""
     from peft.tuners.tuners_utils import BaseTunerLayer
     from transformers import AutoModelForCausalLM
 

@@ -50,8 +50,9 @@ def check(model: Any, name: str) -> None:
 
 
 def _logprobs(model: Any, ids: Tensor, **arguments: Any) -> Tensor:
-    """Runs the model on the tokens `ids` [T], for a comparison of two calls. Returns two log-probabilities
-    for each position, [T, 2]: that of token 0 as the next token, and that of the most probable next token."""
+    """Runs the model on the tokens `ids` [T]. Returns two log-probabilities for each position, [T, 2]: that
+    of the token with id 0 as the next token, and that of the most probable next token. These two numbers are
+    enough to compare two runs of the model."""
     logits = model(input_ids=ids[None], use_cache=False, **arguments).logits[0].float()
     logprobs = logits.log_softmax(-1)
     return torch.stack([logprobs[:, 0], logprobs.max(-1).values], -1)

@@ -27,7 +27,8 @@ from air.errors import MissingError, UsageError
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The name of the field of a message that says whether this reply is trained."""
+"""The name of the field in a reply (a message of the role `assistant`) that says whether the reply is
+trained."""
 
 
 class Conversation(list[Message]):
@@ -47,7 +48,7 @@ class Example:
 
     token_ids: list[int]
     mask: list[bool]
-    """True for each token that is trained: those of replies, including the stop tokens."""
+    """For each token, whether it is trained. The tokens of replies are trained, including the stop tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""

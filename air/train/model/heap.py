@@ -18,9 +18,10 @@ def trim_heap() -> None:
     """Returns freed memory to the operating system, if memory may become short (see `_SHARE`).
 
     The C library glibc keeps freed blocks of up to 32 MiB for later allocations, so the memory of deleted
-    tensors still belongs to this process. This function does not return memory in every case, because a later
-    allocation then costs time: the system must clear each page, which took a tenth of the time of a small
-    model's update. With other C libraries than glibc, this function does nothing.
+    tensors still belongs to this process. This function does nothing while enough memory is available,
+    because returned memory must be requested again later, and the system then clears each page. For a small
+    model, this took a tenth of the time of an update. With other C libraries than glibc, the function never
+    does anything.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):

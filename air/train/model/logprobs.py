@@ -42,8 +42,8 @@ def hidden_states(
 
 
 class Predictions(NamedTuple):
-    """Numbers about R predictions, which are distributions over the vocabulary, and about N tokens that they
-    predict. All are in nats."""
+    """Statistics, in nats, of R predictions (distributions over the vocabulary) and of the N tokens whose
+    log-probabilities are read from these predictions."""
 
     logprobs: Tensor
     """[N]: the log-probability of each token."""
@@ -62,7 +62,8 @@ class ReferencePredictions:
     hidden: Tensor
     """[R, hidden]: the reference model's last hidden states."""
     logits: Callable[[Tensor], Tensor]
-    """A function that computes the logits [r, vocabulary] of r of these hidden states, without gradients."""
+    """A function that computes the reference model's logits [r, vocabulary] from r rows of `hidden`, without
+    gradients."""
 
 
 def chosen_logprobs(
@@ -237,8 +238,9 @@ def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _BackboneOutput(BaseModelOutputWithPast):
-    """The output of a model's backbone, in place of the output class of its model family. Each family's
-    code reads other fields; a field that is not set here is None instead of an AttributeError."""
+    """The output of a model's backbone, in place of the output class of the model family. Each model family
+    reads different fields of the output; reading a field that was not set gives None, not an
+    AttributeError."""
 
     def __getattr__(self, name: str) -> None:
         return None

@@ -24,8 +24,8 @@ Stepper = torch.optim.Optimizer | MasterWeights
 float32."""
 
 _NEARLY_ZERO = 1e-8
-"""The ratio of the lowest to the highest learning rate of a schedule whose setting `min_lr` is 0: a warm-up
-starts, and a linear decay ends, at this number times the peak instead of at 0."""
+"""If the setting `min_lr` of a schedule is 0, a warm-up starts, and a linear decay ends, at this number times
+the peak learning rate, not at 0."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:

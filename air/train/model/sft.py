@@ -128,9 +128,9 @@ class SFT:
         return metrics
 
     def first_row(self) -> dict[str, float] | None:
-        """Returns the metrics before the first step: `step`, which is 0, and `val_loss`. Returns None if a
-        step was made, there are no held-out demonstrations, or the config does not ask for an evaluation at
-        the start."""
+        """Evaluates the model before the first training step, and returns the metrics `step`, which is 0, and
+        `val_loss`. Returns None if a training step has already been made, there are no held-out
+        demonstrations, or the config does not ask for an evaluation at the start."""
         if self.steps or not (self._held_out and self.config.val and self.config.val.eval_on_start):
             return None
         return {"step": 0.0, "val_loss": self.held_out_loss()}
@@ -144,8 +144,8 @@ class SFT:
         return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a result of `state_dict`. The next step then uses the same demonstrations as in a training
-        that was not interrupted."""
+        """Restores the optimiser's state and the number of steps from `state`, a result of `state_dict`. The
+        next step uses the demonstrations that it would have used without an interruption."""
         restore(self.optimizer, state["optimizer"])
         for _ in range(int(state["steps"]) - self.steps):
             next(self._batches)
@@ -190,8 +190,9 @@ def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: in
 
 
 def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], int]:
-    """Truncates the token sequences of all demonstrations to `seq_len` tokens. Returns those that still have
-    a trained token, and the number of all sequences that were longer than `seq_len`."""
+    """Truncates the token sequences of the demonstrations `talks` to `seq_len` tokens. Returns a pair: the
+    truncated sequences that still have a trained token, and the number of sequences that were longer than
+    `seq_len`."""
     whole = [example for talk in talks for example in talk.examples]
     usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
     return usable, sum(len(example.token_ids) > seq_len for example in whole)

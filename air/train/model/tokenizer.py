@@ -35,8 +35,8 @@ SPLIT_PATTERN = (
 """Qwen's pre-tokenizer pattern (a regular expression). It splits texts into words (with a leading space, for
 example), single digits, punctuation and white space."""
 SCAFFOLD = "system\nuser\nassistant\n\n"
-"""A text on which the tokenizer is trained again after every other text. It has the role names and line
-breaks of the chat format, so that these become few tokens."""
+"""A text with the role names and line breaks of the chat format. It is added to the tokenizer's training data
+once for each text, so that role names and line breaks become few tokens."""
 SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS) + len(MARKER_TOKENS)
 
 CHAT_TEMPLATE = (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from air.errors import ConfigError
-from air.sandbox.pool.gpus import Gpu, Wanted, listed, select
+from air.sandbox.pool.gpus import Gpu, GpuSelection, listed, select
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class GpuRequest:
     """The GPUs that the setting `inference_gpus` names. Empty: the first GPUs that prime-rl can see."""
     trainer: tuple[str, ...] = ()
     """The GPUs that the setting `trainer_gpus` names. Empty: the GPUs after those of inference."""
-    boxes: tuple[Wanted, ...] = ()
+    boxes: tuple[GpuSelection, ...] = ()
     """The values of `env.gpus` (the GPUs for boxes), one for each source of prompts that sets this key."""
 
 
@@ -69,13 +69,16 @@ def place(
 ) -> Placement:
     """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
 
-    prime-rl can see the GPUs in `flag_gpus`, the value of the flag `--gpus` (inference and the trainer share
-    a GPU that is named twice). Without the flag, prime-rl can see the GPUs that the run file names for
-    inference and the trainer; if there are none, the GPUs in `visible`, the value of `CUDA_VISIBLE_DEVICES`;
-    and without this variable, all GPUs that the run file does not name for boxes. None means that the flag or
-    the variable is not set. Raises ConfigError if there are too few GPUs; a named GPU does not exist;
-    `--gpus` and the run file name different GPUs; or a box would get a GPU that inference or the trainer
-    uses.
+    The GPUs that prime-rl can see are the first of these that is given:
+
+    1. `flag_gpus`, the value of the flag `--gpus`; inference and the trainer share a GPU that is named twice;
+    2. the GPUs that the run file names for inference and the trainer;
+    3. `visible`, the value of the variable `CUDA_VISIBLE_DEVICES`;
+    4. all GPUs that the run file does not name for boxes.
+
+    None means that the flag or the variable is not set. Raises ConfigError if there are too few GPUs; a named
+    GPU does not exist; `--gpus` and the run file name different GPUs; or a box would get a GPU that inference
+    or the trainer uses.
     """
     devices = _visible(request, gpus, flag_gpus, visible)
     need = request.num_infer + request.num_train

@@ -27,7 +27,7 @@ from air.env.failure_breaker import fresh, opened
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool import gpus
 from air.tasks import splits
-from air.train.config.overrides import Sources
+from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import gpu_placement, run_file_view, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
 
@@ -74,7 +74,7 @@ class Plan:
         head += [
             f"warning: {name} evaluates worlds with the seeds of the training: set"
             ' env.taskset.purpose = "evaluation" in its [[orchestrator.eval.source]]'
-            for name in self.view.with_training_seeds
+            for name in self.view.eval_sources_with_training_seeds
         ]
         return head + self.load.lines()
 
@@ -117,7 +117,7 @@ def interpreter() -> Path | None:
     return python
 
 
-def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
+def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
     `flag_gpus` has the GPUs of the flag `--gpus`. None: the run file or `CUDA_VISIBLE_DEVICES` names the
@@ -125,7 +125,7 @@ def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     the run would take far too long, or most episodes would end too late and be dropped. Raises MissingError
     if a task or a SLURM template does not exist.
     """
-    view = run_file_view.read(sources)
+    view = run_file_view.read(merged)
     placement, inventory = None, gpus.inventory()
     if view.slurm is None:
         placement = gpu_placement.place(
@@ -146,10 +146,11 @@ def make_plan(sources: Sources, flag_gpus: Sequence[str] | None) -> Plan:
     return plan
 
 
-def arguments(rest: Sequence[str], sources: Sources, *, dry_run: bool) -> list[str]:
+def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
     """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
-    Each run file becomes `@ FILE`, with its full path if it is shipped with air; the rest is unchanged."""
-    files, out, words = iter(sources.files), [], list(rest)
+    Each run file becomes `@ FILE`, with the file's full path if the file ships with air. All other arguments
+    are unchanged."""
+    files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
         if word.startswith("@"):
@@ -275,8 +276,8 @@ def _check_template(slurm: run_file_view.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence for the user about a dry run without prime-rl: which checks of the run file were
-    made, and which were not."""
+    """Returns a sentence for the user of a dry run on a machine without prime-rl. It says which checks of the
+    run file were made, and which were not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

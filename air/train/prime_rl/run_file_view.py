@@ -17,18 +17,18 @@ from air.config import first_bad_key
 from air.env.config import ResearchEnvConfig, check_history
 from air.errors import ConfigError
 from air.train.config.env_source import EnvSource
-from air.train.config.overrides import Sources
+from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import schema
 from air.train.prime_rl.gpu_placement import GpuRequest
 
 
-class _Part(BaseModel):
+class _TableView(BaseModel):
     """Base class: one TOML table of a prime-rl run file. Keys that air does not read are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
 
-class DeploymentView(_Part):
+class DeploymentView(_TableView):
     """The keys that air reads from prime-rl's table `[deployment]`: the number of machines and GPUs."""
 
     type: Literal["single_node", "multi_node"] = "single_node"
@@ -37,43 +37,43 @@ class DeploymentView(_Part):
     num_infer_gpus: int = 1
 
 
-class WeightsView(_Part):
+class WeightsView(_TableView):
     """The keys that air reads from prime-rl's table `[weight_broadcast]`: how new weights are distributed."""
 
     type: str
 
 
-class TrainerModelView(_Part):
+class TrainerModelView(_TableView):
     """The keys that air reads from prime-rl's table `[trainer.model]`: settings of the trained model."""
 
     lora: dict[str, Any] | None = None
 
 
-class TrainerView(_Part):
+class TrainerView(_TableView):
     """The keys that air reads from prime-rl's table `[trainer]`: settings of the trainer."""
 
     model: TrainerModelView = TrainerModelView()
 
 
-class VllmView(_Part):
+class VllmView(_TableView):
     """The keys that air reads from prime-rl's table `[inference.vllm]`: settings of vLLM."""
 
     max_model_len: int | None = None
 
 
-class InferenceView(_Part):
+class InferenceView(_TableView):
     """The keys that air reads from prime-rl's table `[inference]`: settings of the inference servers."""
 
     vllm: VllmView = VllmView()
 
 
-class SlurmView(_Part):
+class SlurmView(_TableView):
     """The keys that air reads from prime-rl's table `[slurm]`: settings of a run on a SLURM cluster."""
 
     template_path: str | None = None
 
 
-class SourceView(EnvSource, _Part):
+class SourceView(EnvSource, _TableView):
     """The keys that air reads from a prime-rl run file for one source of prompts: one table
     `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
 
@@ -85,33 +85,33 @@ class SourceView(EnvSource, _Part):
         return self.serve.address is not None
 
 
-class SamplingView(_Part):
+class SamplingView(_TableView):
     """The keys that air reads from prime-rl's table `[orchestrator.train.sampling]`: limits on replies."""
 
     max_completion_tokens: int | None = None
 
 
-class TrainView(_Part):
+class TrainView(_TableView):
     """The keys that air reads from prime-rl's table `[orchestrator.train]`: sources of prompts, sampling."""
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
 
 
-class EvalView(_Part):
+class EvalView(_TableView):
     """The keys that air reads from prime-rl's table `[orchestrator.eval]`: sources of evaluation prompts."""
 
     source: list[SourceView] = []
 
 
-class ConcurrencyView(_Part):
+class ConcurrencyView(_TableView):
     """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: the largest number of
     concurrent episodes."""
 
     max_inflight: int | None = 1024
 
 
-class OrchestratorView(_Part):
+class OrchestratorView(_TableView):
     """The keys that air reads from prime-rl's table `[orchestrator]`: sources, sizes of steps and groups."""
 
     train: TrainView
@@ -123,7 +123,7 @@ class OrchestratorView(_Part):
     concurrency: ConcurrencyView = ConcurrencyView()
 
 
-class PrimeView(_Part):
+class PrimeView(_TableView):
     """All keys that air reads from a prime-rl run file (TOML)."""
 
     max_steps: int | None = None
@@ -143,12 +143,12 @@ class PrimeView(_Part):
         return [*self.orchestrator.train.source, *evaluated]
 
     @property
-    def with_training_seeds(self) -> list[str]:
+    def eval_sources_with_training_seeds(self) -> list[str]:
         """The names of the evaluation sources whose worlds would get the seeds of the training, so that the
         evaluation would repeat training episodes. (The run file must set `purpose = "evaluation"`, because
         prime-rl does not tell an environment that it is used for an evaluation.)"""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
-        return [source.resolved_name for source in evaluated if _shows_training(source.env)]
+        return [source.resolved_name for source in evaluated if _uses_training_seeds(source.env)]
 
     @property
     def broadcast(self) -> str:
@@ -160,20 +160,20 @@ class PrimeView(_Part):
         return "filesystem" if lora or self.inference is None else "nccl"
 
 
-def read(sources: Sources) -> PrimeView:
+def read(merged: MergedSettings) -> PrimeView:
     """Checks a run file of prime-rl, and returns the keys of the file that air reads.
     Raises ConfigError, which names file and key, if prime-rl does not have a key, a value has a wrong type, a
     setting of an environment cannot be used, or two limits of lengths contradict each other."""
-    where = str(sources.files[-1]) if sources.files else "command line"
-    schema.check(sources.data, "rl", where=where)
+    where = str(merged.files[-1]) if merged.files else "command line"
+    schema.check(merged.data, "rl", where=where)
     try:
-        view = PrimeView.model_validate(sources.data)
+        view = PrimeView.model_validate(merged.data)
         for source in view.orchestrator.train.source:
             check_history(source.env)
     except ValidationError as error:
-        bad = first_bad_key(error, sources.data)
+        bad = first_bad_key(error, merged.data)
         message = f"`{bad.name}`: no such key; check its spelling" if bad.unknown else bad.message
-        raise ConfigError(message, where=sources.where(bad.path)) from None
+        raise ConfigError(message, where=merged.where(bad.path)) from None
     _check_lengths(view, where)
     return view
 
@@ -193,7 +193,7 @@ def gpu_request(view: PrimeView) -> GpuRequest:
     )
 
 
-def _shows_training(env: Any) -> bool:
+def _uses_training_seeds(env: Any) -> bool:
     if not isinstance(env, ResearchEnvConfig):
         return False
     taskset: Any = env.taskset

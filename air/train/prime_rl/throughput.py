@@ -86,7 +86,7 @@ class Age:
     name: str
     steps: float
     share: float
-    """The share of these episodes among all episodes of the run, from 0 to 1."""
+    """The share of the task's episodes among all episodes of the run, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Throughput:
     max_steps: int | None = None
 
     @property
-    def outliving(self) -> tuple[Age, ...]:
-        """The ages (one for each task) of more than `bound` (`max_off_policy_steps`) training steps. prime-rl
-        drops the episodes of these tasks if they use their whole time limit."""
+    def ages_over_bound(self) -> tuple[Age, ...]:
+        """The ages that exceed `bound`, the value of `max_off_policy_steps`. There is one age for each task.
+        prime-rl drops an episode of such a task if the episode uses its whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -129,7 +129,7 @@ class Throughput:
         rows += [
             f"warning: episodes of {age.name} that use all their time are {age.steps:.1f} steps old and are "
             f"dropped: shorten agent.timeout.rollout, or raise max_off_policy_steps"
-            for age in self.outliving
+            for age in self.ages_over_bound
         ]
         return rows
 
@@ -143,7 +143,7 @@ class Throughput:
                 f"{self.fullest}: give more boxes or GPU slots, shorten "
                 "agent.timeout.rollout to what episodes need, or lower batch_size"
             )
-        lost = sum(age.share for age in self.outliving)
+        lost = sum(age.share for age in self.ages_over_bound)
         if lost > 0.5:
             return (
                 f"{lost:.0%} of the episodes would be older than max_off_policy_steps ({self.bound}) when "

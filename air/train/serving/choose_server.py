@@ -64,7 +64,7 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run, with the reason of the choice in words. If `vllm` is
+    """The inference server that was chosen for a run, with the reason for the choice in words. If `vllm` is
     None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
 
     vllm: Vllm | None
@@ -87,9 +87,9 @@ class Choice:
 def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
     """Chooses the inference server of a run, without starting it.
 
-    `setting` is that of `embedded.inference`. `auto` selects vLLM if it is installed and can use a GPU,
-    otherwise air's own server. `names` are the GPUs for inference in the run file; vLLM gets the first of
-    them or, if there are none, the first visible GPU.
+    `setting` is the value of `embedded.inference` in the run file. `auto` selects vLLM if vLLM is installed
+    and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference.
+    vLLM gets the first of these GPUs or, if `names` is empty, the first visible GPU.
 
     Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
     `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
@@ -151,7 +151,7 @@ def server(
     `name` is the model's name in requests. `max_model_len` is the largest number of tokens of a prompt and
     its reply together. vLLM writes its log and its copy of the weights into `folder`. `say` is called with a
     one-line message if vLLM is restarted. `gpu_share` is the share (0 to 1) of the GPU's memory that vLLM may
-    use if the trainer uses the same GPU; None if it does not."""
+    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU."""
     if choice.vllm is None:
         return InferenceServer(
             policy,

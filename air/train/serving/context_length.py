@@ -13,9 +13,10 @@ from verifiers.v1.clients.base import BaseClientConfig, build_async_openai
 from air.train.model.policy import Policy
 
 
-async def learn(ctx: vf.ModelContext, policy: Policy) -> None:
-    """Gives `renderers` one prompt that is too long for the server of `ctx`. `renderers` then requests the
-    context length from the server, caches this number in the process, and refuses the prompt, so nothing is
+async def cache_context_length(ctx: vf.ModelContext, policy: Policy) -> None:
+    """Makes the package `renderers` look up the context length of the inference server that `ctx` names, and
+    cache it in this process. For this, the function requests a reply to a prompt that is longer than
+    `policy` supports. `renderers` compares its length with the context length and refuses it, so nothing is
     sampled.
 
     Without this call, the first requests of many episodes would look up the context length at the same time,

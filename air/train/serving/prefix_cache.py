@@ -33,8 +33,9 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int]:
-        """A value by which parts are compared without reading their tensors: equal for two parts if and only
-        if they have the same block and count, provided that both parts exist at the same time."""
+        """A value for comparing two parts without reading their tensors: it is equal if and only if the parts
+        have the same block (one object) and the same count. Compare only parts that exist at the same
+        time."""
         return id(self.block), self.count
 
 
@@ -64,9 +65,9 @@ class PrefixCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.bytes = 0
-        """The present size of all keys and values, in bytes."""
+        """The present size of all cached keys and values, in bytes."""
         self.peak_bytes = 0
-        """The largest size so far of all keys and values, in bytes."""
+        """The largest size so far of all cached keys and values, in bytes."""
         self._root = _Node([], [])
         # Nodes from the least to the most recently used. Whenever a child is used, its parent counts as used
         # just after it, so the first node is always a leaf.

@@ -95,8 +95,9 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
     """Returns the attention output of `query` [rows, heads, queries, head_dim] over the keys and values in
-    the mask's cache, in the shape of `query`. If each row has a single new token, transformers may pass the
-    heads that read the same keys as queries of one head; both forms are accepted."""
+    the mask's cache, in the shape of `query`. The dimension `heads` may also be the number of key-value
+    heads: if each row has a single new token, transformers may pass all query heads that read the same keys
+    as several queries of one head."""
     cache = mask.cache
     rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
     queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)

@@ -13,8 +13,8 @@ from transformers.cache_utils import Cache
 from air.train.serving.prefix_cache import Block, Part
 
 _COLUMNS = 64
-"""The number of columns, each with room for one token of every row, by which the tensors of the cache grow at
-a time, so that they are not copied for each new token."""
+"""The number of columns by which the tensors of the cache are enlarged at a time, so that they are not copied
+for each new token. A column has room for one token of every row."""
 NOWHERE = 2**40
 """The position that stands for a place in the key-value cache without a token. It is larger than the position
 of any query, so under a causal mask no query attends to this place."""
@@ -49,10 +49,10 @@ class SharedPart:
 class RowCache(Cache):
     """The key-value cache of at most `max_rows` requests, with one row per request.
 
-    The tokens of a row consist of two ranges. The first are its shared parts, whose tensors belong to the
-    prefix cache and may be shared with other rows. The second are its own tokens, whose keys and values this
-    object stores: for each layer, in two tensors [rows, kv_heads, columns, head_dim]. Before each forward
-    pass, the caller must call `aim`, which says how many new tokens each row gets.
+    A row begins with its shared parts: tokens whose keys and values belong to the prefix cache, and which
+    other rows may read, too. The row's own tokens follow. Their keys and values are stored in this object:
+    for each layer, in two tensors [rows, kv_heads, columns, head_dim]. Before each forward pass, the caller
+    must call `aim`, which says how many new tokens each row gets.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -80,8 +80,8 @@ class RowCache(Cache):
         once for all layers; None before the first layer."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
-        """Returns whether row `row` reads exactly the parts `shared` from the prefix cache, so that it need
-        not be placed again."""
+        """Returns whether row `row` already reads exactly the parts `shared` from the prefix cache. Then no
+        call of `place` is needed for this row."""
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
@@ -129,8 +129,8 @@ class RowCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Stores the new tokens' keys and values [rows, kv_heads, tokens, head_dim] in layer `layer_idx`.
         Rows with fewer new tokens than others must be padded at the beginning. Returns the keys and values of
-        all tokens of these rows in this layer; after `aim` with `in_parts`, returns only the new ones,
-        because `RowMask` reads the cache. transformers calls this method."""
+        all tokens of these rows in this layer. After `aim` with `in_parts`, returns only those of the new
+        tokens, because `RowMask` then reads the cache itself. transformers calls this method."""
         stores = ((self._keys, key_states), (self._values, value_states))
         for store, new in stores:
             if self._single:
@@ -180,8 +180,9 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. Then
-        every column for such tokens has a token in each row, and attention need not clear unused scores."""
+        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. Then no
+        column for these tokens is empty in some rows, so attention has no scores of empty columns to
+        clear."""
         return self._covered
 
     @property
@@ -192,8 +193,8 @@ class RowCache(Cache):
 
     @property
     def layer(self) -> int:
-        """The index of the model's layer whose keys and values were stored last, by `update` or `put`. The
-        method `own` reads those of this layer."""
+        """The index of the current layer: the layer of the model whose keys and values were stored last, by
+        `update` or `put`. The method `own` returns keys and values of this layer."""
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:

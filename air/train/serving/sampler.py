@@ -46,12 +46,11 @@ _SCORES = 2**22
 prefixes in place (class `RowMask`). For more scores, the model's ordinary attention is used, which needs less
 memory."""
 _WORTH_SHARING = 64
-"""The smallest saving for which requests read a common prefix from one shared copy, as the number of tokens
-whose keys and values a forward pass then need not read. With a smaller saving, each request gets its own
-copy."""
+"""Requests read a common prefix from one shared copy if this saves each forward pass from reading the keys
+and values of at least this number of tokens. Otherwise, each request gets its own copy."""
 _LONG = 256
-"""The length in tokens from which on a cached prefix is read in place and never copied for a request, even if
-no other request uses this prefix."""
+"""A request reads a cached prefix in place, without a copy of its own, if the first part of the prefix in the
+cache has at least this number of tokens, even if no other request uses this prefix."""
 _WORTH_WAITING = 16
 """The number of uncached tokens that two prompts must have in common for the second prompt to wait until the
 first is computed and cached."""
@@ -209,13 +208,13 @@ class Sampler:
         self.prefixes.clear()
 
     def _next_batch(self, waiting: Sequence[Row], leaders: set[tuple[int, ...]]) -> list[Row]:
-        """Returns those of the requests `waiting` whose prompts are to be computed next, the longest uncached
-        part first, and sets their `cached`.
+        """Returns those of the requests `waiting` whose prompts are to be computed next, in descending order
+        of the number of uncached tokens. Sets the field `cached` of the requests.
 
-        If the uncached parts of several prompts have the same beginning, only the first of them is computed
-        now. The others wait until its keys and values are in the prefix cache. `leaders` collects the
-        beginnings that were computed; a prompt does not wait for a beginning that is in `leaders` from an
-        earlier batch, because the cache had no room for it.
+        If the uncached parts of several prompts have the same beginning, only the first of these prompts is
+        computed now. The others wait until its keys and values are in the prefix cache. `leaders` has the
+        beginnings of earlier calls, and gets those of this call. No prompt waits for a beginning in
+        `leaders`, because the prefix cache had no room for it in an earlier call.
         """
         ready: list[Row] = []
         leading: set[tuple[int, ...]] = set()
@@ -350,10 +349,10 @@ class Sampler:
 
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
-    """Returns those first parts of `path` that a request should read from the prefix cache without copying
-    them. It should copy the others, because each part that is read separately costs time in each forward
-    pass. `path` has the parts of the prompt's keys and values. `readers` maps the `id()` of each block to the
-    number of requests whose prompts contain this block."""
+    """Returns the parts at the beginning of `path` that a request should read from the prefix cache in place.
+    The request should copy the remaining parts, because each part that is read in place costs time in each
+    forward pass. `path` has the cached parts of the request's prompt, in order. `readers` maps the `id()` of
+    each block to the number of requests whose prompts contain this block."""
     worth = [
         number
         for number, part in enumerate(path, 1)

@@ -62,7 +62,7 @@ class _Job:
     started: float = 0.0
 
 
-class Batcher:
+class Scheduler:
     """The scheduler: a worker thread that samples the replies to requests from any thread.
 
     Once the scheduler exists, only its worker may use `sampler`. When a request arrives at an idle scheduler,

@@ -42,7 +42,7 @@ from air.train.serving.other_sites import RefusingOtherSites
 from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
-from air.train.serving.scheduler import Batcher, Metrics, Reply
+from air.train.serving.scheduler import Metrics, Reply, Scheduler
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
@@ -91,7 +91,7 @@ class InferenceServer:
             if prefix_cache_mb is None
             else int(prefix_cache_mb * 2**20),
         )
-        self._batcher = Batcher(sampler, window=window, alone=alone)
+        self._scheduler = Scheduler(sampler, window=window, alone=alone)
         self._last_metrics = Metrics()
         self._renderer = policy.renderer()
         self._server: uvicorn.Server | None = None
@@ -106,7 +106,7 @@ class InferenceServer:
     @property
     def version(self) -> int:
         """The version number of the weights: 0 at first; each call of `update_weights` adds 1."""
-        return self._batcher.version
+        return self._scheduler.version
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests. Raises UsageError if the address or
@@ -129,7 +129,7 @@ class InferenceServer:
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [listener]}, name="air-http", daemon=True
         )
-        self._batcher.start()
+        self._scheduler.start()
         self._thread.start()
         deadline = time.monotonic() + _START_SECONDS
         while not self._server.started:
@@ -140,7 +140,7 @@ class InferenceServer:
 
     def stop(self) -> None:
         """Stops the server. Unfinished requests get an error response."""
-        self._batcher.stop()
+        self._scheduler.stop()
         if self._server is not None:
             self._server.should_exit = True
         if self._thread is not None and self._thread.is_alive():
@@ -162,15 +162,16 @@ class InferenceServer:
         """Context manager in whose `with` block the weights may be changed. Waits until no request is
         running, frees all cached keys and values, and then enters the block. Requests that arrive during the
         block wait until its end. Raises InferenceError if the server has been stopped."""
-        return self._batcher.exclusive()
+        return self._scheduler.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
         """Waits until no request is running, loads the weights `state` into the policy, and returns their new
-        version number. None: the policy's weights were already changed in place."""
+        version number. If `state` is None, loads nothing: the caller has already changed the policy's weights
+        in place."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
-            return self._batcher.next_version()
+            return self._scheduler.next_version()
 
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
@@ -178,7 +179,7 @@ class InferenceServer:
         """Returns the version number of the weights that sampled the reply with these tokens and
         log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` is not
         used."""
-        return self._batcher.version_of(token_ids, logprobs)
+        return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
         """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
@@ -194,7 +195,7 @@ class InferenceServer:
 
     def metrics(self) -> Metrics:
         """Returns the scheduler's counters of requests, tokens and times since the server's start."""
-        return self._batcher.metrics()
+        return self._scheduler.metrics()
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
@@ -320,7 +321,7 @@ class InferenceServer:
 
     async def _sample(self, request: Request, prompt: list[int], fields: dict[str, Any]) -> Reply:
         params = protocol.sampling_params(fields, prompt, self.limits)
-        future = asyncio.wrap_future(self._batcher.submit(prompt, params))
+        future = asyncio.wrap_future(self._scheduler.submit(prompt, params))
         while not (await asyncio.wait([future], timeout=_POLL_SECONDS))[0]:
             if await request.is_disconnected():
                 future.cancel()

@@ -1,2 +1,2 @@
-"""The token tree: prefix trees of a training step's samples, so that the model computes a shared prefix
+"""Token trees: prefix trees of a training step's samples, in which the model computes a shared prefix
 once."""

@@ -1,9 +1,10 @@
 """Attention in a row that holds token trees: each token attends only to its ancestors and itself.
 
 `TreeMask` is a mask for any attention implementation. With SDPA attention (torch's scaled dot-product
-attention) it takes a faster way: the row is cut into runs. A run is a range of tokens in which every token's
-parent is the token directly before it. The queries of a run attend to the run's ancestors and to the run
-itself, so hidden pairs of tokens cost nothing. On a CPU, the module `run_attention` is faster still.
+attention), attention is computed faster: the row is divided into runs. A run is a range of tokens in which
+every token's parent is the token directly before it. The queries of a run are compared only with the run's
+ancestors and the run itself, so pairs of tokens in different branches cost nothing. On a CPU, the module
+`run_attention` is faster still.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from air.train.tree.build import Ints
-from air.train.tree.run_attention import Part, Ranges, RunAttention, joined
+from air.train.tree.run_attention import AttentionCall, Ranges, RunAttention, joined
 
 QUERIES = 256
 """The largest number of queries for which one attention call computes a run (consecutive tokens, each the
@@ -46,18 +47,19 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """One row of a micro-batch, divided into runs and, more finely, into blocks, for attention without hidden
-    pairs of tokens. A run is a range of tokens in which each token's parent is the token before it. A block
-    is a range of tokens to which any other run attends either completely or not at all."""
+    """One row of a micro-batch, divided into runs and, more finely, into blocks, so that attention need not
+    compute pairs of tokens in different branches. A run is a range of tokens in which each token's parent is
+    the token before it. A block is a range of tokens to which any other run attends either completely or not
+    at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
     """The number of tokens in each block of the row, in order. A block is a range of tokens to which any
     other run attends either completely or not at all."""
 
-    def parts(self, row: int) -> list[Part]:
-        """Returns the attention calls (parts) from which `RunAttention` computes this row's attention. `row`
-        is the index of the row in the micro-batch."""
+    def calls(self, row: int) -> list[AttentionCall]:
+        """Returns the attention calls from which `RunAttention` computes this row's attention. `row` is the
+        index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -66,8 +68,12 @@ class Runs:
             alike.setdefault(before, []).append((run.start, run.end))
         own = [((run.start, run.end),) for run in self.runs]
         return [
-            *(Part(row, run, run, causal=True) for run in own),
-            *(Part(row, joined(of), keys, causal=False) for keys, of in alike.items() if keys),
+            *(AttentionCall(row, run, run, causal=True) for run in own),
+            *(
+                AttentionCall(row, joined(of), keys, causal=False)
+                for keys, of in alike.items()
+                if keys
+            ),
         ]
 
     @classmethod
@@ -96,15 +102,15 @@ class TreeMask(Tensor):
     dimension) attends to the key token (fourth dimension).
 
     torch's `scaled_dot_product_attention` with this mask is computed separately for each run: a range of
-    tokens in which each token's parent is the token before it. So hidden pairs of tokens cost nothing. Every
-    other torch function gets an ordinary mask tensor in its place, which is built at the first use.
+    tokens in which each token's parent is the token before it. So pairs of tokens in different branches cost
+    nothing. Every other torch function gets an ordinary mask tensor instead, which is built at the first use.
     """
 
     rows: Sequence[Runs]
     ends: Tensor
     _plain: Tensor | None
     _staircase: Tensor | None
-    _parts: list[Part] | None
+    _calls: list[AttentionCall] | None
 
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
@@ -115,15 +121,14 @@ class TreeMask(Tensor):
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
         mask.rows, mask.ends = [Runs.of(each) for each in parents], ends
-        mask._plain = mask._staircase = mask._parts = None
+        mask._plain = mask._staircase = mask._calls = None
         return mask
 
-    def parts(self) -> list[Part]:
-        """Returns the attention calls (parts) from which `RunAttention` computes the attention of all
-        rows."""
-        if self._parts is None:
-            self._parts = [part for row, runs in enumerate(self.rows) for part in runs.parts(row)]
-        return self._parts
+    def calls(self) -> list[AttentionCall]:
+        """Returns the attention calls from which `RunAttention` computes the attention of all rows."""
+        if self._calls is None:
+            self._calls = [call for row, runs in enumerate(self.rows) for call in runs.calls(row)]
+        return self._calls
 
     def plain(self) -> Tensor:
         """Returns the mask as an ordinary boolean tensor [B, 1, T, T]."""
@@ -171,10 +176,10 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, separately
-    for each run of tokens (see `Runs`), so that hidden pairs of tokens are not computed."""
+    for each run of tokens (see `Runs`), so that pairs of tokens in different branches are not computed."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
-            query, key, value, mask.parts(), options.get("scale")
+            query, key, value, mask.calls(), options.get("scale")
         )
         return result
     rows = []

@@ -76,7 +76,8 @@ def pack(
     `max_tokens` tokens, including padding; only a single sample that is longer exceeds this number.
 
     `mask_cost` is the cost of computing one element of a row's attention mask, divided by the cost of
-    computing one token. 0: the attention implementation skips hidden elements.
+    computing one token. It is 0 if the attention implementation skips elements whose tokens do not attend to
+    each other.
     """
     if not samples:
         return

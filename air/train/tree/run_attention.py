@@ -1,12 +1,11 @@
-"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel, without
-computing pairs of tokens of which one does not attend to the other.
+"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel. Pairs of
+tokens in different branches of a tree are not computed.
 
 A row is divided into runs: ranges of tokens in which each token's parent is the token before it. There are
-two kinds of attention calls, called parts. In a causal part, a run attends to itself. In each other part, all
-runs with the same ancestors attend to these ancestors, without any mask. The results of both kinds are
-combined to one softmax: the kernel returns the logarithm of each part's denominator, which gives the part's
-weight. In the backward pass, each part gets the denominator of the combined softmax, so the gradients are
-exact.
+two kinds of attention calls. In a causal call, a run attends to itself. In each other call, all runs with the
+same ancestors attend to these ancestors, without any mask. The results of both kinds are combined to one
+softmax: the kernel returns the logarithm of each call's denominator, which gives the call's weight. In the
+backward pass, each call gets the denominator of the combined softmax, so the gradients are exact.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True)
-class Part:
+class AttentionCall:
     """The queries and keys of one attention call, both in row `row` of a micro-batch. If `causal`, queries
     and keys are the same run (tokens of which each is the parent of the next), under a causal mask; otherwise
     every query attends to every key."""
@@ -51,7 +50,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 class RunAttention(torch.autograd.Function):
     """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
-    several attention calls (`parts`). The causal parts must come first, and must together contain every
+    several attention calls (`calls`). The causal ones must come first, and must together contain every
     query. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
 
     @staticmethod
@@ -60,44 +59,44 @@ class RunAttention(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        parts: Sequence[Part],
+        calls: Sequence[AttentionCall],
         scale: float | None,
     ) -> Tensor:
         out = torch.empty_like(query.transpose(1, 2)).transpose(1, 2)
         kind = torch.promote_types(query.dtype, torch.float32)
         denominators = torch.empty(query.shape[:3], dtype=kind)
-        for part in parts:
-            q = _read(query, part.row, part.queries)
-            k, v = (_read(each, part.row, part.keys) for each in (key, value))
-            result, logs = _forward(q, k, v, 0.0, part.causal, scale=scale)
-            if not part.causal:
+        for call in calls:
+            q = _read(query, call.row, call.queries)
+            k, v = (_read(each, call.row, call.keys) for each in (key, value))
+            result, logs = _forward(q, k, v, 0.0, call.causal, scale=scale)
+            if not call.causal:
                 own, own_logs = (
-                    _read(each, part.row, part.queries) for each in (out, denominators)
+                    _read(each, call.row, call.queries) for each in (out, denominators)
                 )
                 both = torch.logaddexp(own_logs, logs)
                 result = result * (logs - both).exp()[..., None]
                 result = result + own * (own_logs - both).exp()[..., None]
                 logs = both
             for target, values in ((out, result), (denominators, logs)):
-                for place, piece in _places(target, part.row, part.queries, values):
+                for place, piece in _places(target, call.row, call.queries, values):
                     place.copy_(piece)
         ctx.save_for_backward(query, key, value, out, denominators)
-        ctx.parts, ctx.scale = parts, scale
+        ctx.calls, ctx.scale = calls, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out, denominators = ctx.saved_tensors
         gradients = [torch.zeros_like(each) for each in (query, key, value)]
-        for part in ctx.parts:
+        for call in ctx.calls:
             g, q, o, logs = (
-                _read(each, part.row, part.queries) for each in (gradient, query, out, denominators)
+                _read(each, call.row, call.queries) for each in (gradient, query, out, denominators)
             )
-            k, v = (_read(each, part.row, part.keys) for each in (key, value))
-            results = _backward(g, q, k, v, o, logs, 0.0, part.causal, scale=ctx.scale)
-            ranges = (part.queries, part.keys, part.keys)
+            k, v = (_read(each, call.row, call.keys) for each in (key, value))
+            results = _backward(g, q, k, v, o, logs, 0.0, call.causal, scale=ctx.scale)
+            ranges = (call.queries, call.keys, call.keys)
             for target, of, result in zip(gradients, ranges, results, strict=True):
-                for place, piece in _places(target, part.row, of, result):
+                for place, piece in _places(target, call.row, of, result):
                     place.add_(piece)
         return (*gradients, None, None)
 

@@ -81,9 +81,9 @@ def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
 
 def mask_cost(model: Any) -> float:
     """Returns the cost of computing one element of a row's attention mask in all layers, divided by the cost
-    of computing one token in the rest of the backbone. The result is 0 if the model's attention skips hidden
-    elements. The estimate counts two operations per weight for a token, and four operations per number in a
-    query vector for a mask element."""
+    of computing one token in the rest of the backbone. The result is 0 if the model's attention skips
+    elements whose tokens do not attend to each other. The estimate counts two operations per weight for each
+    token, and four operations per number of a query vector for each element."""
     config = model.config.get_text_config()
     if config._attn_implementation == "sdpa" and windows(config) == {FULL_ATTENTION: None}:
         return 0.0

@@ -171,7 +171,8 @@ def _since(document: Object) -> Iterator[str]:
 
 
 def _parts(document: Object) -> Iterator[str]:
-    """Yields the violations in messages and tool results that are lists of parts."""
+    """Yields the violations in messages and tool results whose content is a list of parts instead of a
+    text."""
     version = _version(document)
     fields = {"step": "message", "result": "content"}
     for kind, where, value in objects(document):

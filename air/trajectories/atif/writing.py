@@ -10,7 +10,7 @@ from air.trajectories.atif.rules import NEWEST, SINCE, Object, objects, schema
 from air.trajectories.importers import traces
 from air.trajectories.trajectory import MessageCall, Start, Step, ToolUse, Trajectory
 
-_ODD = (KeyError, TypeError, ValueError)
+_STRUCTURE_ERRORS = (KeyError, TypeError, ValueError)
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
@@ -76,7 +76,7 @@ def _about(start: Start) -> Object:
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     """Converts one turn (reply, tool calls, observation, tokens and gradings) to a step of ATIF. `nodes` are
-    the nodes of the verifiers trace; empty: without tokens."""
+    the nodes of the verifiers trace; if `nodes` is empty, the result has no tokens."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -129,8 +129,9 @@ def _arguments(tool: ToolUse) -> Object:
 
 
 def _message_call(step: Step, number: int, call: MessageCall) -> Object:
-    """Converts a tool call that the model server returned. If its arguments are not a JSON object, they
-    become the argument `text`."""
+    """Converts `call`, a tool call that the model server returned, to ATIF's form. If the arguments are not a
+    JSON object, they become one argument with the name `text`. `number` is the index of the call in the
+    turn."""
     try:
         arguments = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -161,7 +162,7 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
                 where=str(one.path),
             )
         node = nodes[end - 1]
-        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_ODD):
+        with boundary(ConfigError, f"{one.path}: step {step.turn}: odd trace", *_STRUCTURE_ERRORS):
             sampled = [n for n, mine in zip(node["token_ids"], node["mask"], strict=True) if mine]
         metrics |= {"completion_token_ids": sampled, "completion_tokens": len(sampled)}
         metrics |= {"logprobs": node["logprobs"]}

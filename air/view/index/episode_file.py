@@ -9,24 +9,24 @@ from typing import Any
 from air.errors import ConfigError
 from air.json_lines import Mark, Tail, load
 from air.view.index.facts import Facts, Place, read_lines
-from air.view.index.steps import Item, items
+from air.view.index.items import Item, items
 from air.view.index.tables import translated
 
 
 @dataclass(frozen=True)
-class Single:
-    """The result of `scan`: facts about the episode in a trajectory file, and the position and facts of each
+class EpisodeFile:
+    """A trajectory file that `scan` has read: facts about its episode, and the position and facts of each
     line."""
 
     path: Path
     facts: Facts
     places: list[Place]
     problems: int
-    """Number of lines that could not be read."""
+    """Number of lines in the trajectory file that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
         """Reads the lines that belong to no turn, such as `start` and `end`, and returns them by type. If the
-        file has no line `start` or `end`, its value is an empty dict."""
+        file has no line `start` or `end`, the value of this type is an empty dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
@@ -40,7 +40,7 @@ class Single:
             return load(self.path, ((place.offset, place.length) for place in places))
 
 
-def scan(path: Path) -> Single:
+def scan(path: Path) -> EpisodeFile:
     """Reads a whole trajectory file.
 
     Raises UsageError if the file cannot be read, and ConfigError if it is not a trajectory.
@@ -52,4 +52,4 @@ def scan(path: Path) -> Single:
         raise ConfigError(
             "is not a trajectory", where=str(path), remedy="name a file in a run's trajectories/"
         )
-    return Single(path, facts, places, problems)
+    return EpisodeFile(path, facts, places, problems)

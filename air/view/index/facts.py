@@ -94,7 +94,8 @@ class Place:
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
     """Adds the content of one trajectory line to `facts`, and returns the line's position and own facts.
 
-    `offset` and `length` are in bytes. Returns None if the line has no `type`, so it is no trajectory line.
+    `offset` and `length` are in bytes. Returns None if the line has no `type`, because it is then not a line
+    of a trajectory.
     """
     kind = text(line.get("type"))
     if kind is None:

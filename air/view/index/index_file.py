@@ -120,8 +120,8 @@ class IndexFile:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Stores in the index that the trajectory file `name` cannot be read. Its size there is -1, so that
-        every refresh tries to read the file again.
+        """Stores in the index that the trajectory file `name` cannot be read. The index then has the size -1
+        for this file, so that every refresh tries to read the file again.
 
         Returns whether the index has changed.
         """
@@ -186,9 +186,9 @@ class IndexFile:
         if row is None:
             cursor = self._db.execute("INSERT INTO files (name) VALUES (?)", [name])
             return tail, int(cursor.lastrowid or 0), 0
-        if tail.anew:
+        if tail.from_start:
             self._drop(name, row["id"])
-        return tail, row["id"], 0 if tail.anew else row["problems"]
+        return tail, row["id"], 0 if tail.from_start else row["problems"]
 
     def _close_tail(self, tail: Tail, file: int, problems: int) -> None:
         mark = tail.mark

@@ -25,7 +25,8 @@ NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names, without `.jsonl`, of files that can be in the same folder as trajectories but are not
 trajectories."""
 _PATHS = ("/", "~", "./", "../", "outputs/")
-"""The beginnings of text values that are paths. The hub id of a model does not begin with any of them."""
+"""A text in a run's settings counts as a path if it begins with one of these. The hub id of a model does not
+begin so."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Reads the results of matrices or co-evolutions, and returns them by folder. Each folder is two levels
-    above one of the runs and contains the file `file`; its results are in the file `results`."""
+    """Reads the results of the matrices or co-evolutions to which `runs` belong, and returns them by folder.
+    The folder of a matrix or co-evolution is two levels above its runs and contains the file `file`; its
+    results are in the file `results`."""
     found = {}
     parents = [run.folder.parents for run in runs]
     for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
@@ -196,11 +198,11 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Compares two flat configs. Returns two lists of keys: those whose values differ in substance, and those
-    whose values are only different folders.
+    """Compares two flat configs. Returns two lists of keys with different values: those whose values differ
+    in substance, and those whose values differ only in a folder.
 
-    Values are only different folders if they are folders of results, or paths with the same last name, such
-    as two copies of one model. Differences of `run.name` are ignored."""
+    Values differ only in a folder if the key is `output_dir` or `record_dir`, or if they are paths with the
+    same last name, such as two copies of one model. Differences of `run.name` are ignored."""
     keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
     return [key for key in keys if key not in paths], paths

@@ -72,8 +72,8 @@ class RunIndex:
         return episode_of(rows[0]) if rows else None
 
     def group(self, step: int, number: int) -> list[Episode]:
-        """Returns the episodes of group `number` of training step `step`, in order, without episodes that
-        have no trajectory file."""
+        """Returns the episodes of group `number` of training step `step`, in the order in which
+        `groups.jsonl` lists them, without episodes that have no trajectory file."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE m.step = ? AND m.grp = ? ORDER BY m.rowid"
         return [episode_of(row) for row in self.file.ask(query, [step, number])]
 

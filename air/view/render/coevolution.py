@@ -19,8 +19,9 @@ _Round = Mapping[str, Any]
 
 
 def charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Returns charts with one point for each round: shares of proposals, the mean rewards by the definitions
-    `as_coded` and `published`, and the held-out accuracy. `report` is the content of `report.json`."""
+    """Returns charts with one point for each round: shares of proposals, mean rewards of the proposals, and
+    the held-out accuracy. The rewards have two curves, because the paper on the method and its authors' code
+    define the reward differently. `report` is the content of `report.json`."""
     rounds: Sequence[_Round] = report["rounds"]
 
     def curve(*path: str) -> list[tuple[float, float]]:

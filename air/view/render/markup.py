@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from air.view.index.facts import number
-from air.view.index.steps import Item, diff_of, outputs, reasoning, thought
+from air.view.index.items import Item, diff_of, outputs, reasoning, thought
 from air.view.render.clean import clean, clean_cut, cut, one_line
 from air.view.render.clean import preview as clean_preview
 

@@ -18,7 +18,8 @@ def curves(chart: Chart, *, step: bool = False) -> str:
     """Returns the HTML of a line chart: its legend, an SVG, and buttons that save it as PNG and CSV.
 
     If a curve has many points, the values are a thin line and their running mean is a thick line. If `step`
-    is true, the line between two points is a stair instead of straight.
+    is true, the line keeps the value of a point until the next point, like a stair; otherwise it joins the
+    points directly.
     """
     points = [point for values in chart.curves.values() for point in values]
     if not points:

@@ -47,8 +47,8 @@ def _chips(tokens: TurnTokens) -> str:
 
 
 def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
-    """Returns the HTML of a sentence about the reward behind the reply's advantage, with the reward terms in
-    `paid` (texts) that are included in the advantage."""
+    """Returns the HTML of a sentence about the reward from which the reply's advantage was computed, and of
+    the texts `paid`, which describe the terms of this reward."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")
     return f'<div class="air facts"><span class="note">{text(compared(tokens))}</span>{chips}</div>'
 

@@ -37,7 +37,8 @@ class TokenRow:
         return self.piece.translate(_MARKS)
 
     def figures(self) -> tuple[str, str, str, str]:
-        """Returns the sampler's and the trainer's log-probability, the ratio and the advantage as text."""
+        """Returns four numbers as text: the sampler's and the trainer's log-probability of the token, the
+        ratio of the two probabilities, and the advantage."""
         return (
             figure(self.logprob, ".5g"),
             figure(self.trainer, ".5g"),
@@ -92,7 +93,8 @@ def compared(tokens: TurnTokens) -> str:
 
 def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
     """Returns a text with the reward terms (`paid`) that the advantage of a token includes. If the token is
-    not trained, if the rewards were shuffled, or if there is no term, the text says so."""
+    not trained, if the rewards were shuffled within the group (`embedded.shuffle_rewards`), or if there is no
+    term, the text says so instead."""
     if not row.advantage:
         return "not trained"
     return "shuffled" if tokens.content.shuffled else "; ".join(paid) or "nothing was paid"

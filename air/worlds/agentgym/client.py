@@ -50,13 +50,13 @@ class Client:
     async def post(
         self, path: str, body: Mapping[str, Any] | None, seconds: float | None = None
     ) -> Any:
-        """Sends a POST request and returns the response: a JSON value, or an ErrorBody. `seconds` replaces
-        the client's time limit. Raises Unanswered if there is no response in time, or if the response is
+        """Sends a POST request and returns the response: a JSON value, or an ErrorBody. `seconds` is the time
+        limit (None: the client's). Raises Unanswered if there is no response in time, or if the response is
         longer than `MAX_ANSWER`, has another status than 200 or is not valid JSON."""
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
-        """Sends a GET request, and returns or raises the same as `post`."""
+        """Sends a GET request. Returns the response and raises Unanswered in the same way as `post`."""
         return await self._send("GET", path, self._seconds, params=query)
 
     async def close(self) -> None:
@@ -99,7 +99,8 @@ class Client:
 
 
 def number(value: Any) -> float:
-    """Returns a number from a response as a float. Raises ValueError if `value` is not a finite number."""
+    """Returns `value`, a number in a server's response, as a float. Raises ValueError if `value` is not a
+    finite number."""
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
@@ -107,8 +108,8 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Returns a text from a response, with each lone surrogate replaced by `?`. Raises ValueError if `value`
-    is not a text."""
+    """Returns `value`, a text in a server's response, with each lone surrogate replaced by `?`. Raises
+    ValueError if `value` is not a text."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is no text")
     return clean(value)
@@ -120,7 +121,7 @@ def clean(value: str) -> str:
 
 
 def flag(value: Any) -> bool:
-    """Returns a boolean from a response. Raises ValueError if `value` is not true or false."""
+    """Returns `value`, a boolean in a server's response. Raises ValueError if `value` is not a boolean."""
     if not isinstance(value, bool):
         raise ValueError(f"{value!r:.80} is neither true nor false")
     return value

@@ -17,7 +17,7 @@ class Unsendable(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ActionResult:
     """The result of one action, read from the server's response."""
 
     observation: str
@@ -29,8 +29,8 @@ class Outcome:
     failed: bool = False
     """Whether the task can no longer be solved, so that the score of the whole episode becomes 0."""
     fault: str = ""
-    """The server's failure that the response reports, so that the action was not carried out; empty if
-    there is none."""
+    """The part of the response that shows that the server failed and did not carry out the action; empty if
+    the server did not fail."""
 
 
 def _id(answer: Any) -> int:
@@ -41,9 +41,9 @@ def _observation(answer: Any) -> str:
     return text(answer["observation"])
 
 
-def _reward(answer: Any, sent: str) -> Outcome:
+def _reward(answer: Any, sent: str) -> ActionResult:
     raw = number(answer["reward"])
-    return Outcome(_observation(answer), raw, raw, flag(answer["done"]))
+    return ActionResult(_observation(answer), raw, raw, flag(answer["done"]))
 
 
 def plain(action: Action) -> str:
@@ -72,37 +72,38 @@ class Environment:
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
-    """The field of each request that contains the session's id."""
+    """The name of the request field that contains the session's id."""
     path: str = ""
     """A prefix of the paths `/create`, `/reset`, `/step` and `/close`."""
     create: Mapping[str, Any] | None = None
     """The body of the request that creates a session; None: the request has no body."""
     session: Callable[[Any], int] = _id
-    """A function that returns the session's id from the response to `/create`."""
+    """A function that extracts the session's id from the server's response to `/create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
     """A function that returns the fields of the request `/reset`, which starts the task with the given id."""
     first: Callable[[Any], str] = _observation
-    """A function that returns the first observation from the response to `/reset`, or to `first_path` if that
-    is set."""
+    """A function that extracts the first observation from the server's response to `/reset` or, if
+    `first_path` is set, from the response to the request for that path."""
     reset_fault: Callable[[Any], bool] = lambda answer: False
-    """A function that returns whether the response to `/reset` says that the server could not start the
+    """A function that returns whether the response to `/reset` reports that the server could not start the
     task."""
     first_path: str = ""
     """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
     """A function that converts an action to the text that is sent to the server. Its second argument is the
     server's previous response. It raises Unsendable if the action may not be sent."""
-    outcome: Callable[[Any, str], Outcome] = _reward
-    """A function that returns the result of an action from the server's response. Its second argument is the
+    outcome: Callable[[Any, str], ActionResult] = _reward
+    """A function that extracts the result of an action from the server's response. Its second argument is the
     text that was sent."""
     success: float = 1.0
     """The lowest score that counts as a success."""
     closes: bool = True
     """Whether the server has a request that closes a session."""
     probe_action: str = ""
-    """A harmless action whose response shows that the session works. Empty: there is none."""
+    """A harmless action whose response shows that the session works. Empty: there is no such action."""
     probe_path: str = ""
-    """The path of a GET request whose response shows that the session works. Empty: there is none."""
+    """The path of a GET request whose response shows that the session works. Empty: there is no such
+    path."""
     known_actions: tuple[str, ...] = ()
     """Actions that a working server answers in every session: one for each service that the server uses.
     They may change the session. Empty: `probe_action` is used."""
@@ -112,11 +113,11 @@ class Environment:
     sessions: int = 64
     """The maximum number of sessions that one process may use at the same time."""
     shares: bool = False
-    """Whether the server has a fixed number of sessions and assigns one in use to a new client when none is
-    free."""
+    """Whether the server has a fixed number of sessions. If all of them are in use, it gives a new client a
+    session that another client still uses."""
     refused: tuple[str, ...] = ()
     """The first words of observations with which the server reports an invalid action. Empty: observations
-    do not show it."""
+    do not show whether an action was invalid."""
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -11,24 +11,30 @@ from typing import Any
 from air.actions.base import Action
 from air.actions.search_r1 import SEARCH
 from air.worlds.agentgym import instructions
+from air.worlds.agentgym.action_text import (
+    bare_line,
+    browser_action,
+    search_or_answer,
+    select,
+    tool_call,
+)
 from air.worlds.agentgym.client import flag, number, text
-from air.worlds.agentgym.environment import Environment, Outcome
-from air.worlds.agentgym.sent import bare_line, browser_action, search_or_answer, select, tool_call
+from air.worlds.agentgym.environment import ActionResult, Environment
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
-"""The first words of observations with which a tool server reports that it could not reach the service
-behind a tool."""
+"""Texts that an observation contains if a tool server could not reach the web service on which a tool
+depends."""
 _PLACE_AND_DAY = "{'latitude': 31.2, 'longitude': 121.5, 'current_date': '2023-01-05'}"
 _BROWSER_FAILURES = re.compile(
     r"Env \d+ is dead|Target (page|closed)|Browser (has been )?closed|Broken pipe|Connection reset"
 )
 
 
-def _babyai(answer: Any, sent: str) -> Outcome:
+def _babyai(answer: Any, sent: str) -> ActionResult:
     # The server's `done` misses a late success, and its `score` counts it again with each further action. The
     # reward of a success is 1 − 0.9 · steps/limit: not positive if it comes long after the limit.
     raw = number(answer["reward"])
-    return Outcome(
+    return ActionResult(
         text(answer["observation"]), max(0.0, raw), raw, flag(answer["done"]) or raw != 0
     )
 
@@ -37,12 +43,12 @@ def _sciworld_first(answer: Any) -> str:
     return f"{text(answer['task_description'])}\n{text(answer['observation'])}"
 
 
-def _sciworld(answer: Any, sent: str) -> Outcome:
+def _sciworld(answer: Any, sent: str) -> ActionResult:
     # −100 means that the agent has focused on a wrong object, which fails the task for good.
     raw = number(answer["score"])
     failed = raw < 0
     done = flag(answer["done"]) or failed
-    return Outcome(text(answer["observation"]), max(0.0, raw / 100), raw, done, failed)
+    return ActionResult(text(answer["observation"]), max(0.0, raw / 100), raw, done, failed)
 
 
 def _alfworld_text(answer: Any) -> str:
@@ -60,43 +66,43 @@ def _alfworld_send(action: Action, before: Any) -> str:
     return sent
 
 
-def _alfworld(answer: Any, sent: str) -> Outcome:
+def _alfworld(answer: Any, sent: str) -> ActionResult:
     raw = number(answer["reward"])
-    return Outcome(_alfworld_text(answer), raw, raw, flag(answer["done"]))
+    return ActionResult(_alfworld_text(answer), raw, raw, flag(answer["done"]))
 
 
-def _state(answer: Any, sent: str) -> Outcome:
+def _state(answer: Any, sent: str) -> ActionResult:
     raw = number(answer["reward"])
-    return Outcome(text(answer["state"]), raw, raw, flag(answer["done"]))
+    return ActionResult(text(answer["state"]), raw, raw, flag(answer["done"]))
 
 
-def _wordle(answer: Any, sent: str) -> Outcome:
+def _wordle(answer: Any, sent: str) -> ActionResult:
     # The server adds 1 to the game's −1 for a wrong guess; a guess that is no word may cost more.
     raw = number(answer["reward"])
-    return Outcome(text(answer["observation"]), max(0.0, raw), raw, flag(answer["done"]))
+    return ActionResult(text(answer["observation"]), max(0.0, raw), raw, flag(answer["done"]))
 
 
-def _searchqa(answer: Any, sent: str) -> Outcome:
+def _searchqa(answer: Any, sent: str) -> ActionResult:
     # The action format puts these tags around what a search found.
     raw = number(answer["reward"])
     shown = re.sub(r"</?information>", "", text(answer["observation"]))
-    return Outcome(shown, raw, raw, flag(answer["done"]))
+    return ActionResult(shown, raw, raw, flag(answer["done"]))
 
 
-def _tool(answer: Any, sent: str) -> Outcome:
+def _tool(answer: Any, sent: str) -> ActionResult:
     observation, raw = text(answer["observation"]), number(answer["reward"])
     # The agent's own text may be in the observation, and must not make a failure of it.
     fault = next((f for f in _NETWORK_FAILURES if f in observation and f not in sent), "")
-    return Outcome(observation, raw, raw, flag(answer["done"]), fault=fault)
+    return ActionResult(observation, raw, raw, flag(answer["done"]), fault=fault)
 
 
-def _webarena(answer: Any, sent: str) -> Outcome:
+def _webarena(answer: Any, sent: str) -> ActionResult:
     observation = text(answer["observation"])
     done = flag(answer["terminated"]) or flag(answer["truncated"])
     # Only the end of an episode is scored; the reward before it is that of the browser, not of the task.
     raw = number(answer["reward"]) if answer["terminated"] else 0.0
     died = _BROWSER_FAILURES.search(observation) if answer["info"] is None else None
-    return Outcome(observation, raw, raw, done, fault=died[0] if died else "")
+    return ActionResult(observation, raw, raw, done, fault=died[0] if died else "")
 
 
 def _index(answer: Any) -> int:

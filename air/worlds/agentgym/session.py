@@ -1,4 +1,4 @@
-"""A session on an environment server. Requests are sent one at a time."""
+"""A session of one episode on an AgentGym server. Requests are sent one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from air import aio
 from air.errors import InfrastructureError
 from air.worlds.agentgym.client import Client, ErrorBody
-from air.worlds.agentgym.environment import Environment, Outcome
+from air.worlds.agentgym.environment import ActionResult, Environment
 from air.worlds.agentgym.sessions import Holder, Sessions
 from air.worlds.remote.attribution import Unanswered
 
@@ -20,10 +20,10 @@ CREATE_TRIES = 3
 """The maximum number of attempts to create a session and start its task. No later request is repeated,
 because it could take effect twice."""
 CLOSE_SECONDS = 10.0
-"""The time limit in seconds for closing a session, and for the response to a cancelled request that creates
-a session."""
+"""The time limit, in seconds, for closing a session. If the creation of a session is cancelled, air also
+waits this long for the server's response, so that it can close the new session."""
 ERROR_BODY = "error body"
-"""The kind of failure in which the server responds with `{"error": TEXT}`."""
+"""The name of the kind of failure in which the server responds with `{"error": TEXT}`."""
 
 
 class Session:
@@ -44,7 +44,8 @@ class Session:
         self._id: int | None = None
         self._holder = Holder()
         self.answer: Any = None
-        """The response to the last action or, before the first action, to the start of the task."""
+        """The server's response to the last action or, before the first action, to the request that started
+        the task."""
 
     @property
     def begun(self) -> bool:
@@ -77,7 +78,7 @@ class Session:
                 first = _no_error(await self._get(path), path)
             return self.environment.first(first)
 
-    async def act(self, sent: str, seconds: float | None = None) -> Outcome:
+    async def act(self, sent: str, seconds: float | None = None) -> ActionResult:
         """Sends an action once, and returns its outcome. `seconds` is the time limit (None: the session's).
 
         Raises Unanswered if there is no usable outcome, and InfrastructureError if the server has given the
@@ -132,11 +133,11 @@ class Session:
         try:
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
-            await aio.to_the_end(asyncio.wait([asking], timeout=CLOSE_SECONDS))
+            await aio.wait_shielded(asyncio.wait([asking], timeout=CLOSE_SECONDS))
             if asking.done() and not asking.cancelled() and asking.exception() is None:
                 self._id = asking.result()
                 self._holder = self._sessions.take(self._id)
-            await aio.ended(asking)
+            await aio.cancel_and_wait(asking)
             raise
 
     async def _ask_for_session(self) -> int:

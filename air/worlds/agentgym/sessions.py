@@ -1,9 +1,9 @@
 """Keeps track of the sessions that this process's episodes use on each server.
 
-The number of sessions is limited, because each needs memory on the server. The bookkeeping also detects two
-faults that servers do not report. If a server assigns an id that another episode still uses, either the
-server shares a few sessions among all clients (sqlgym), or it was restarted and counts from 0 again, and
-the other episode's session is lost.
+The number of sessions is limited, because each session needs memory on the server. The bookkeeping also shows
+whether a server gives a new session the id of a session that another episode still uses. This happens in two
+cases, which servers do not report: the server shares a few sessions among all clients (sqlgym), or it was
+restarted and counts from 0 again. After a restart the other episode's session is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Sessions:
 
     @property
     def slots(self) -> asyncio.Semaphore:
-        """The semaphore, one for each event loop, that limits the number of sessions in use."""
+        """The semaphore of the running event loop that limits how many sessions its episodes use at the same
+        time."""
         return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.most))
 
     @property
@@ -62,7 +63,7 @@ class Sessions:
 _ALL: dict[str, Sessions] = {}
 
 
-def of(server: str, most: int) -> Sessions:
-    """Returns the record of the sessions on a server, which `server` identifies as `ENVIRONMENT@URL`. The
-    first call creates it, with at most `most` sessions in use at the same time."""
+def sessions_of(server: str, most: int) -> Sessions:
+    """Returns the `Sessions` object of a server, which `server` identifies as `ENVIRONMENT@URL`. The first
+    call for a server creates the object, which allows at most `most` sessions in use at the same time."""
     return _ALL.setdefault(server, Sessions(most))

@@ -1,8 +1,8 @@
 """The tasks `agentgym:NAME@URL`: the AgentGym environment NAME on the server at URL.
 
-NAME may be followed by task ids: `textcraft:train`, `textcraft:test`, `textcraft:17` (one task) or
-`textcraft:0-99`. Without them, training seeds use the environment's training tasks, and validation seeds
-its held-out tasks.
+NAME may be followed by a selection of the environment's task ids: `textcraft:train`, `textcraft:test`,
+`textcraft:17` (one task) or `textcraft:0-99`. Without a selection, training seeds use the environment's
+training tasks, and validation seeds its held-out tasks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AgentGymSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the addresses of servers are not known."""
+        """Returns an empty list, because the addresses of servers are not known in advance."""
         return []
 
 
@@ -94,8 +94,9 @@ def _address(url: str, where: str) -> str:
 
 
 def _ids(environment: Environment, written: str, where: str) -> range | None:
-    """Returns the task ids that the part `written` of a task name selects; None if `written` is empty. Raises
-    ConfigError if it is malformed or selects ids that the environment does not have."""
+    """Returns the task ids that `written` selects, the part of a task name such as `train` or `0-99`; None if
+    `written` is empty. Raises ConfigError if `written` is malformed or selects ids that the environment does
+    not have."""
     if written in ("", "train", "test"):
         return {"": None, "train": environment.train, "test": environment.test}[written]
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", written)

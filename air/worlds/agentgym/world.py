@@ -17,13 +17,19 @@ from typing import Any
 
 from air import aio
 from air.actions.base import Action
-from air.worlds.agentgym import sessions
 from air.worlds.agentgym.attempt import PATIENCE, Attempt
 from air.worlds.agentgym.client import clean
-from air.worlds.agentgym.environment import Environment, Outcome, Unsendable
+from air.worlds.agentgym.environment import ActionResult, Environment, Unsendable
 from air.worlds.agentgym.session import ERROR_BODY, Session
+from air.worlds.agentgym.sessions import sessions_of
 from air.worlds.base import Observation, Step
-from air.worlds.remote.attribution import ALONE, SLOW, SlowAction, Unanswered, caused_by_agent
+from air.worlds.remote.attribution import (
+    SERVER_LOCKS,
+    SLOW,
+    SlowAction,
+    Unanswered,
+    caused_by_agent,
+)
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
@@ -36,7 +42,7 @@ class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
     The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
-    request. After a failed action, air waits at most `patience` seconds until the server responds again.
+    request. After a failed action, air waits at most `patience` seconds for the server to respond again.
     """
 
     def __init__(
@@ -51,7 +57,7 @@ class AgentGymWorld:
     ) -> None:
         self.environment, self.url, self._ids = environment, url, ids
         self._seconds, self._retry_seconds, self._patience = seconds, retry_seconds, patience
-        self._sessions = sessions.of(f"{environment.name}@{url}", environment.sessions)
+        self._sessions = sessions_of(f"{environment.name}@{url}", environment.sessions)
         self._slot: asyncio.Semaphore | None = None
         self._session: Session | None = None
         self._data = 0
@@ -62,8 +68,8 @@ class AgentGymWorld:
         self._actions = self._valid = 0
 
     async def reset(self, seed: int) -> Observation:
-        """Waits until the number of sessions allows another one, creates a session on the server, starts the
-        task that the seed selects, and returns the first observation."""
+        """Waits while the maximum number of sessions is in use, then creates a session on the server, starts
+        the task that the seed selects, and returns the first observation."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots
@@ -72,7 +78,7 @@ class AgentGymWorld:
         self._data = data_id(self.environment, seed, self._ids)
         self._session = self._new_session()
         first = await self._session.begin(self._data)
-        return _shown(first)
+        return _as_observation(first)
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. Raises RuntimeError if the episode has not
@@ -88,12 +94,12 @@ class AgentGymWorld:
         except Unsendable as refusal:
             return Step(Observation(str(refusal)))
         sent = clean(sent)
-        await ALONE.wait(self.url)
+        await SERVER_LOCKS.wait(self.url)
         watch = SlowAction(lambda: self._attempt(session), self._seconds / 2)
         try:
             outcome = await watch.during(session.act(sent), repeats=self.environment.repeats)
         except Unanswered as failure:
-            return await self._unanswered(session, sent, failure, watch.well)
+            return await self._unanswered(session, sent, failure, watch.server_worked)
         self._sent.append((sent, ""))
         return self._step(outcome)
 
@@ -101,7 +107,7 @@ class AgentGymWorld:
         """Closes the session and the connection. Returns the environment's name and the last raw score."""
         if not self._closed:
             self._closed = True
-            await aio.to_the_end(self._close())
+            await aio.wait_shielded(self._close())
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
@@ -117,28 +123,29 @@ class AgentGymWorld:
             facts["action_is_valid"] = self._valid / self._actions
         return facts
 
-    def _step(self, outcome: Outcome) -> Step:
+    def _step(self, outcome: ActionResult) -> Step:
         self._raw, self._over = outcome.raw, outcome.done
         self._valid += not outcome.observation.startswith(self.environment.refused or ("\0",))
         best = 0.0 if outcome.failed else max(self._best, outcome.score)
         reward, self._best = best - self._best, best
-        return Step(_shown(outcome.observation), done=outcome.done, reward=reward)
+        return Step(_as_observation(outcome.observation), done=outcome.done, reward=reward)
 
     async def _unanswered(
-        self, session: Session, sent: str, failure: Unanswered, well: bool
+        self, session: Session, sent: str, failure: Unanswered, server_worked: bool
     ) -> Step:
         """Handles an action that got no result. Returns a step if the agent caused the failure, and raises
-        `failure` otherwise. `well` is true if another session worked while the action was slow."""
+        `failure` otherwise. `server_worked` is the attribute of `SlowAction`: whether the server worked in
+        another session while it had not yet answered the action."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
-        shown = refused or (well and failure.kind == SLOW)
+        shown = refused or (server_worked and failure.kind == SLOW)
         if not shown and not await self._caused_by_agent(session, sent, failure.kind):
             raise failure
         refusal = failure.kind == ERROR_BODY or failure.kind.startswith("status")
         if refused or (refusal and not self.environment.shares and await session.works()):
             self._sent.append((sent, failure.kind))
             text = f"The environment could not carry out this action: {_reason(failure)}"
-            return Step(_shown(text))
+            return Step(_as_observation(text))
         self._over = True
         text = "The environment gave no result for this action. The episode is over."
         return Step(Observation(text), done=True)
@@ -151,7 +158,7 @@ class AgentGymWorld:
             self._sent,
             sent,
             kind,
-            alone=ALONE.of(self.url),
+            alone=SERVER_LOCKS.of(self.url),
             repeats=self.environment.repeats,
         )
 
@@ -199,7 +206,7 @@ def _reason(failure: Unanswered) -> str:
     return str(failure) if failure.kind == ERROR_BODY else f"{failure.kind}."
 
 
-def _shown(text: str) -> Observation:
+def _as_observation(text: str) -> Observation:
     if len(text) <= MAX_OBSERVATION:
         return Observation(text)
     kept = text[: MAX_OBSERVATION // 2], text[-MAX_OBSERVATION // 2 :]

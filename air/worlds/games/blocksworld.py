@@ -146,9 +146,9 @@ def distances(goal: State) -> dict[State, int]:
 
 @lru_cache(maxsize=64)
 def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
-    """Returns pairs of a start and a different goal: all that are held out for evaluation if `side`, else all
-    others. With `level`, only pairs whose shortest solution has that many moves. The order is shuffled but
-    always the same."""
+    """Returns pairs of a start state and a different goal state: all pairs that are held out for evaluation
+    if `side` is true, else all other pairs. `level` is the number of moves of their shortest solutions (None:
+    any number). The order is shuffled but always the same."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)

@@ -51,8 +51,8 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Grid, float, bool, bool, dict[str, Any]]:
         """Plays the move with the index `action` in `game.moves`. Returns the grid, the reward, whether the
-        game is over, whether the maximum number of moves cut it off, and facts about the move. Raises
-        RuntimeError if the game is over."""
+        game is over, whether the maximum number of moves was reached before the game was over, and facts
+        about the move. Raises RuntimeError if the game was over before the move."""
         outcome = self.game.step(self.game.moves[action])
         self._played += 1
         info = {

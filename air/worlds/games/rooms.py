@@ -97,8 +97,8 @@ def _make(rooms: Rooms, seed: int) -> Room:
 
 @lru_cache(maxsize=256)
 def open_room(rooms: Rooms, side: bool) -> Room | None:
-    """Returns a room without inner walls that satisfies `rooms`: one that is held out for evaluation if
-    `side`, else one that is not. Returns None if there is none."""
+    """Returns a room without inner walls that has the parameters `rooms`. If `side` is true, the room is held
+    out for evaluation, otherwise it is not. Returns None if there is no such room."""
     inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
     floor = [row * rooms.columns + column for row, column in inside]
     for targets in itertools.combinations(floor, rooms.boxes):

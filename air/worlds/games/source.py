@@ -20,9 +20,8 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of all rules and generators. Raise it with every change after which some seed gives another
-episode. The
-digest of the task, which trajectories record, includes it."""
+"""The version of the rules and generators of all games. Raise it when a change makes any seed give another
+episode. It is part of the task's digest, which trajectories record."""
 
 NAMES = (
     "sokoban4x5",
@@ -108,8 +107,8 @@ class _Options:
             self._values[match[1]] = int(match[2])
 
     def take(self, key: str, default: int | None, least: int, most: int) -> int | None:
-        """Consumes an option and returns its value, or `default` if the name does not contain it. Raises
-        ConfigError if the value is not between `least` and `most`."""
+        """Consumes the option `key` and returns its value, or `default` if the task name does not contain the
+        option. Raises ConfigError if the value is not between `least` and `most`."""
         self._known.append(key)
         value = self._values.pop(key, None)
         if value is None:
@@ -119,8 +118,8 @@ class _Options:
         return value
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """Consumes an option and returns its value, or `default` if the name does not contain it. Raises
-        ConfigError if the value is not between `least` and `most`."""
+        """Consumes an option as `take` does, for an option whose default is a number, so that the result is
+        never None."""
         value = self.take(key, default, least, most)
         assert value is not None
         return value

@@ -14,8 +14,8 @@ from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, win
 
 SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
 _EVENNESS = 5
-"""The higher this number, the less the random draw of pieces favours kinds of pieces that were drawn less
-often."""
+"""The draw of pieces favours kinds that were drawn less often so far. The larger this number, the weaker that
+preference, and the closer the draw is to uniform."""
 _DRAWS = 50
 """The maximum number of random sequences of pieces that are drawn in search of a winnable one."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
@@ -43,7 +43,8 @@ class Tetris:
         self.won = self.over = False
 
     def _next(self) -> None:
-        """Makes the first piece in `pieces` the one that the player moves, in the top row."""
+        """Takes the first piece from `pieces` and puts it into the top row, as the piece that the player
+        moves."""
         self.piece: Cells | None
         """The piece that the player moves; None when the game is over."""
         self.piece, self.x = self.pieces.pop(0)

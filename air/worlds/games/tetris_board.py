@@ -42,13 +42,14 @@ class Board:
 
     @property
     def always_winnable(self) -> bool:
-        """Whether every sequence of pieces of this game can be won. A test proves it by trying all
+        """Whether the game can be won with every sequence of its pieces. A test proves this by trying all
         sequences."""
         return self.size > 3 or self.kind == 1
 
     def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
-        """Returns whether the piece `cells` fits at the position (x, y), where no cell of it is in `filled`,
-        the settled cells. Cells above the board count as free."""
+        """Returns whether the piece `cells` fits at the position (x, y): every cell of the piece is inside
+        the side walls, above the floor, and not in `filled`, the settled cells. Cells above the board are
+        allowed."""
         for right, below in cells:
             column, row = x + right, y + below
             if not 0 <= column < self.size or row >= self.size:

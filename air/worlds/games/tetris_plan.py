@@ -43,8 +43,9 @@ def _value(board: Board, filled: int) -> float:
 
 
 def _of_piece(board: Board, filled: int, piece: Cells) -> float:
-    """Returns the expected reward of the rest of the game when `piece` appears: that of the best place for
-    it, averaged over the columns in which it can appear. `filled` are the settled cells."""
+    """Returns the expected reward of the rest of the game when `piece` appears: for each column in which the
+    piece can appear, the reward with the best place for it; then the mean over these columns. `filled` are
+    the settled cells."""
     return fmean(
         max(
             _after(board, settled) - _MOVE * len(way)

@@ -33,8 +33,8 @@ class Attempt:
         await self._ask(sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
-        """Repeats the action that failed, with half the time limit: if its first run just exceeded the time
-        limit, the repetition must also count as too slow."""
+        """Repeats the action that failed, with half the time limit. So an action that took only slightly
+        longer than the time limit is too slow again, even if the server is a little faster now."""
         await self._ask(sent, self._seconds / 2)
 
     async def check(self) -> None:

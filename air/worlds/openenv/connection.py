@@ -59,14 +59,14 @@ class Connection:
         self._session = ""
         self._busy = False
         self.lost = ""
-        """The reason why the connection can no longer be used; empty while it can."""
+        """The reason why the connection can no longer be used; empty if it can be used."""
 
     async def open(self, reset: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Connects, sends the message `reset` with the data `reset`, and returns the data of the response.
-        While the server is full, tries again after pauses, whose lengths `seed` varies.
+        """Connects, sends a message of the type `reset` with `reset` as its data, and returns the data of the
+        response. While the server is full, tries again after pauses of random length, drawn from `seed`.
 
-        Raises NoPlace if the server stays full for the setting `wait`, ServerError if the server reports
-        another error, and InfrastructureError for any other failure.
+        Raises NoPlace if the server stays full for as long as the setting `wait` allows, ServerError if the
+        server reports another error, and InfrastructureError for any other failure.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)

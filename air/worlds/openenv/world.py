@@ -17,20 +17,26 @@ from air.worlds.base import Observation, Step
 from air.worlds.openenv.attempt import Attempt
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
-from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
-from air.worlds.remote.speech import (
+from air.worlds.remote.attribution import (
+    SERVER_LOCKS,
+    History,
+    Unanswered,
+    caused_by_agent,
+    environment_is_broken,
+)
+from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,
+    action_text,
+    as_observation,
     call,
     done_of,
     json_object,
+    observation_text,
     reward_of,
     sendable,
-    shown,
     single_text,
-    spoken,
-    told,
     usage,
 )
 
@@ -81,7 +87,8 @@ class OpenEnvWorld:
         self._field = self._options.field
         self._tools: list[RemoteTool] | None = None
         self._reset: tuple[dict[str, Any], int] = ({}, 0)
-        """The data of `reset`, and the seed. A repetition of the episode starts with them."""
+        """The data of the episode's `reset` message, and the episode's seed. `Attempt` starts a repetition of
+        the episode with both."""
         self._history = History()
         self._actions = self._valid = 0
         self._done = False
@@ -108,13 +115,15 @@ class OpenEnvWorld:
                 f"{self._server.url}: `reset` failed ({error.code}): {error}"
             ) from error
         self._field = self._field or single_text(self._schema)
-        return shown("\n\n".join(filter(None, (told(data.get("observation")), self._usage()))))
+        return as_observation(
+            "\n\n".join(filter(None, (observation_text(data.get("observation")), self._usage())))
+        )
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. After an InfrastructureError, every further
         step raises an InfrastructureError, too."""
         if self._done:
-            return Step(shown(OVER), done=True)
+            return Step(as_observation(OVER), done=True)
         if self._connection.lost:
             raise InfrastructureError(self._connection.lost)
         self._actions += 1
@@ -128,8 +137,8 @@ class OpenEnvWorld:
         try:
             body = sendable(self._body(action))
         except Malformed as error:
-            return Step(shown(str(error)))
-        await ALONE.wait(self._server.url)
+            return Step(as_observation(str(error)))
+        await SERVER_LOCKS.wait(self._server.url)
         try:
             data = await self._connection.ask("step", body)
         except ServerError as error:
@@ -142,7 +151,7 @@ class OpenEnvWorld:
         text, valid = self._shown(observation)
         self._valid += valid
         self._done = done_of(data.get("done"), self._server.url)
-        return Step(shown(text), done=self._done, reward=reward)
+        return Step(as_observation(text), done=self._done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode on the server, and returns the facts."""
@@ -189,20 +198,20 @@ class OpenEnvWorld:
             name, arguments = call(action, self._tools)
             return {"type": "call_tool", "tool_name": name, "arguments": arguments}
         if self._field:
-            return {self._field: spoken(action)}
-        return json_object(spoken(action))
+            return {self._field: action_text(action)}
+        return json_object(action_text(action))
 
     async def _after(self, error: ServerError, body: dict[str, Any]) -> Step:
         """Handles the error that the server reported for an action with the data `body`. Returns a step if
         the agent caused the error, and raises InfrastructureError otherwise."""
         if error.code == "VALIDATION_ERROR":  # the action has not reached the environment
-            return Step(shown(f"[error] {error}"))
+            return Step(as_observation(f"[error] {error}"))
         failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
         if error.code != "EXECUTION_ERROR":
             raise failure from error
         if await self._caused_by_agent(body):
             self._history.refused(body, error.code)
-            return Step(shown(f"[error] {error}"))
+            return Step(as_observation(f"[error] {error}"))
         return await self._unanswered(failure, body)  # perhaps the action broke the environment
 
     async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
@@ -215,15 +224,15 @@ class OpenEnvWorld:
                 return False
             if suspect := self._history.suspect(body):
                 options = self._options.model_copy(update={"wait": 0.0})
-                return not await broken_inside(self._attempt(options), *suspect)
+                return not await environment_is_broken(self._attempt(options), *suspect)
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
         """Closes the connection after an action that got no result, and determines whether the agent caused
         this.
 
-        If so, returns the episode's last step. Otherwise raises `failure`; every later step raises
-        InfrastructureError, too.
+        If the agent caused it, returns the episode's last step. Otherwise raises `failure`, and every later
+        step raises InfrastructureError.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -231,22 +240,24 @@ class OpenEnvWorld:
             self._history.actions,
             body,
             failure.kind,
-            alone=ALONE.of(self._server.url),
+            alone=SERVER_LOCKS.of(self._server.url),
         )
         if not guilty:
             self._connection.lost = str(failure)
             raise failure
         self._done = True
-        return Step(shown(f"The environment gave no result for this action. {OVER}"), done=True)
+        return Step(
+            as_observation(f"The environment gave no result for this action. {OVER}"), done=True
+        )
 
     def _attempt(self, options: OpenEnvOptions) -> Attempt:
         return Attempt(self._server.url, options, *self._reset)
 
     def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns an observation as text, and whether the action succeeded: false if the called tool reported
-        an error. Raises InfrastructureError if the server could not reach the tool."""
+        """Returns the observation as text, and whether the action succeeded. An action fails if the tool that
+        it calls reports an error. Raises InfrastructureError if the server could not reach the tool."""
         if not isinstance(observation, dict) or "tool_name" not in observation:
-            return told(observation), True
+            return observation_text(observation), True
         problem = observation.get("error")
         if isinstance(problem, dict):
             if problem.get("error_type") == "transport_error":
@@ -259,8 +270,8 @@ def _result(result: Any) -> str:
     """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
     else the whole result."""
     if not isinstance(result, dict):
-        return told(result)
+        return observation_text(result)
     content = result.get("content")
     blocks = content if isinstance(content, list) else []
     texts = [block["text"] for block in blocks if isinstance(block, dict) and block.get("text")]
-    return "\n".join(map(str, texts)) if texts else told(result.get("data", result))
+    return "\n".join(map(str, texts)) if texts else observation_text(result.get("data", result))

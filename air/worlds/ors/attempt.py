@@ -10,7 +10,7 @@ from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import Unanswered
 
 REFUSED = "error event"
-"""The kind of failure in which the server reports an error for a call."""
+"""The name of the kind of failure in which the server reports an error for a call."""
 Call = tuple[str, dict[str, Any]]
 """A tool call: the name of the tool, and the arguments."""
 
@@ -32,8 +32,8 @@ class Attempt:
         await self._call(sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
-        """Repeats the call that failed, with half the time limit: if its first run just exceeded the time
-        limit, the repetition must also count as too slow."""
+        """Repeats the call that failed, with half the time limit. So a call that took only slightly longer
+        than the time limit is too slow again, even if the server is a little faster now."""
         await self._call(sent, self._seconds / 2)
 
     async def check(self) -> None:

@@ -11,6 +11,7 @@ class OrsOptions(RemoteOptions):
     """The settings of an ORS world."""
 
     split: str = Field("train", min_length=1)
-    """The split from which tasks are taken. A seed, modulo the number of tasks, is the index of its task."""
+    """The split from which tasks are taken. The index of an episode's task is the episode's seed modulo the
+    number of tasks in the split."""
     env: str = ""
     """The name of the environment on the server. Empty: the first environment that the server lists."""

@@ -61,8 +61,9 @@ class Session:
         )
 
     async def open(self, env: str, index: int, seed: int) -> None:
-        """Creates a session for the task `index` of the environment `env`. Waits while the server is full;
-        raises NoPlace if it stays full for the setting `wait`."""
+        """Creates a session for the task with the index `index` of the environment `env`. While the server is
+        full, tries again after pauses of random length, drawn from `seed`. Raises NoPlace if the server stays
+        full for as long as the setting `wait` allows, and InfrastructureError for any other failure."""
         self.connect()
         session_id = ""
         async for name, data in self._events("/create_session", {}):

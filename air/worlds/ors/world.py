@@ -15,16 +15,22 @@ from air.worlds.base import Observation, Step
 from air.worlds.ors.attempt import REFUSED, Attempt, Call
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.attribution import ALONE, History, Unanswered, broken_inside, caused_by_agent
-from air.worlds.remote.speech import (
+from air.worlds.remote.attribution import (
+    SERVER_LOCKS,
+    History,
+    Unanswered,
+    caused_by_agent,
+    environment_is_broken,
+)
+from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,
+    as_observation,
     call,
     done_of,
     reward_of,
     sendable,
-    shown,
     usage,
 )
 
@@ -53,7 +59,7 @@ class OrsWorld:
         await self._session.open(self._env, self._index, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
-        return shown("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
+        return as_observation("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
         """Calls one tool and returns its result. After an InfrastructureError, every further step raises an
@@ -61,7 +67,7 @@ class OrsWorld:
         if self._lost:
             raise InfrastructureError(self._lost)
         if self._done:
-            return Step(shown(OVER), done=True)
+            return Step(as_observation(OVER), done=True)
         self._actions += 1
         try:
             return await self._step(action)
@@ -74,14 +80,14 @@ class OrsWorld:
             name, arguments = call(action, self._tools)
             sendable({"name": name, "input": arguments})
         except Malformed as error:
-            return Step(shown(str(error)))
-        await ALONE.wait(self._url)
+            return Step(as_observation(str(error)))
+        await SERVER_LOCKS.wait(self._url)
         try:
             result = await self._session.call(self._env, name, arguments)
         except CallError as error:
             if await self._caused_by_agent((name, arguments)):
                 self._history.refused((name, arguments), REFUSED)
-                return Step(shown(f"[error] {error}"))
+                return Step(as_observation(f"[error] {error}"))
             raise InfrastructureError(f"{self._url}: {error}") from error
         except Unanswered as failure:
             return await self._unanswered(failure, (name, arguments))
@@ -92,7 +98,7 @@ class OrsWorld:
         if result.get("ok") is not True:
             if result.get("reason") == "episode_finished":
                 raise InfrastructureError(f"{self._url}: the server ended the episode before")
-            return Step(shown(f"[error] {result.get('error')}"))
+            return Step(as_observation(f"[error] {result.get('error')}"))
         output = result.get("output")
         if not isinstance(output, dict):
             raise InfrastructureError(f"{self._url}: a result without output")
@@ -100,7 +106,7 @@ class OrsWorld:
         self._valid += 1
         text = _text(output.get("blocks"))
         self._done = done_of(output.get("finished"), self._url)
-        return Step(shown(text), done=self._done, reward=reward)
+        return Step(as_observation(text), done=self._done, reward=reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
         """Whether the error that the server reported for a call counts as caused by the agent, according to
@@ -112,13 +118,13 @@ class OrsWorld:
                 return False
             if suspect := self._history.suspect(call):
                 options = self._options.model_copy(update={"wait": 0.0})
-                return not await broken_inside(self._attempt(options), *suspect)
+                return not await environment_is_broken(self._attempt(options), *suspect)
         return self._options.errors != "failure"
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Handles a call that got no result.
+        """Closes the session after a call that got no result, and determines whether the agent caused this.
 
-        Returns the episode's last step if the agent caused this, and raises `failure` otherwise.
+        If the agent caused it, returns the episode's last step. Otherwise raises `failure`.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -126,12 +132,14 @@ class OrsWorld:
             self._history.actions,
             call,
             failure.kind,
-            alone=ALONE.of(self._url),
+            alone=SERVER_LOCKS.of(self._url),
         )
         if not guilty:
             raise failure
         self._done = True
-        return Step(shown(f"The environment gave no result for this call. {OVER}"), done=True)
+        return Step(
+            as_observation(f"The environment gave no result for this call. {OVER}"), done=True
+        )
 
     def _attempt(self, options: OrsOptions) -> Attempt:
         return Attempt(self._url, options, self._env, self._index, self._seed)
@@ -205,7 +213,7 @@ class _Lookup:
 
 def _text(blocks: Any) -> str:
     """Returns a server's content blocks as one text. Raises InfrastructureError for a block that is not text,
-    such as an image, because models do not see images here."""
+    such as an image, because observations are only text."""
     rows = blocks if isinstance(blocks, list) else []
     if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
         raise InfrastructureError("the server sent an image or another block that is no text")

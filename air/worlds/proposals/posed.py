@@ -3,13 +3,15 @@ graded against a label.
 
 A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
 `\\boxed{…}` in the reply that ends the episode is the agent's answer. It earns 1 if it equals the label, and
-−1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows.
-`p_hat`, from 0 to 1, is the agreement of the answers from which the label was derived. It is reported as the
-fact `p_hat`, which the algorithm ADPO uses (`share = "p_hat"`). The label itself is in no prompt,
-observation, fact or record.
+−1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows; the
+seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is in no prompt, observation, fact
+or record.
+
+The label was derived from several answers of an executor; `p_hat`, from 0 to 1, says how far these answers
+agreed. Each episode reports `p_hat` as a fact, which the algorithm ADPO uses (`share = "p_hat"`).
 
 FILE.toml or FILE.json has the keys of `PosedSettings`, which name the file of rows and the tools. A task that
-names only FILE.jsonl gets the tools that the context variable `LENT` holds, which are loaded already.
+names FILE.jsonl itself gets the tools that the context variable `LENT` holds.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed
 TURNS_WITH_TOOLS = 4
 """The default number of turns of an episode with tools, as in Agent0."""
 ENDING_TOOLS = ("answer", "submit")
-"""The names of air's own tools that would end an episode. Tasks of this module refuse them, because only a
-reply with the answer may end an episode."""
+"""The names of the tools shipped with air that end an episode. The tasks of this module refuse these tools,
+because only a reply with the answer may end an episode."""
 LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
 """A context variable with the loaded tools that tasks `posed:FILE.jsonl` get. None: these tasks have no
 tools."""
@@ -81,8 +83,8 @@ class PosedSettings(BaseConfig):
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question with its label, the field `answer`. `p_hat` is the agreement of the answers from which the
-    label was derived."""
+    """One question. The field `answer` is its label, which was derived from several answers of an executor.
+    `p_hat`, from 0 to 1, says how far these answers agreed."""
 
     question: str
     answer: str
@@ -167,7 +169,7 @@ class PosedSource:
         return _task(name, rows, settings, own_tools(name, settings), digest)
 
     def names(self) -> list[str]:
-        """Returns no names, because the files belong to the user."""
+        """Returns an empty list, because the tasks come from files of the user."""
         return []
 
 
@@ -175,8 +177,8 @@ SOURCE = PosedSource()
 
 
 def read_settings(name: str) -> PosedSettings | None:
-    """Reads the settings of the task `posed:NAME`; None if NAME is a file of rows. Raises MissingError if the
-    file is absent, and ConfigError if a setting is malformed."""
+    """Reads the settings of the task `posed:NAME`. Returns None if NAME is a file of rows, which has no
+    settings. Raises MissingError if the file is absent, and ConfigError if a setting is malformed."""
     path = Path(name).expanduser().absolute()
     if path.suffix not in (".toml", ".json"):
         return None
@@ -184,17 +186,16 @@ def read_settings(name: str) -> PosedSettings | None:
 
 
 def own_tools(name: str, settings: PosedSettings) -> ToolSet:
-    """Loads the tools that `settings`, those of the task `posed:NAME`, name. Raises UsageError if a tool does
-    not exist or cannot be used."""
+    """Loads the tools that are listed in `settings`, the settings of the task `posed:NAME`. Raises UsageError
+    if a tool does not exist or cannot be used."""
     path = Path(name).expanduser().absolute()
     folder = path.parent / Path(settings.folder).expanduser()
     return tool_set((tool for spec in settings.tools for tool in load(spec, folder)), str(path))
 
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
-    """Returns a set of `tools` for tasks of posed questions. Raises ConfigError, with the location `where`,
-    if a tool would end an episode without an answer, or if it computes the final answer itself
-    (`Tool.outcome`)."""
+    """Returns `tools` as the tool set of a task `posed:…`. Raises ConfigError, with the location `where`, if
+    a tool would end an episode without an answer, or computes the final answer itself (`Tool.outcome`)."""
     result = ToolSet(tools)
     for tool in result.tools.values():
         if tool.name in ENDING_TOOLS:

@@ -1,14 +1,15 @@
 """The tasks `proposal:FILE.toml`: write one question with its answer. The reward depends on the question's
 difficulty.
 
-A frozen executor answers the question k times (`scorer`). The reward depends on how far the answers agree,
-how similar the question is to the latest ones and, by the definition `published`, on the executor's tool
-calls (`air.rewards.proposals`). A malformed proposal earns −1 (`as_coded`) or 0 (`published`) and is not sent
-to the executor. If the executor's service fails, the episode has no reward and is left out of training; if it
-fails only on this question, all k answers count as unreadable.
+A frozen executor answers the question k times (`scorer`). The reward depends on how far the answers agree and
+on how similar the question is to the latest questions (`air.rewards.proposals`). There are two definitions of
+the reward: `as_coded` and `published` (see `ProposerSettings.reward`). With `published` the reward also
+depends on the executor's tool calls. A malformed proposal earns −1 with `as_coded` and 0 with `published`,
+and is not sent to the executor. If the executor's service fails, the episode has no reward and is left out of
+training. If the service fails only on this question, all k answers count as unreadable.
 
-The same actions do not always earn the same reward, because the similarity is computed to the earlier
-proposals of this process.
+The same actions do not always earn the same reward, because a question is compared with the earlier proposals
+of this process.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class ProposerSettings(BaseConfig):
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """B: the number of latest proposals with which a proposal is compared. The deduction for similar
-    questions is the size of its cluster of similar proposals among them, divided by B. Set B to the batch
-    size."""
+    """B: the number of latest proposals, this one included, that are clustered by similarity. The deduction
+    for similar questions is the number of proposals in this proposal's cluster, divided by B. Set B to the
+    batch size."""
     least_valid: float = Field(0.5, ge=0, le=1)
     """The minimum share of the executor's replies with a readable answer. With fewer, p̂ (the agreement of
     the answers) is 0, because a question that nobody can answer is not an uncertain one. 0: no minimum, as in
@@ -87,7 +88,7 @@ class ProposerSettings(BaseConfig):
 
 
 class ProposalWorld:
-    """A world in which the only action of an episode is a proposal, which ends the episode with its
+    """A world in which an episode has one action: a proposal. The proposal ends the episode and earns the
     reward."""
 
     def __init__(self, settings: ProposerSettings, window: Window) -> None:
@@ -109,12 +110,12 @@ class ProposalWorld:
             self._ended = True
             reward = REWARDS[settings.reward](Proposal(False), Weights())
             return Step(Observation(str(error)), done=True, reward=reward if settings.url else 0.0)
-        reward = await self._paid(question) if settings.url else 0.0
+        reward = await self._reward_of(question) if settings.url else 0.0
         self._facts["proposal_read"] = 1.0
         self._ended = True
         return Step(Observation(""), done=True, reward=reward)
 
-    async def _paid(self, question: Question) -> float:
+    async def _reward_of(self, question: Question) -> float:
         """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
         service fails, and UserCodeError if a tool of the executor hangs."""
         s = self._settings
@@ -174,7 +175,7 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the files belong to the user."""
+        """Returns an empty list, because the tasks come from files of the user."""
         return []
 
 

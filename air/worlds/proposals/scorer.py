@@ -3,13 +3,13 @@
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
 
-If a request fails or times out, a fixed probe question is sent. If that fails too, the service is at fault
-(InfrastructureError), and the episode is masked. If the probe succeeds, the proposed question is sent once
-more; if it fails again, the question is at fault, and all k answers count as missing. Otherwise a proposer
-could avoid a low reward with questions on which the executor never finishes.
+If a request fails or times out, a fixed probe question is sent. If the probe fails too, the service is at
+fault: InfrastructureError is raised, and the episode is left out of training. If the probe succeeds, the
+proposed question is sent once more. If it fails again, the question is at fault, and all k answers count as
+missing: otherwise a proposer could avoid a low reward with questions on which the executor never finishes.
 
-If a tool of the executor hangs, the status is `STOP` and the response `{"error", "stop": true}`. This raises
-UserCodeError, which stops the run: otherwise all further episodes would be masked.
+If a tool of the executor hangs, the service responds with the status `STOP` and `{"error", "stop": true}`.
+The client then raises UserCodeError, which stops the run, because every further episode would fail as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from air.errors import InfrastructureError, UserCodeError
 
 _LOG = logging.getLogger(__name__)
 STOP = 500
-"""The HTTP status of a response that stops the run of the client."""
+"""The HTTP status with which the service tells a client to stop its run."""
 PROBE = "What is 1 + 1?"
 """The fixed question that is sent to check whether the service works."""
 MAX_ANSWER = 4 * 2**20
@@ -99,7 +99,8 @@ class Scorer:
 
 
 def _stops(reply: httpx.Response) -> str | None:
-    """Returns the message of a response that stops the run; None if it is another response."""
+    """Returns the error message of a response that tells the client to stop its run; None for any other
+    response."""
     if reply.status_code != STOP or len(reply.content) > MAX_ANSWER:
         return None
     try:

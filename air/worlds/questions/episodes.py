@@ -20,7 +20,7 @@ ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 
 _VALIDATION_SHARE = 5
-"""The share of problems that is reserved for validation seeds is one divided by this number."""
+"""About one in this many problems is reserved for validation seeds."""
 
 FACTS: Mapping[str, str] = {
     "success": "1 if the episode was solved, else 0",
@@ -37,10 +37,10 @@ def for_validation(seed: int) -> bool:
 
 
 def belongs(key: str, seed: int) -> bool:
-    """Returns whether the problem with the identifying text `key` may be asked under `seed`.
+    """Returns whether an episode with the seed `seed` may ask the problem that the text `key` identifies.
 
-    A hash of the key assigns each problem either to training seeds or to validation seeds, so that the two
-    never share a problem. A generator draws problems until one may be asked under its seed.
+    A hash of `key` assigns each problem either to training seeds or to validation seeds, so that training and
+    validation never share a problem. A generator draws problems until this function accepts one.
     """
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     return (number % _VALIDATION_SHARE == 0) == for_validation(seed)
@@ -62,8 +62,8 @@ class Tally:
     success: bool = False
 
     def count(self, *, valid: bool, effective: bool) -> None:
-        """Counts one action. `valid`: the world could carry it out. `effective`: it changed something or
-        tried something new."""
+        """Counts one action. `valid`: the world could carry out the action. `effective`: the action changed
+        something or tried something new."""
         self.actions += 1
         self.valid += valid
         self.effective += effective
@@ -169,8 +169,8 @@ def digest(*parts: object) -> str:
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest of the rules and generators of a question world: the code of its package, of the
-    module `episodes.py` and of the modules `others`, as `code_of_file` returns it. `package` is the path of
-    any module of the package, `others` are paths of modules."""
+    """Returns a digest of the source code that determines a question world's episodes, without docstrings and
+    comments. The code is that of `episodes.py`, of all modules in the folder of the file `package`, and of
+    the files `others`."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))

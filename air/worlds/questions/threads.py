@@ -6,8 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 _threads: dict[int, ThreadPoolExecutor] = {}
-"""The thread pool of each process, by process id. A forked process inherits this table but none of its
-parent's threads, so it makes a pool of its own."""
+"""The thread pool of this process, under its process id. A forked process inherits this table but not the
+threads of its parent process, so it needs a pool of its own."""
 
 
 def threads() -> ThreadPoolExecutor:

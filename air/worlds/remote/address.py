@@ -25,8 +25,8 @@ class RemoteOptions(BaseConfig):
     """The settings that all remote worlds share, written after `#` in a task id."""
 
     split: str = ""
-    """The split from which tasks are taken. An episode's seed, modulo the number of tasks, is the index of
-    its task. Empty: the server chooses the task."""
+    """The split from which tasks are taken. The index of an episode's task is the episode's seed modulo the
+    number of tasks in the split. Empty: the server chooses the task."""
     max_turns: int = Field(30, ge=1)
     """The maximum number of turns of an episode."""
     seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
@@ -34,7 +34,7 @@ class RemoteOptions(BaseConfig):
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of one request, in seconds. A request without a response in this time fails."""
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
-    """The maximum time to wait until a full server can start the episode, in seconds. If the server stays
+    """The maximum time, in seconds, that an episode waits for a full server to accept it. If the server stays
     full, the episode fails."""
     errors: Literal["probe", "failure", "observation"] = "probe"
     """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
@@ -46,8 +46,8 @@ class RemoteOptions(BaseConfig):
     is sent."""
 
     def headers(self) -> dict[str, str]:
-        """Returns the HTTP headers with the token. Raises MissingError if its environment variable is not
-        set."""
+        """Returns the HTTP headers that carry the token; none if `token_env` is empty. Raises MissingError if
+        the environment variable that `token_env` names is not set."""
         if not self.token_env:
             return {}
         token = os.environ.get(self.token_env)
@@ -61,8 +61,8 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Parses `name`, a URL with settings after `#`. Returns the URL, with http or https and without a final
-    slash, and the settings.
+    """Parses `name`, a URL with settings after `#`. Returns the URL, whose scheme becomes http or https and
+    which has no final slash, and the settings.
 
     Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """

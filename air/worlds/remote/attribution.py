@@ -1,10 +1,10 @@
 """Determines whether the agent or the server is the cause if an action gets no result.
 
-If every such episode were left out of training, an agent could avoid a bad reward with an action that is slow
-or that makes the server fail or crash. If every such episode counted, network failures would affect rewards.
-Therefore the action is repeated under the same conditions: in another environment of the same server, with
-the same task, after the same actions. If the server answers everything else, and fails on this action again
-in the same way, the agent is the cause.
+If every episode with such an action were left out of training, an agent could avoid a bad reward with an
+action that is slow or that makes the server crash. If every such episode counted, network failures would
+affect rewards. Therefore the action is repeated under the same conditions: in another environment of the same
+server, with the same task, after the same actions. If the server answers everything else, and again gives no
+result for this action in the same way, the agent is the cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from air.errors import InfrastructureError
 
 T = TypeVar("T")
 SLOW = "slow"
-"""The kind of failure in which no response came within the time limit."""
+"""The name of the kind of failure in which no response came within the time limit."""
 BY_CHANCE = frozenset(
     {"lost", SLOW, "unreadable", "status 429", "status 502", "status 503", "status 504"}
 )
@@ -106,7 +106,7 @@ class SlowAction:
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
-        self.well = False
+        self.server_worked = False
         """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
@@ -120,18 +120,22 @@ class SlowAction:
                 await self._check(acting)
             return await acting
         finally:
-            await aio.ended(acting)
+            await aio.cancel_and_wait(acting)
 
     async def _check(self, acting: asyncio.Task[Any]) -> None:
         checking = asyncio.create_task(_checked(self._attempt()))
         try:
             await asyncio.wait([acting, checking], return_when=asyncio.FIRST_COMPLETED)
-            self.well = checking.done() and not acting.done() and checking.exception() is None
+            self.server_worked = (
+                checking.done() and not acting.done() and checking.exception() is None
+            )
         finally:
-            await aio.ended(checking)
+            await aio.cancel_and_wait(checking)
 
 
-async def broken_inside(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> bool:
+async def environment_is_broken(
+    attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any
+) -> bool:
     """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
     It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
@@ -199,9 +203,10 @@ class History:
         self._errors += 1
 
     def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
-        """To be called for an action `sent` for which the server reported an error, before `refused`. If this
-        is the `SUSPICIOUS`-th consecutive error, returns the actions before these errors and the first action
-        with an error. Otherwise returns None."""
+        """Returns the actions with which to check whether the environment is broken. Call this method for the
+        action `sent`, for which the server reported an error, before `refused`. If this error is the
+        `SUSPICIOUS`-th consecutive one, returns the actions before these errors and the first action with an
+        error. Otherwise returns None: no check is needed."""
         if self._errors + 1 != SUSPICIOUS:
             return None
         first = len(self.actions) - self._errors
@@ -209,8 +214,8 @@ class History:
 
 
 class Locks:
-    """One lock per server. `caused_by_agent` holds it during its second repetition, in which no other episode
-    may act on the server."""
+    """One lock per server. `caused_by_agent` holds a server's lock while it repeats an episode for the second
+    time, so that no other episode acts on the server meanwhile."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
@@ -229,5 +234,5 @@ class Locks:
                 pass
 
 
-ALONE = Locks()
+SERVER_LOCKS = Locks()
 """The locks of all servers with which this process's episodes communicate."""

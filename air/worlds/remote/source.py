@@ -50,5 +50,5 @@ class RemoteSource(Generic[OptionsT]):
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the addresses of servers are not known."""
+        """Returns an empty list, because the addresses of servers are not known in advance."""
         return []

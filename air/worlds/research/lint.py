@@ -21,8 +21,8 @@ from air.errors import InfrastructureError
 MAX_BYTES = 500_000
 """The maximum size, in bytes, of the texts before and after an edit together. Larger texts are not linted."""
 MOST = 10
-"""The maximum number of errors in each of the lists `new` and `rest` of a `Verdict` that are reported with
-their text. Further errors are only counted."""
+"""The maximum number of errors that each of the lists `new` and `rest` of a `LintResult` reports with their
+text. Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
 """The maximum number of linters that run at the same time in each event loop. Further edits wait."""
@@ -44,12 +44,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Findings:
-    """The errors of one list: the first ones in full, and the number of all."""
+    """A list of errors, shortened: the first errors in full, and the number of all errors."""
 
     first: tuple[Finding, ...] = ()
     """The first errors, at most `MOST`."""
     count: int = 0
-    """The number of all errors of the list."""
+    """The number of all errors, including those that are not in `first`."""
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -60,7 +60,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LintResult:
     """The result of linting one edit."""
 
     new: Findings = Findings()
@@ -71,7 +71,7 @@ class Verdict:
     """The reason why the text was not linted; empty if it was."""
 
 
-async def judge(before: str, after: str) -> Verdict:
+async def lint_edit(before: str, after: str) -> LintResult:
     """Lints a text before and after an edit. Returns the errors that the edit adds and the other errors, or
     the reason why the text was not linted.
 
@@ -79,17 +79,17 @@ async def judge(before: str, after: str) -> Verdict:
     file step by step. Raises InfrastructureError if the linter program fails.
     """
     if _exceed(before, after):
-        return Verdict(given_up=f"before and after have more than {MAX_BYTES} bytes")
+        return LintResult(given_up=f"before and after have more than {MAX_BYTES} bytes")
     async with _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
         answer = await _ask(before, after)
     if isinstance(answer, str):
-        return Verdict(given_up=answer)
-    return Verdict(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
+        return LintResult(given_up=answer)
+    return LintResult(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
 
 
 def _exceed(*texts: str) -> bool:
-    """Whether the texts together have more than `MAX_BYTES` bytes in UTF-8. If their number of characters
-    alone is too large, they are not encoded."""
+    """Whether the texts together have more than `MAX_BYTES` bytes in UTF-8. To save time, the texts are not
+    encoded if they already have more than `MAX_BYTES` characters."""
     if sum(map(len, texts)) > MAX_BYTES:
         return True
     return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
@@ -100,8 +100,8 @@ def _findings(answer: dict[str, Any]) -> Findings:
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
-    """Runs the linter program in a separate process. Returns the object that the program prints, or the
-    reason why it did not lint. Raises InfrastructureError if the program fails."""
+    """Runs the linter program in a separate process. Returns the JSON object that the program prints, or the
+    reason why the program did not lint, as text. Raises InfrastructureError if the program fails."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

@@ -82,8 +82,8 @@ def _indentation(text: str) -> list[Found]:
 
 
 def judge(before: str, after: str) -> tuple[list[Found], list[Found]]:
-    """Returns the errors in `after` that occur there more often than in `before`, and the other errors in
-    `after`.
+    """Returns two lists: the new errors, which occur more often in `after` than in `before`, and the other
+    errors in `after`.
 
     Errors are compared by code and message but not by line, because an edit moves lines. If `before` does
     not parse, no error counts as new.

@@ -40,9 +40,9 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools in this module that the agent may use if its box may access `hosts`:
-    `parse_pdf_url` if there is any host, and `literature_search` if the host of `search_url` is among
-    them."""
+    """Returns the names of the tools in this module that are available in a box that may access `hosts`:
+    `parse_pdf_url` if `hosts` is not empty, and `literature_search` if `hosts` contains the host of
+    `search_url`."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
@@ -78,8 +78,8 @@ class Library:
         return "\n\n".join(rows) or "Nothing was found."
 
     async def pdf(self, url: str) -> str:
-        """Downloads a PDF and returns its text. Raises Refusal if its host is not allowed or it cannot be
-        downloaded or read."""
+        """Downloads a PDF and returns its text. Raises Refusal if the host in `url` is not one of `hosts`, or
+        if the PDF cannot be downloaded or read."""
         done = await self._fetch(url, "pdf")
         return done.text if done.stdout.strip() else "It holds no text."
 

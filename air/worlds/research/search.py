@@ -66,8 +66,8 @@ async def by_name(files: BoxFiles, name: str, folder: str) -> str:
 def _names(listed: bytes, truncated: bool, what: str) -> list[str]:
     """Returns the file names in `listed`, the output of a search program, in which a NUL byte ends each name.
 
-    Raises Refusal if there are more than 100 names or the output was `truncated`. `what` says in the error
-    message which files were found.
+    Raises Refusal if there are more than 100 names or the output was `truncated`. `what` describes the files
+    in the error message.
     """
     names = listed.decode("utf-8", "surrogateescape").split("\0")[:-1]
     if truncated or len(names) > MOST:

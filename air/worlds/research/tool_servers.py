@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from air.actions.base import ToolCall
-from air.aio import together
+from air.aio import run_concurrently
 from air.errors import StagingError
 from air.sandbox.contract.box import Box
 from air.tasks.rules import ToolServer
@@ -48,7 +48,7 @@ class ToolServers:
             raise
 
     async def _start(self) -> None:
-        await together([server.start() for server in self._servers])
+        await run_concurrently([server.start() for server in self._servers])
         taken: set[str] = set()
         left_out: list[str] = []
         for number, server in enumerate(self._servers):
@@ -62,9 +62,9 @@ class ToolServers:
         self.left_out = tuple(left_out)
         self._offer()
 
-    def carried(self, box: Box) -> ToolServers:
-        """Returns a copy of this object with the same tools, for the agent in the box `box`. Servers that are
-        programs start in that box at their first call."""
+    def copied_to(self, box: Box) -> ToolServers:
+        """Returns a copy of this object with the same tools, for the agent in the box `box`. An MCP server
+        that is a program starts in that box when one of its tools is called for the first time."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()

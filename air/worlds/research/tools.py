@@ -89,9 +89,9 @@ class Tools:
         }
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation between two actions, which the action format shows: the number of
-        remaining turns (`left`; None: not limited), the working directory, and the open file with the lines
-        in view."""
+        """Returns the agent's situation between two actions, which the action format shows to the agent: the
+        number of remaining turns (`left`; None: not limited), the working directory, and the open file with
+        the lines in view."""
         open_file = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -100,7 +100,7 @@ class Tools:
             )
         return Standing(left=left, cwd=one_line(self.shell.cwd), open_file=open_file)
 
-    def carried(self, box: Box) -> Tools:
+    def copied_to(self, box: Box) -> Tools:
         """Returns a copy of these tools for another box, with the same working directory, open file and
         notes.
 
@@ -115,7 +115,8 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call. Returns its result, or the reason of a refusal, as an observation.
+        """Carries out a tool call. Returns its result as an observation; if the call is refused, the
+        observation gives the reason.
 
         Raises BoxDiedError if the box has ended, and InfrastructureError if the linter program fails.
         """
@@ -202,8 +203,8 @@ class Tools:
     async def _replace(
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
-        """Replaces the lines `first` to `last` of a file by `body`. Returns a text with the changed lines,
-        and with errors that the file had before.
+        """Replaces the lines `first` to `last` of a file by `body`. Returns a text that shows the changed
+        lines and the lint errors that the file had before the edit.
 
         If `last` < `first`, inserts `body` before line `first`. Raises Refusal if the edit would add lint
         errors to a `.py` file, or if the file is not UTF-8 text or cannot be written.
@@ -213,9 +214,9 @@ class Tools:
         old = file.lines
         new = await asyncio.to_thread(old.replaced, first, last, body)
         end = first + len(body) - 1
-        verdict = lint.Verdict()
+        verdict = lint.LintResult()
         if file.path.endswith(".py"):
-            verdict = await lint.judge(old.text, new.text)
+            verdict = await lint.lint_edit(old.text, new.text)
         if verdict.new:
             raise Refusal(
                 f"Not edited. It would bring:\n{verdict.new}\n"

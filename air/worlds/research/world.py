@@ -26,7 +26,7 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
-from air.worlds.research.told_scores import OLD_STEP, told
+from air.worlds.research.score_rounding import OLD_STEP, score_text
 from air.worlds.research.tools import Tools
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class ResearchWorld:
     grader: Grader
     pay: DeltaReward
     counts: Counts = "last"
-    """Which validate's artefact is graded on the test split at the end: that of the last one (`last`), or of
-    the first one with the best score (`best`)."""
+    """Which artefact is graded on the test split at the end: that of the last validate (`last`), or that of
+    the first validate with the best score (`best`)."""
     offers_tools: bool = True
     """Whether the agent can call tools of MCP servers. If not, the task's MCP servers are not started."""
     servers: ToolServers | None = None
@@ -89,22 +89,23 @@ class ResearchWorld:
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
     told_step: float = OLD_STEP
-    """The step to which scores that the agent sees are rounded (see `told_scores`)."""
+    """The step to which scores that the agent sees are rounded (see `score_rounding`)."""
     max_validates: int | None = None
     """The maximum number of validates by the agent that are scored, not counting `submit`. None: no limit."""
     refused_validates: int = 0
     """The number of validates that were not scored, because `max_validates` had been reached."""
     submitted: bool = False
     step_number: int = 0
-    """The number of steps that the agent has submitted, in a task with several steps."""
+    """The index, from 0, of the current step of a task whose `rules` have several steps, such as a Harbor
+    task. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
-    """In a task with several steps, the score of each graded step; None for a step that could not be
-    graded."""
+    """In a task whose `rules` have several steps, such as a Harbor task: the score of each graded step; None
+    for a step that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. Otherwise an agent could avoid a bad grade by a validate shortly before the time is over. `finish`
-    waits for the grading, and `abandon` cancels it."""
-    lost: str = ""
+    over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
+    over. `finish` waits for such a grading, and `abandon` cancels it."""
+    box_end_reason: str = ""
     """The error message if the agent's commands have ended the box, else empty."""
     test_score: float | None = None
     """The primary metric on the test split, measured once at the end. None before the end, or without a
@@ -120,9 +121,9 @@ class ResearchWorld:
     artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
     """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
-    _counted: Artefact | None = None
-    """The artefact to be graded on the test split. It was read from the box at its validate, so that the
-    agent cannot change it later. None if it could not be read."""
+    _counted_artefact: Artefact | None = None
+    """The artefact to be graded on the test split, as a validate read it from the box, so that the agent
+    cannot change it later. None if the artefact could not be read, or before the first validate."""
     _grading: asyncio.Task[Validation] | None = None
     """The asyncio task of the latest grading, which may still run."""
     _began: float = field(default_factory=time.monotonic)
@@ -135,8 +136,8 @@ class ResearchWorld:
             self,
             box=box,
             pay=copy.deepcopy(self.pay),
-            tools=None if self.tools is None else self.tools.carried(box),
-            servers=None if self.servers is None else self.servers.carried(box),
+            tools=None if self.tools is None else self.tools.copied_to(box),
+            servers=None if self.servers is None else self.servers.copied_to(box),
             validations=list(self.validations),
             rewards=list(self.rewards),
             _grading=None,
@@ -158,8 +159,8 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
-        """Returns the action format extended by the tools of the task's MCP servers. Raises ConfigError if
-        the format cannot call them."""
+        """Returns `action_format`, extended by the tools of the task's MCP servers. Raises ConfigError if the
+        format has no calls of such tools."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)
@@ -181,9 +182,9 @@ class ResearchWorld:
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Runs the action's tool call or script, then grades the artefact on `validate` or `submit`. If the
-        action's commands end the box, returns the episode's last step without a grading; `finish` then counts
-        the artefact as missing."""
+        """Runs the action's tool call or script. If the action is a `validate` or `submit`, then grades the
+        artefact. If the action's commands end the box, returns the episode's last step without a grading;
+        `finish` then counts the artefact as missing."""
         answer = result = validation = None
         score = ""
         try:
@@ -191,7 +192,7 @@ class ResearchWorld:
                 answer = None if action.tool is None else await self._use(action.tool)
                 result = await self._run(action.script) if action.script else None
         except BoxEndedError as error:
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return Step(observation=Observation(BOX_ENDED), done=True)
         if action.ending == "validate" and self._none_left:
             self.refused_validates += 1
@@ -206,7 +207,7 @@ class ResearchWorld:
                 text=self._observe(answer, result, score),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
-            done=self.submitted or bool(self.lost),
+            done=self.submitted or bool(self.box_end_reason),
             validation=validation,
             code=None if result is None else result.code,
             exec_seconds=0.0 if result is None else result.seconds,
@@ -214,11 +215,16 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """In a task with several steps, ends the step that was just graded, prepares the next one and returns
-        its description. If there is no next step, sets `submitted` and returns an empty text. If the box has
-        ended, returns an empty text as well."""
+        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next step, as
+        in a Harbor task with several steps, prepares that step in the box and returns its instruction.
+        Otherwise sets `submitted` and returns an empty text. If the box has ended, returns an empty text as
+        well."""
         rules, number = self.task.rules, self.step_number
-        done = rules is None or self.lost or not rules.goes_on(number, self.validations[-1].metrics)
+        done = (
+            rules is None
+            or self.box_end_reason
+            or not rules.goes_on(number, self.validations[-1].metrics)
+        )
         if rules is None or done:
             self.submitted = True
             return ""
@@ -227,7 +233,7 @@ class ResearchWorld:
             async with self.box.attributing():
                 await rules.stage(self.box, self.step_number)
         except (BoxEndedError, StagingError) as error:  # the agent can have broken the box
-            self.lost = str(error)
+            self.box_end_reason = str(error)
             return ""
         return f"[step {number + 1} of {rules.steps} is submitted]\n{rules.instruction(number + 1)}"
 
@@ -245,8 +251,8 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a validate that was read from a recording. Its artefact must be in the box now. The artefact
-        is not graded again, and no reward is computed."""
+        """Adds a validate that was read from a recorded episode. The artefact of this validate must be in the
+        box now. It is not graded again, and no reward is computed."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -256,11 +262,11 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate to `validations`. If its artefact is now the one that counts (see `counted`),
-        stores the artefact for the grading on the test split."""
+        """Adds a validate to `validations`. If its artefact is now the artefact to be graded on the test
+        split (see `counted_validate`), stores it for this grading."""
         self.validations.append(validation)
-        if self.counted == len(self.validations) - 1:
-            self._counted = artefact
+        if self.counted_validate == len(self.validations) - 1:
+            self._counted_artefact = artefact
 
     async def _validate(self, automatic: bool) -> Validation:
         began = time.monotonic()
@@ -277,13 +283,13 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact that counts (see `counted`) on the test split. A second call
-        does nothing.
+        """Ends the episode: grades the artefact that counts (see `counted_validate`) on the test split. A
+        second call does nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
-        artefact counts, both gradings use the same bytes. The artefact of a task with its own grading rules
-        is not graded on the test split. Raises InfrastructureError if one of these gradings, or the latest
-        earlier one, fails.
+        artefact counts, both gradings use the same bytes. In a task with `rules` of its own, such as a Harbor
+        task, no artefact is graded on the test split. Raises InfrastructureError if one of these gradings, or
+        the grading of the last validate before, fails.
         """
         if self._closed:
             return
@@ -294,17 +300,19 @@ class ResearchWorld:
         if not self.submitted:
             await self.validate(automatic=True)
         began = time.monotonic()
-        if self._counted is not None and self.task.rules is None:
-            self.test_artefact = await self._kept(self._counted)
+        if self._counted_artefact is not None and self.task.rules is None:
+            self.test_artefact = await self._kept(self._counted_artefact)
             with contextlib.suppress(ArtefactError):
-                grade = await self.grader.grade(self.task, self._counted, split="test", seed=0)
+                grade = await self.grader.grade(
+                    self.task, self._counted_artefact, split="test", seed=0
+                )
                 self.test_score, self.test_stderr = grade.score, grade.stderr
         self.times.grading += time.monotonic() - began
         self.finished = True
 
     async def abandon(self) -> None:
-        """Cancels a grading that still runs, and closes the MCP servers. It is for an episode whose result
-        is not needed."""
+        """Cancels a grading that still runs, and closes the MCP servers. Call this method instead of `finish`
+        if the result of the episode is not needed."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -353,17 +361,17 @@ class ResearchWorld:
         return max(scores) if self.task.direction == "higher" else min(scores)
 
     @property
-    def counted(self) -> int | None:
+    def counted_validate(self) -> int | None:
         """The index in `validations` of the validate whose artefact is to be graded on the test split, by the
         setting `counts`; None before the first validate."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property
     def _graded_in_place(self) -> bool:
-        """Whether the grader works in the agent's own box rather than on a copy of the artefact. False once
-        the box has ended."""
+        """Whether the grader works in the agent's own box rather than on a copy of the artefact, as the
+        `rules` of a Harbor task can demand. False once the box has ended."""
         rules = self.task.rules
-        return rules is not None and rules.shared and not self.lost
+        return rules is not None and rules.shared and not self.box_end_reason
 
     @property
     def _none_left(self) -> bool:
@@ -413,9 +421,11 @@ class ResearchWorld:
         if validation.score is None:
             return f"[not scored] {validation.problem}"
         step, best = self.told_step, validation.score if self.best is None else self.best
-        baseline = f", baseline {told(self.task.baseline, step)}" if self.tools else ""
-        error = "" if validation.stderr is None else f" ± {told(validation.stderr, step)}"
-        score = f"{told(validation.score, step)}{error} (best {told(best, step)}{baseline})"
+        baseline = f", baseline {score_text(self.task.baseline, step)}" if self.tools else ""
+        error = "" if validation.stderr is None else f" ± {score_text(validation.stderr, step)}"
+        score = (
+            f"{score_text(validation.score, step)}{error} (best {score_text(best, step)}{baseline})"
+        )
         return f"[{self.task.metric}] {score}"
 
     async def _kept(self, artefact: Artefact) -> tuple[str, str]:
@@ -425,12 +435,12 @@ class ResearchWorld:
 
     async def _collect(self) -> Artefact:
         """Reads the artefact from the box. Raises ArtefactError if the artefact cannot be read."""
-        if not self.lost:
+        if not self.box_end_reason:
             try:
                 async with self.box.attributing():
                     return await collect(self.task, self.box, step=self.step_number)
             except BoxEndedError as error:
-                self.lost = str(error)
+                self.box_end_reason = str(error)
         raise ArtefactError(BOX_ENDED)
 
     async def _grade(
@@ -465,14 +475,14 @@ class ResearchWorld:
             digest=digest,
             kept=copy_path,
             seconds=time.monotonic() - began,
-            remembered=grade is not None and grade.remembered,
+            remembered=grade is not None and grade.reused,
             automatic=automatic,
         )
 
 
 def describe(task: TaskSpec) -> str:
     """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
-    its own grading rules, it is only the task's instruction."""
+    `rules` of its own, such as a Harbor task, the observation is only the instruction of the first step."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (

@@ -5,8 +5,8 @@ Two questions are equal if they have the same words, numbers and signs, regardle
 punctuation. They are near duplicates if their word triples (three consecutive words) have a Jaccard
 similarity of at least `NEAR`. MinHash with bands finds candidates, which are then compared exactly. A
 question is compared with at most `MOST_COMPARED` candidates, so the running time is linear in the number of
-rows. A pair with a similarity of 0.8 becomes a candidate with a probability above 99.99 per cent, unless
-there are more candidates than that.
+rows. A pair of questions with a similarity of 0.8 is compared with a probability above 99.99 per cent, unless
+the question has more than `MOST_COMPARED` candidates.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ class Leakage:
     equal: Sequence[Pair]
     near: Sequence[Pair]
     crowded: int = 0
-    """The number of validation questions with more than `MOST_COMPARED` candidates: the most similar training
-    question may have been missed."""
+    """The number of validation questions with more than `MOST_COMPARED` candidates. For these, the most
+    similar training question may have been missed."""
     compared: int = 0
-    """The number of pairs whose similarity was computed: at most `MOST_COMPARED` for each question."""
+    """The number of pairs of questions whose similarity was computed: at most `MOST_COMPARED` for each
+    validation question."""
 
 
 def words(question: str) -> tuple[str, ...]:

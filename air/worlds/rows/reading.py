@@ -143,7 +143,7 @@ READERS: Mapping[str, Callable[[Path, bytes], Iterator[tuple[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""The function that parses a file, by the ending of its name. It yields the location and the value of each
+"""The parsers of files, by the ending of the file's name. A parser yields the location and the value of each
 row."""
 
 

@@ -55,7 +55,8 @@ class RowsSettings(BaseConfig):
     success_at: float = 1.0
     """The minimum reward at which an answer counts as `success`."""
     check_image: str = "air-base"
-    """The image of the fresh box in which a checker runs an answer's code, if it runs code."""
+    """The image of the fresh box in which the checker runs the code of an answer. Checkers that run no code
+    do not use it."""
     public: tuple[str, ...] = ()
     """The fields of a row that the tools may read, such as the start position of a game. Do not list the
     answer: all other fields are visible only to the checker."""

@@ -75,13 +75,13 @@ class RowsSource:
         )
 
     def names(self) -> list[str]:
-        """Returns no names, because the files belong to the user."""
+        """Returns an empty list, because the tasks come from files of the user."""
         return []
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Reads the files of rows, by split. The only key is None if a single file contains the rows of both
-    splits."""
+    """Reads the files of rows and returns them by split. If a single file contains the rows of both splits,
+    the only key is None."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,

@@ -155,16 +155,16 @@ class Deck:
 
 
 def place_of(seed: int, count: int) -> int:
-    """Returns the index of the row, from 0 to `count` − 1, that a seed selects. Evaluation seeds are counted
-    from `VALIDATION_SEED`."""
+    """Returns the index of the row, from 0 to `count` − 1, that a seed selects. The first evaluation seed,
+    `VALIDATION_SEED`, counts as 0."""
     turn, place = divmod(seed - (VALIDATION_SEED if seed >= VALIDATION_SEED else 0), count)
     return _order(turn, count)[place]
 
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the order of `count` rows in pass number `turn`, in which consecutive seeds select each row
-    once."""
+    """Returns the random order in which `count` consecutive seeds select the rows during pass number `turn`.
+    In each pass every row is selected once."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

@@ -125,8 +125,8 @@ class RowsWorld:
 
     async def _check(self, episode: Episode, action: Action, prediction: str) -> Step:
         """Grades the final answer, `prediction`, and ends the episode. If a tool computes the final answer
-        itself (`Tool.outcome`), that answer is graded instead. Raises ConfigError if the checker raises
-        it."""
+        itself (`Tool.outcome`), the tool's answer is graded instead. Raises ConfigError if the checker raises
+        a ConfigError."""
         self._ended = True
         outcome = episode.tools.outcome()
         prediction = prediction if outcome is None else outcome
@@ -179,9 +179,9 @@ async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
 
 
 def thought_of(message: Message | None) -> str:
-    """Returns the thought in a message: the reasoning that the server returned separately, or else the text
-    before `</think>`, or else the text before the first of `_MARKS`, which begins an action. Returns an empty
-    text if there is none of these."""
+    """Returns the model's thought in a message: the reasoning that the server returned separately, or else
+    the text before `</think>`, or else the text before the action, whose beginning is the first of `_MARKS`
+    in the message. Returns an empty text if the message has none of these."""
     if message is None:
         return ""
     if message.reasoning.strip():

@@ -17,7 +17,7 @@ from air.sandbox.conformance import commands, copies, limits, paths, running, se
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine, oci_runtime
-from air.sandbox.docker.container_stream import KEPT_EVENTS, Attached, outside_cause
+from air.sandbox.docker.container_stream import KEPT_EVENTS, AttachedContainer, outside_cause
 from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.wire.connection import opening
@@ -29,7 +29,11 @@ KEPT = [c for c in conformance.CHECKS if c.name not in conformance.KNOWN_GAPS["d
 
 
 def _ours(run: str) -> list[str]:
-    return [c["Names"][0] for c in engine.boxes() if c["Labels"].get(ownership.RUN_LABEL) == run]
+    return [
+        c["Names"][0]
+        for c in engine.containers_of_air()
+        if c["Labels"].get(ownership.RUN_LABEL) == run
+    ]
 
 
 class SharedBox:
@@ -165,7 +169,7 @@ async def test_commands_start_where_the_guest_itself_has_a_low_priority() -> Non
     arguments = container_spec.container(SPEC, name, "niced")
     arguments["entrypoint"] = ["nice", "-n", "10", *arguments["entrypoint"]]
     config = {"roots": [("/workspace", "/workspace")], "remove": None, "rlimits": [], "env": {}}
-    attached = Attached(name)
+    attached = AttachedContainer(name)
     try:
         guest = await attached.start(arguments, opening(config))
         await guest.ready(seconds=60)

@@ -11,7 +11,7 @@ from air.cli.main import main
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.docker import container_spec
-from air.sandbox.docker.engine import boxes, client, remove
+from air.sandbox.docker.engine import client, containers_of_air, remove
 from tests.docker.private_engine.engine import Engine
 
 pytestmark = pytest.mark.docker
@@ -47,7 +47,7 @@ def test_a_machine_on_which_boxes_work(capsys: pytest.CaptureFixture[str]) -> No
     assert found["one box"]["state"] in ("ok", "warn")
     assert "a command in" in found["one box"]["seen"]
     assert {"networks", "volumes", "disk docker", "gpus"} <= set(found)
-    labels = [box["Labels"] for box in boxes()]
+    labels = [box["Labels"] for box in containers_of_air()]
     mine = [row for row in labels if row[ownership.OWNER_LABEL] == ownership.owner()]
     assert not [row for row in mine if row[ownership.RUN_LABEL] == "doctor"]
 

@@ -51,15 +51,15 @@ def _shell(image: str, script: str) -> str:
 
 def test_ensure_builds_once_and_again_when_the_recipe_changes(recipe: Path) -> None:
     name, said = str(recipe), list[str]()
-    assert not images.look(name).id
+    assert not images.describe(name).id
     first = images.ensure(name, say=said.append)
     assert said == [f"Building image air-{recipe.name} from air-base."]
     assert images.ensure(name, say=said.append) == first == images.digest(name)
     assert len(said) == 1
     (recipe / "Dockerfile").write_text(DOCKERFILE + "ENV CHANGED=1\n")
-    assert not images.look(name).current
+    assert not images.describe(name).current
     assert images.ensure(name, say=said.append) != first
-    assert images.look(name).current
+    assert images.describe(name).current
 
 
 def test_a_ca_bundle_serves_the_build_and_is_gone(recipe: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from air.sandbox import conformance, open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import container_spec, engine, images, portable_python
-from air.sandbox.docker.container_stream import Attached, create
+from air.sandbox.docker.container_stream import AttachedContainer, create
 from air.sandbox.docker.engine_errors import lacks_python
 from air.sandbox.ops import orphans
 from air.sandbox.pool.box_pool import Pool
@@ -275,7 +275,7 @@ async def test_a_missing_image_and_a_missing_python() -> None:
     with pytest.raises(MissingError, match="`air-no-such` is not built here"):
         await open_box(SPEC.model_copy(update={"image": "air-no-such"}), run="missing")
     arguments = container_spec.container(SPEC, "air-podman-nothing", "missing")
-    attached = Attached("air-podman-nothing")
+    attached = AttachedContainer("air-podman-nothing")
     try:
         with pytest.raises(engine.FOREIGN) as caught:
             await attached.start(arguments | {"environment": {"PATH": "/nowhere"}}, b"")

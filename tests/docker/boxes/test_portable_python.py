@@ -490,7 +490,7 @@ def volume() -> Iterator[str]:
 async def _holds(volume: str) -> list[str]:
     """What lies in a volume, and whether the Python in it runs."""
     mount = portable_python._mount(volume, "", read_only=True)
-    python = container_spec.Python(tuple(copy_python.command()), (mount,))
+    python = container_spec.GuestPython(tuple(copy_python.command()), (mount,))
     async with await box_with_python(BoxSpec(), RUN, python) as box:
         assert (await box.exec("echo works", timeout=60)).text == "works\n"
         return (await box.exec(f"ls -A {copy_python.HOME}", timeout=60)).text.split()
@@ -517,12 +517,12 @@ async def test_a_copy_that_is_killed_midway_is_made_again(volume: str, delay: fl
 
 async def test_a_volume_that_was_emptied_is_filled_again(volume: str, busybox: str) -> None:
     mount = portable_python._mount(volume, "", read_only=True)
-    python = container_spec.Python(tuple(copy_python.command()), (mount,))
+    python = container_spec.GuestPython(tuple(copy_python.command()), (mount,))
     with pytest.raises(BoxStartError) as caught:
         await box_with_python(BoxSpec(image=busybox), RUN, python)
     await portable_python.mounted(RUN)
     assert portable_python._READY
-    assert await portable_python.learn(busybox, python, str(caught.value))
+    assert await portable_python.learn_from_failed_start(busybox, python, str(caught.value))
     assert not portable_python._READY
     assert not boxes_of(RUN)
 

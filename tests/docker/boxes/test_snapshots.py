@@ -129,10 +129,10 @@ async def test_a_keeper_enters_no_process_but_the_boxs_own() -> None:
     """The number of a box's process may belong to another box's, or to the host's, by now."""
     async with await _open("enters") as box, await _open("enters") as other:
         await other.write("a", b"1")
-        own, foreign = await box._tenant(), await other._tenant()
+        own, foreign = await box._location(), await other._location()
         keeper = await snapshot_service.hold("enters")
         try:
-            snapshot = await keeper.again().take(own)
+            snapshot = await keeper.hold_again().take(own)
             others = [(foreign.pid, "not of the box's container"), ((1 << 22) + 1, "No such file")]
             others += [(await keeper._attached.pid(), others[0][1])]
             others += [(1, f"{others[0][1]}|Permission denied")]

@@ -71,14 +71,14 @@ async def test_tasks_images_are_built_once_and_used_and_collected(
     async with await open_box(BoxSpec(image=one, open=OpenBox(keep=True))) as box:
         said = await box.exec("id -un; pwd; cat word; echo $COLOUR ~", timeout=60)
         assert said.text.split() == ["agent", "/srv/app", "hello", "default", "/home/agent"]
-        (stored,) = [image for image in collection.stored() if one in image.tags]
+        (stored,) = [image for image in collection.stored_images() if one in image.tags]
         assert stored.busy
         assert stored.used > time.time() - 600
         assert not stored.shipped
         assert main(["images", "ls"]) == 0
         assert f"{one} in use" in " ".join(capsys.readouterr().out.split())
-    (stored,) = [image for image in collection.stored() if one in image.tags]
-    assert collection.chosen([stored], keep_bytes=0) == [stored]
+    (stored,) = [image for image in collection.stored_images() if one in image.tags]
+    assert collection.images_to_remove([stored], keep_bytes=0) == [stored]
     assert collection.remove(stored) == ""
     assert engine.image(one) is None
 

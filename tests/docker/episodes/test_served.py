@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from air.serve.episodes.research import ResearchOffer
+from air.serve.episodes.research import OfferedResearchTask
 from tests.episodes_server import serving
 from tests.until import until
 
@@ -25,10 +25,10 @@ async def ask(socket: ClientConnection, kind: str, **data: Any) -> dict[str, Any
 
 async def test_rewards_and_boxes() -> None:
     async with serving("titanic", max_sessions=2, max_turns=4) as served:
-        offer = served.server.catalogue.offer("titanic")
-        assert isinstance(offer, ResearchOffer)
-        assert offer.env._boxes is not None
-        pool = offer.env._boxes.agents
+        task = served.server.catalogue.task("titanic")
+        assert isinstance(task, OfferedResearchTask)
+        assert task.env._boxes is not None
+        pool = task.env._boxes.agents
         address = served.url.replace("http", "ws") + "/ws"
         async with connect(address, proxy=None) as socket:
             first = await ask(socket, "reset", seed=1)

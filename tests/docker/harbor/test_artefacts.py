@@ -9,7 +9,7 @@ import pytest
 from air.errors import ArtefactError
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec, OpenBox
-from air.tasks.sources.harbor.artefact import Handed, read
+from air.tasks.sources.harbor.artefact import HarborArtefact, read
 from air.tasks.sources.harbor.schema import Artifact
 
 pytestmark = pytest.mark.docker
@@ -39,14 +39,14 @@ chown 1234:99 deep/er/faaaa deep; ln -s faaaa deep/er/link
         for declared in ([], [Artifact(source="deep")]):
             counted = Counted(box)
             artefact = await read(cast("Box", counted), declared, step=0, most_bytes=MOST)
-            handed = Handed.of(artefact)
+            contents = HarborArtefact.of(artefact)
             assert counted.calls < 20
-            assert len(handed.files) == 1000
-            assert handed.files["/opt/deep/er/faaab"] == b"2\n"
-            assert handed.rights["/opt/deep/er/faaaa"] == (0o640, 1234, 99)
-            assert handed.rights["/opt/deep"][1:] == (1234, 99)
-            assert handed.links == {"/opt/deep/er/link": "faaaa"}
-            assert handed.folders == ["/opt/deep", "/opt/deep/er"]
+            assert len(contents.files) == 1000
+            assert contents.files["/opt/deep/er/faaab"] == b"2\n"
+            assert contents.rights["/opt/deep/er/faaaa"] == (0o640, 1234, 99)
+            assert contents.rights["/opt/deep"][1:] == (1234, 99)
+            assert contents.links == {"/opt/deep/er/link": "faaaa"}
+            assert contents.folders == ["/opt/deep", "/opt/deep/er"]
 
 
 async def test_what_cannot_be_handed_in_is_the_agents_fault() -> None:
@@ -73,9 +73,9 @@ mkdir shut; echo z > shut/z; chmod 0 shut/z shut; cp /bin/true root; chmod 6755 
     async with await open_box(SPEC) as box:
         assert (await box.exec(script, timeout=60)).code == 0
         declared = [Artifact(source=".")]
-        handed = Handed.of(await read(box, declared, step=0, most_bytes=MOST))
-        assert handed.files["/opt/line\nbreak"] == b"x"
-        assert handed.files["/opt/bad\udcff"] == b"y"
-        assert handed.files["/opt/shut/z"] == b"z\n"
-        assert handed.rights["/opt/shut"] == (0, 0, 0)
-        assert handed.rights["/opt/root"] == (0o755, 0, 0)
+        contents = HarborArtefact.of(await read(box, declared, step=0, most_bytes=MOST))
+        assert contents.files["/opt/line\nbreak"] == b"x"
+        assert contents.files["/opt/bad\udcff"] == b"y"
+        assert contents.files["/opt/shut/z"] == b"z\n"
+        assert contents.rights["/opt/shut"] == (0, 0, 0)
+        assert contents.rights["/opt/root"] == (0o755, 0, 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from air import tasks
 from air.actions.base import Action
-from air.errors import ArtefactError, GradingError
+from air.errors import GradingError
 from air.rewards.delta import DeltaReward
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec, OpenBox
@@ -143,7 +142,8 @@ async def test_work_that_breaks_the_tests_is_the_agents_fault(make: Make, play: 
 
 
 async def test_tests_that_never_write_a_reward_are_our_failure(make: Make, play: Play) -> None:
-    async with play(make("#!/bin/sh\necho no; exit 1\n")) as world:
+    broken = "#!/bin/sh\necho no; exit 1\n"
+    async with play(make(broken, solution="echo 42 > answer.txt\n")) as world:
         with pytest.raises(GradingError, match=r"did nothing.*valid reward"):
             await submit(world, "echo 42 > answer.txt")
 
@@ -170,14 +170,9 @@ async def test_tests_that_write_a_reward_only_for_good_work_pay_the_lowest_for_o
 
 
 @pytest.mark.parametrize(
-    ("solution", "problem"),
-    [
-        ("", "there is no solution"),
-        ("echo 41 > answer.txt\n", "wrote neither"),
-        ("exit 1\n", "wrote"),
-    ],
+    ("solution", "problem"), [("echo 41 > answer.txt\n", "wrote neither"), ("exit 1\n", "wrote")]
 )
-async def test_without_a_solution_that_gets_a_reward_silent_tests_are_our_failure(
+async def test_silent_tests_are_our_failure_if_the_solution_gets_no_reward_either(
     make: Make, play: Play, solution: str, problem: str
 ) -> None:
     async with play(make(ONLY_IF_SOLVED, solution=solution)) as world:
@@ -185,19 +180,20 @@ async def test_without_a_solution_that_gets_a_reward_silent_tests_are_our_failur
             await submit(world, "true")
 
 
-async def test_without_a_solution_work_that_got_a_reward_shows_that_the_tests_give_one(
-    make: Make, play: Play
+@pytest.mark.parametrize("verifier", ["separate", "shared"])
+@pytest.mark.parametrize(
+    ("solution", "more"),
+    [("", ""), ("echo 42 > answer.txt\n", '[solution.env]\nKEY = "${AIR_TEST_UNSET}"\n')],
+)
+async def test_without_a_solution_that_can_run_silent_tests_are_the_agents_fault(
+    make: Make, play: Play, solution: str, more: str, verifier: str
 ) -> None:
-    async with play(make(ONLY_IF_SOLVED)) as world:
-        rules = world.task.rules
-        assert rules is not None
-        grade = partial(world.grader.grade, world.task, rules.untouched(0), split="val")
-        with pytest.raises(GradingError, match="there is no solution"):
-            await grade()
-        assert (await submit(world, "echo 42 > answer.txt")).reward == 1.0
-        with pytest.raises(ArtefactError, match=NOT_GRADED) as caught:
-            await grade()
-        assert "wrote neither" in caught.value.fault
+    task = make(ONLY_IF_SOLVED, solution=solution, more=more)
+    async with play(task, range=(-1.0, 1.0), verifier=verifier) as world:
+        await submit(world, "true")
+        [validation] = world.validations
+        assert (validation.problem, world.reward) == (NOT_GRADED, -1.0)
+        assert "wrote neither" in validation.fault
 
 
 async def test_without_declared_artefacts_the_changed_files_are_graded(

@@ -40,7 +40,7 @@ async def test_a_box_that_is_closed_is_gone() -> None:
     for _ in range(3):
         box = await open_box(BoxSpec(), run="gone")
         await box.close()
-        left = [c for c in engine.boxes() if c["Labels"][ownership.RUN_LABEL] == "gone"]
+        left = [c for c in engine.containers_of_air() if c["Labels"][ownership.RUN_LABEL] == "gone"]
         assert left == []
 
 

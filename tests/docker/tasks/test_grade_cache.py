@@ -51,7 +51,7 @@ async def test_a_grade_belongs_to_the_image_and_not_to_its_tag(
         for number in (2, 3, 3, 2):
             engine.client().tag(f"{tag}-{number}", tag)
             grade = await grader.grade(task, artefact, split="val")
-            found.append((grade.score, grade.remembered))
+            found.append((grade.score, grade.reused))
     assert found[0] == (2.0, False)
     assert found[1][0] in (2.0, 3.0)  # the pool may have started its spare box a moment before
     assert found[2] == (3.0, found[1][0] == 3.0)

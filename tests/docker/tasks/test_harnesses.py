@@ -70,7 +70,7 @@ def _needs_image() -> None:
         pytest.skip(f"Docker: {problem}")
     if os.environ.get("AIR_REQUIRE_DOCKER") == "1":
         images.ensure(IMAGE, say=lambda _: None)
-    elif not images.look(IMAGE).current:
+    elif not images.describe(IMAGE).current:
         pytest.skip("image air-harness is not built: run `air images build harness`")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from air.cli.main import main
 from air.errors import ConfigError
-from air.replay.comparison import Replayed
+from air.replay.comparison import ReplayResult
 from air.replay.options import ReplayOptions
 from air.replay.regrade import rescore
 from air.replay.replayer import Replayer
@@ -25,7 +25,7 @@ from tests.e2e.commands.test_commands import cold
 from tests.e2e.conftest import attempt, played_by, research
 
 
-async def replayed(path: Path, **options: Any) -> Replayed:
+async def replayed(path: Path, **options: Any) -> ReplayResult:
     async with Replayer(ReplayOptions(**options)) as replayer:
         return await replayer.replay(load(path))
 

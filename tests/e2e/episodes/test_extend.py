@@ -55,7 +55,7 @@ def run_config(folder: Path) -> RunConfig:
     base = merged(read_toml(shipped("configs") / "quickstart.toml"), changes)
     whole = merged(base, tomllib.loads(BLOCKS["toml"].replace("20.0", "0.5")))
     assert schema.problems(whole, "rl") == []
-    return overrides.build(RunConfig, overrides.Sources(whole))
+    return overrides.build(RunConfig, overrides.MergedSettings(whole))
 
 
 async def play(folder: Path) -> list[Any]:
@@ -110,4 +110,4 @@ def test_a_missing_module_is_named_with_what_to_do() -> None:
     changes = {"orchestrator": {"train": {"source": settings}}}
     whole = merged(read_toml(shipped("configs") / "quickstart.toml"), changes)
     with pytest.raises(Exception, match=r"'my_lab:turns_saved' cannot be imported.*PYTHONPATH"):
-        overrides.build(RunConfig, overrides.Sources(whole))
+        overrides.build(RunConfig, overrides.MergedSettings(whole))

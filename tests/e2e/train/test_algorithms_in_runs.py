@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.train.test_needs import run
+from tests.e2e.train.test_further_models import run
 from tests.e2e.train.test_resume import rows
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from air.train.model import policy
 from tests.e2e.commands.test_commands import command
-from tests.e2e.train.test_needs import run
+from tests.e2e.train.test_further_models import run
 from tests.e2e.train.test_resume import rows
 
 LORA = ("--trainer.model.lora.rank", "4", "--trainer.model.lora.alpha", "8")

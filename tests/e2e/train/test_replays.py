@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.e2e.train.test_needs import groups, run
+from tests.e2e.train.test_further_models import groups, run
 from tests.e2e.train.test_resume import rows
 
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from air.train.evaluation.play import evaluate, research_env, served
-from air.train.loop.rollout import Rollout, settled
+from air.train.loop.rollout import Rollout, with_defaults
 from air.train.model import policy as policies
 
 EPISODES = 8
@@ -20,7 +20,7 @@ def test_episodes_of_a_second_event_loop_end_well(small: Path) -> None:
 
     async def play() -> list[Rollout]:
         async with served(policy, temperature=1.0, max_tokens=4, max_model_len=1024) as ctx:
-            config = settled(env, policy, max_context_tokens=1024)
+            config = with_defaults(env, policy, max_context_tokens=1024)
             return await evaluate(config, ctx, 1)  # type: ignore[arg-type]
 
     for _ in range(2):

@@ -448,7 +448,7 @@ def boxes_of(pid: int, states: Sequence[str] | None = ("running",)) -> list[str]
     from air.sandbox.docker import engine
 
     try:
-        boxes = engine.boxes()
+        boxes = engine.containers_of_air()
     except MissingError:
         return []
     mine = [box for box in boxes if box["Labels"]["air.owner"].split(":")[-2] == str(pid)]

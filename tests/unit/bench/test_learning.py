@@ -12,7 +12,7 @@ import pytest
 
 import air
 from air.tasks.spec import RewardScale
-from air.train.evaluation.tries import Played
+from air.train.evaluation.tries import EpisodeScores
 
 SCALE = RewardScale(direction="higher", baseline=0.5, target=1.0)
 
@@ -23,8 +23,8 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("learning")
 
 
-def played(task: str, *scores: float, test: float) -> Played:
-    return Played(task, SCALE, scores, test, reward=0.0, turns=4, format_errors=0)
+def played(task: str, *scores: float, test: float) -> EpisodeScores:
+    return EpisodeScores(task, SCALE, scores, test, reward=0.0, turns=4, format_errors=0)
 
 
 def test_scores_at_equal_numbers_of_tries(learning: ModuleType) -> None:

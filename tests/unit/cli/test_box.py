@@ -22,7 +22,7 @@ from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.ops import command_log
-from air.sandbox.ops.command_log import Events
+from air.sandbox.ops.command_log import CommandLog
 from air.train.loop import run_folder
 from tests.fork_server import of_this_run
 from tests.processes import running
@@ -133,7 +133,7 @@ async def test_what_cannot_be_found_is_said() -> None:
     code, _, err = await _box("logs", "nowhere")
     assert (code, "no box `nowhere` has a command log" in err) == (2, True)
     for name in ("air-z1", "air-z2"):
-        record = Events(name)
+        record = CommandLog(name)
         record.start(SPEC, run="", owner=ownership.owner(), workspace="/w")
         record.end("closed")
     code, _, err = await _box("logs", "z")  # no box has such a name of itself
@@ -198,7 +198,7 @@ async def test_a_box_whose_process_was_killed_has_no_end() -> None:
 
 
 def test_a_terminal_obeys_nothing_that_an_agent_wrote(capsys: pytest.CaptureFixture[str]) -> None:
-    record = Events("air-sly")
+    record = CommandLog("air-sly")
     record.start(SPEC, run="", owner=ownership.owner(), workspace="/w")
     record.run("echo \x1b[2J\x07\udcff\ncat ü")
     assert main(["box", "logs", "sly"]) == 0

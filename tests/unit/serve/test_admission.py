@@ -18,7 +18,7 @@ from air.serve.app import BaseServer, Protocol, Server
 from air.serve.boxes import Boxes
 from air.serve.e2b.protocol import E2B
 from air.serve.episodes.catalogue import catalogue
-from air.serve.episodes.server import EpisodesServer, Places
+from air.serve.episodes.server import ClientLimit, EpisodesServer
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.fusion.protocol import Fusion
 from air.serve.log import Log
@@ -67,8 +67,8 @@ async def episodes(
 ) -> AsyncIterator[Opened]:
     config, metrics = EpisodesConfig(tasks=(TASK,), **settings), Metrics()
     async with catalogue(config) as offered:
-        places = Places(config.max_sessions, metrics)
-        server = EpisodesServer(config, metrics, Log(io.StringIO()), offered, places)
+        client_limit = ClientLimit(config.max_sessions, metrics)
+        server = EpisodesServer(config, metrics, Log(io.StringIO()), offered, client_limit)
         yield server, [protocol(server)]
 
 

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from air.errors import UsageError
 from air.serve.app import BaseServer, Protocol, body_of
-from air.serve.bodies import passed_on
+from air.serve.bodies import mark_body_forwarded
 from air.serve.log import Log
 from air.serve.metrics import Metrics, parse
 from air.serve.server import bind, http_config, serve
@@ -41,7 +41,7 @@ class Echo(Protocol):
             return PlainTextResponse(str(len(await body_of(request, 64))))
 
         async def stream(request: Request) -> Response:
-            passed_on(request.scope, endless=True)
+            mark_body_forwarded(request.scope, endless=True)
             return PlainTextResponse(str(len(await body_of(request, 64))))
 
         async def waiting(request: Request) -> Response:

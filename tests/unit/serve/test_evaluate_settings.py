@@ -46,7 +46,7 @@ def posed(path: Path, **settings: Any) -> str:
 def answers(model: str, **changes: Any) -> tuple[list[str], str | None]:
     """The names of the tools and the action format."""
     config = EvaluateConfig(model=model, **changes)
-    _, settings = config.played()
+    _, settings = config.model_and_settings()
     harness = settings.envs[0].agent.harness or AirHarnessConfig()
     assert isinstance(harness, AirHarnessConfig)
     return list(config.tool_set(settings).tools), harness.format

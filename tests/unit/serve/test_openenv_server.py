@@ -15,8 +15,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from air.actions.base import Action
-from air.serve.episodes.offers import WorldOffer
-from air.serve.episodes.play import NotPlaying, Play, Turn
+from air.serve.episodes.client_episode import ClientEpisode, NoRunningEpisode, Turn
+from air.serve.episodes.offered_tasks import OfferedWorld
 from air.serve.openenv import frames
 from air.serve.openenv.session import MOST_WAITING
 from air.testing import Letters
@@ -116,7 +116,7 @@ async def test_capacity_and_a_place_that_is_freed() -> None:
                 assert answer["data"]["code"] == "CAPACITY_REACHED"
                 with pytest.raises(ConnectionClosed):
                     await second.recv()
-        await until(lambda: not served.server.places.taken)
+        await until(lambda: not served.server.client_limit.taken)
         async with client(served.url) as third:
             assert (await ask(third, RESET))["type"] == "observation"
     assert served.ended("left") == 2
@@ -126,7 +126,7 @@ async def test_a_silent_client_loses_its_place() -> None:
     async with serving(TASK, idle_seconds=0.1) as served, client(served.url) as socket:
         answer = json.loads(await socket.recv())
         assert answer["data"]["code"] == "SESSION_ERROR"
-        await until(lambda: not served.server.places.taken)
+        await until(lambda: not served.server.client_limit.taken)
 
 
 async def test_bytes_end_the_connection() -> None:
@@ -196,7 +196,7 @@ async def test_a_token_is_asked_for() -> None:
 def test_nan_is_never_sent() -> None:
     turn = Turn("text", float("nan"), False)
     with pytest.raises(ValueError, match="JSON"):
-        frames.of_turn(turn, frames.Message(message="7"))
+        frames.of_turn(turn, frames.MessageAction(message="7"))
 
 
 async def test_a_page_of_another_site_cannot_connect() -> None:
@@ -219,10 +219,10 @@ class Echo(Letters):
 async def test_half_a_character_that_a_world_repeats_is_replaced() -> None:
     """No UTF-8 has it, so the agent could end its episode by it, without a reward."""
     task = replace(sources.load("air.testing:letters"), make=Echo)
-    play = Play(WorldOffer(task, 3, 3600.0), 1, lambda task, how: None, lambda: None)
-    await play.start()
-    assert (await play.say("a\ud800b")).text == "a?b"
-    await play.close()
+    episode = ClientEpisode(OfferedWorld(task, 3, 3600.0), 1, lambda task, how: None, lambda: None)
+    await episode.start()
+    assert (await episode.say("a\ud800b")).text == "a?b"
+    await episode.close()
 
 
 async def test_messages_that_wait_are_bounded_in_size() -> None:
@@ -240,14 +240,14 @@ class Stuck(Letters):
         raise AssertionError
 
 
-def stuck(**settings: Any) -> WorldOffer:
+def stuck(**settings: Any) -> OfferedWorld:
     task = replace(sources.load("air.testing:letters"), make=Stuck)
-    return WorldOffer(task, 3, **settings)
+    return OfferedWorld(task, 3, **settings)
 
 
 async def test_messages_that_wait_are_bounded_in_number() -> None:
     async with serving(TASK) as served:
-        served.server.catalogue.offers["stuck"] = stuck(seconds=3600.0)
+        served.server.catalogue.tasks["stuck"] = stuck(seconds=3600.0)
         async with client(served.url) as socket:
             await ask(socket, {"type": "reset", "data": {"task": "stuck", "seed": 1}})
             for _ in range(MOST_WAITING + 2):
@@ -268,23 +268,25 @@ async def test_messages_that_wait_are_bounded_in_number() -> None:
 async def test_a_wrong_try_counts_towards_what_no_answer_costs(
     said: list[str], rewards: list[float]
 ) -> None:
-    offer = WorldOffer(sources.load("question:gsm8k5"), 2, seconds=3600.0)
-    play = Play(offer, 1, lambda task, how: None, lambda: None)
-    await play.start()
-    turns = [await play.say(message) for message in said]
+    task = OfferedWorld(sources.load("question:gsm8k5"), 2, seconds=3600.0)
+    episode = ClientEpisode(task, 1, lambda task, how: None, lambda: None)
+    await episode.start()
+    turns = [await episode.say(message) for message in said]
     assert [turn.reward for turn in turns] == pytest.approx(rewards)
     assert turns[-1].done
-    await play.close()
+    await episode.close()
 
 
 async def test_an_episode_ends_by_itself_some_time_after_its_limit() -> None:
     ends: list[str] = []
-    offer = WorldOffer(sources.load("air.testing:letters"), 3, seconds=0.01)
-    play = Play(offer, 1, lambda task, how: ends.append(how), lambda: ends.append("freed"), 0.01)
-    await play.start()
+    task = OfferedWorld(sources.load("air.testing:letters"), 3, seconds=0.01)
+    episode = ClientEpisode(
+        task, 1, lambda task, how: ends.append(how), lambda: ends.append("freed"), 0.01
+    )
+    await episode.start()
     await until(lambda: ends == ["expired", "freed"])
-    assert play.failed
-    with pytest.raises(NotPlaying):
-        await play.say("a")
-    await play.close()
+    assert episode.failed
+    with pytest.raises(NoRunningEpisode):
+        await episode.say("a")
+    await episode.close()
     assert ends == ["expired", "freed"]

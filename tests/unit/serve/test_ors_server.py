@@ -131,7 +131,7 @@ async def test_a_silent_session_is_deleted() -> None:
         httpx.AsyncClient(base_url=served.url) as http,
     ):
         await session(http, task_spec={"task": TASK, "seed": 1})
-        await until(lambda: not served.server.places.taken)
+        await until(lambda: not served.server.client_limit.taken)
 
 
 async def test_a_session_that_is_over_is_deleted_though_it_is_pinged() -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from air.serve.tools.actions import Call, End, read
+from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
 
 TOOLS = ("code_interpreter", "bash", "search", "sql", "calculator")
 HELLO = "print('Hello from Python!')"
@@ -39,28 +39,28 @@ BASH = [
 @pytest.mark.parametrize(("reply", "code", "shown"), PYTHON)
 def test_python(reply: str, code: str, shown: str) -> None:
     call = read(reply, TOOLS)
-    assert isinstance(call, Call)
+    assert isinstance(call, ParsedCall)
     assert (call.tool, call.arguments) == ("code_interpreter", {"code": code})
-    assert call.shown("X") == shown
+    assert call.format_observation("X") == shown
 
 
 @pytest.mark.parametrize(("reply", "shown"), BASH)
 def test_bash(reply: str, shown: str) -> None:
     call = read(reply, TOOLS)
-    assert isinstance(call, Call)
+    assert isinstance(call, ParsedCall)
     assert (call.tool, call.arguments) == ("bash", {"command": "echo 'Hello from Bash!'"})
-    assert call.shown("X") == shown
+    assert call.format_observation("X") == shown
 
 
 def test_search_and_sql() -> None:
     search = read("<think>no</think><search> capital </search>", TOOLS)
-    assert isinstance(search, Call)
+    assert isinstance(search, ParsedCall)
     assert (search.tool, search.arguments) == ("search", {"query": "capital"})
-    assert search.shown("Doc 1\n") == "\n\n<information>Doc 1</information>\n\n"
+    assert search.format_observation("Doc 1\n") == "\n\n<information>Doc 1</information>\n\n"
     sql = read("<sql>a</sql><sql> SELECT 1 </sql>", TOOLS, {"turns_left": 2})
-    assert isinstance(sql, Call)
+    assert isinstance(sql, ParsedCall)
     assert (sql.tool, sql.arguments) == ("sql", {"query": "SELECT 1"})
-    assert sql.shown("1") == (
+    assert sql.format_observation("1") == (
         "\n\n<observation>1\n<reminder>You have 2 turns left to complete the task.</reminder>"
         "</observation>\n\n"
     )
@@ -70,17 +70,17 @@ def test_any_tool_can_be_called_by_its_name() -> None:
     call = read(
         '<tool_call>{"name": "calculator", "arguments": {"expression": "1"}}</tool_call>', TOOLS
     )
-    assert isinstance(call, Call)
+    assert isinstance(call, ParsedCall)
     assert (call.tool, call.arguments) == ("calculator", {"expression": "1"})
-    assert call.shown("1") == "\n<tool_response>\n1\n</tool_response>\n"
+    assert call.format_observation("1") == "\n<tool_response>\n1\n</tool_response>\n"
 
 
 @pytest.mark.parametrize(
     ("reply", "tools", "wish"),
     [
-        ("<answer>42</answer>", ("search",), End()),
+        ("<answer>42</answer>", ("search",), TrajectoryEnd()),
         ("<answer>42</answer>", ("bash",), None),
-        ("<solution>SELECT 1</solution>", ("sql",), End()),
+        ("<solution>SELECT 1</solution>", ("sql",), TrajectoryEnd()),
         ("test-action", TOOLS, None),
         ("", TOOLS, None),
         ("<python>1", TOOLS, None),
@@ -100,10 +100,10 @@ def test_standard_input_comes_from_the_reply_or_the_request() -> None:
     reply = "```python\nprint(input())\n```\n```input\nabc\n```"
     for extra in ({}, {"stdin": "unused"}):
         call = read(reply, TOOLS, extra)
-        assert isinstance(call, Call)
+        assert isinstance(call, ParsedCall)
         assert "StringIO('abc')" in call.arguments["code"]
     call = read("<python>print(input())</python>", TOOLS, {"stdin": "'x'"})
-    assert isinstance(call, Call)
+    assert isinstance(call, ParsedCall)
     assert "StringIO(\"'x'\")" in call.arguments["code"]
 
 

@@ -1,4 +1,4 @@
-"""Grading in real process boxes: what is remembered, what is shared, and whose fault it is."""
+"""Grading in real process boxes: what is reused, what is shared, and whose fault it is."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ async def test_a_grade_is_measured_once_and_remembered_on_disk(
 ) -> None:
     task = make_task()
     first = await grader.grade(task, TWO, split="val")
-    assert (first.score, first.metrics, first.remembered) == (2.0, {"score": 2, "other": 1}, False)
+    assert (first.score, first.metrics, first.reused) == (2.0, {"score": 2, "other": 1}, False)
     assert first.seconds > 0
     for other in (grader, Grader(pool, "process")):
         again = await other.grade(task, TWO, split="val")
-        assert (again.score, again.remembered, again.seconds) == (2.0, True, 0.0)
+        assert (again.score, again.reused, again.seconds) == (2.0, True, 0.0)
     assert pool.stats.started == 1
 
 
@@ -56,8 +56,8 @@ async def test_whatever_decides_a_grade_tells_grades_apart(
         (make_task(SCORE + "#"), TWO, "val", 0),
     ):
         grade = await grader.grade(other, artefact, split=split, seed=seed)  # type: ignore[arg-type]
-        assert not grade.remembered
-    assert not (await grader.grade(task.on(numbered(5)), TWO, split="val")).remembered
+        assert not grade.reused
+    assert not (await grader.grade(task.on(numbered(5)), TWO, split="val")).reused
 
 
 async def test_half_a_character_in_a_message_can_be_sent_to_the_model(
@@ -87,7 +87,7 @@ async def test_equal_grades_asked_for_at_once_share_a_run(
     task = make_task("import time; time.sleep(0.3)\n" + SCORE)
     grades = await asyncio.gather(*(grader.grade(task, TWO, split="val") for _ in range(5)))
     assert [g.score for g in grades] == [2.0] * 5
-    assert sorted(g.remembered for g in grades) == [False] + [True] * 4
+    assert sorted(g.reused for g in grades) == [False] + [True] * 4
     assert pool.stats.started == 1
 
 
@@ -142,7 +142,7 @@ async def test_a_corrupt_entry_is_ignored_and_written_anew(
     whole = entry.read_text()
     entry.write_text(text)
     grade = await Grader(pool, "process").grade(task, TWO, split="val")
-    assert (grade.score, grade.remembered) == (2.0, False)
+    assert (grade.score, grade.reused) == (2.0, False)
     assert json.loads(entry.read_text()) == json.loads(whole)
     assert [p.name for p in entry.parent.iterdir()] == [entry.name]
 

@@ -29,8 +29,8 @@ def grader(pool: Pool) -> Grader:
     return Grader(pool, "process")
 
 
-def grade(score: float, *, remembered: bool = False, **metrics: float) -> Grade:
-    return Grade(score, {"score": score, **metrics}, seconds=0.5, remembered=remembered)
+def grade(score: float, *, reused: bool = False, **metrics: float) -> Grade:
+    return Grade(score, {"score": score, **metrics}, seconds=0.5, reused=reused)
 
 
 def test_the_mean_and_its_standard_error_by_hand() -> None:
@@ -44,11 +44,11 @@ def test_the_mean_and_its_standard_error_by_hand() -> None:
 
 
 def test_a_metric_that_one_lacks_is_left_out_and_all_must_be_remembered() -> None:
-    known = grade(1.0, remembered=True, other=1.0)
+    known = grade(1.0, reused=True, other=1.0)
     found = averaged([known, grade(3.0)])
     assert found.metrics == {"score": 2.0}
-    assert not found.remembered
-    assert averaged([known, known]).remembered
+    assert not found.reused
+    assert averaged([known, known]).reused
 
 
 async def test_scores_whose_mean_no_number_can_hold_are_the_artefacts_fault(
@@ -78,10 +78,10 @@ async def test_every_time_has_a_seed_and_a_box_of_its_own(
     first = await grader.grade(task, TWO, split="val")
     assert (first.score, first.metrics) == (3.0, {"score": 3.0, "other": 3.0})
     assert first.stderr == pytest.approx(1 / math.sqrt(3))
-    assert (first.remembered, pool.stats.started) == (False, 3)
+    assert (first.reused, pool.stats.started) == (False, 3)
     again = await Grader(pool, "process").grade(task, TWO, split="val")
     assert (again.score, again.stderr) == (first.score, first.stderr)
-    assert (again.remembered, again.seconds, pool.stats.started) == (True, 0.0, 3)
+    assert (again.reused, again.seconds, pool.stats.started) == (True, 0.0, 3)
     assert (await grader.grade(task, TWO, split="val", seed=1)).score == 6.0
 
 

@@ -460,7 +460,7 @@ async def test_calls_that_hang_take_no_thread_from_other_episodes() -> None:
     assert (own.status, own.observation) == ("error", "An earlier call of hang still runs.")
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
-    assert tool_threads.left(hang.function) == 0
+    assert tool_threads.abandoned_count(hang.function) == 0
     assert (await called(dataclasses.replace(hang, seconds=3600), {})).observation == "done"
 
 
@@ -487,7 +487,7 @@ async def test_no_tool_has_more_threads_than_its_limit() -> None:
     ends = await asyncio.gather(*calls, return_exceptions=True)
     assert sum(isinstance(end, ToolResult) for end in ends) == limit
     assert sum(isinstance(end, HangingToolError) for end in ends) == 2 * limit
-    assert tool_threads.left(hang.function) == limit
+    assert tool_threads.abandoned_count(hang.function) == limit
     go.set()
     await asyncio.gather(*(tools.close() for tools in opened))
     assert threads == limit
@@ -498,7 +498,7 @@ async def test_a_call_waits_while_abandoned_and_running_threads_reach_the_limit(
     limit = tool_threads.MOST_OF_TOOL
     abandoned = [await tool_threads.start(go.wait, "owner", "slow") for _ in range(limit // 2)]
     for work in abandoned:
-        work.leave()
+        work.abandon()
     running = [await tool_threads.start(end.wait, "owner", "slow") for _ in range(limit // 2)]
     further = asyncio.create_task(tool_threads.start(end.wait, "owner", "slow"))
     other = await tool_threads.start(lambda: "other", "other", "other")
@@ -508,7 +508,7 @@ async def test_a_call_waits_while_abandoned_and_running_threads_reach_the_limit(
     await asyncio.gather(*(work.outcome for work in [*running, await further]))
     go.set()
     await asyncio.gather(*(work.outcome for work in abandoned))
-    assert tool_threads.left("owner") == 0
+    assert tool_threads.abandoned_count("owner") == 0
 
 
 async def test_a_cancelled_wait_for_a_thread_takes_no_place() -> None:
@@ -568,10 +568,10 @@ async def test_a_state_that_takes_too_long_is_a_failure_that_names_the_tool() ->
         short = dataclasses.replace(write, state_seconds=0.05)
         with pytest.raises(InfrastructureError, match=r"tool write .* within 0\.05 seconds"):
             await ToolSet([short]).open(CONTEXT)
-    assert tool_threads.left(slow) == 1
+    assert tool_threads.abandoned_count(slow) == 1
     go.set()
     await link.closed.wait()  # nobody else would close it
-    assert tool_threads.left(slow) == 0
+    assert tool_threads.abandoned_count(slow) == 0
 
 
 async def test_a_cancelled_end_closes_every_state_and_is_cancelled() -> None:

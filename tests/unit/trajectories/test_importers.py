@@ -15,7 +15,7 @@ from air.tasks.spec import RewardScale
 from air.trajectories import load
 from air.trajectories.conversations import messages
 from air.trajectories.importers import About, import_mlgym, import_verifiers
-from air.trajectories.outcome import outcome
+from air.trajectories.outcome import read_outcome
 
 SCALE = RewardScale(direction="higher", baseline=2.0, target=3.0)
 
@@ -87,7 +87,7 @@ def test_mlgym(traj: Path, tmp_path: Path) -> None:
     assert one.end is not None
     assert one.end.reward == 0.75
     # It can be reported, and is not there twice.
-    assert outcome(path).scores == (2.25, None, 2.5, 2.75)
+    assert read_outcome(path).scores == (2.25, None, 2.5, 2.75)
     with pytest.raises(InfrastructureError, match="cannot record"):
         import_mlgym(traj, tmp_path / "out", about)
 

@@ -11,7 +11,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
-from air.trajectories.outcome import outcome
+from air.trajectories.outcome import read_outcome
 from air.trajectories.performance_profile import BASELINE
 from air.trajectories.report import Row, compare, read_run
 
@@ -62,13 +62,13 @@ def two(tmp_path: Path) -> list[Path]:
 
 
 def test_best_attempt_and_last_submission_of_an_episode(tmp_path: Path) -> None:
-    high = outcome(episode(tmp_path, "x", X, [0.5, None, 0.8, 0.7]))
+    high = read_outcome(episode(tmp_path, "x", X, [0.5, None, 0.8, 0.7]))
     assert (high.best, high.last, high.test, high.how) == (0.8, 0.7, 0.7, "well")
-    low = outcome(episode(tmp_path, "y", Y, [3.0, 2.0, 2.5]))
+    low = read_outcome(episode(tmp_path, "y", Y, [3.0, 2.0, 2.5]))
     assert (low.best, low.last) == (2.0, 2.5)
-    lost = outcome(episode(tmp_path, "z", X, [0.8, None]))
+    lost = read_outcome(episode(tmp_path, "z", X, [0.8, None]))
     assert (lost.best, lost.last) == (0.8, None)
-    zero = outcome(episode(tmp_path, "0", X, [0.0]))
+    zero = read_outcome(episode(tmp_path, "0", X, [0.0]))
     assert (zero.best, zero.last) == (0.0, 0.0)
 
 

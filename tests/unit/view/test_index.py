@@ -140,7 +140,7 @@ def test_only_what_was_appended_is_read(folder: Path) -> None:
         file.write('{"v": 1, "type": "step", "turn": 2, "action": "y", "code": 0}\n{"v": 1, "ty')
     tail = Tail(path, mark)
     assert [line.offset for line in tail] == [mark.offset]
-    assert not tail.anew
+    assert not tail.from_start
     assert index.file.refresh()
     one = index.episode("live")
     assert one is not None

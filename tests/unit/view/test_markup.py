@@ -12,9 +12,9 @@ import pytest
 from air.cli.main import main
 from air.view import export, terminal, terminal_tokens
 from air.view.index.episode_file import scan
+from air.view.index.items import Item, items, outputs, reasoning, thought
 from air.view.index.run_discovery import Run, differences, discover, flat
 from air.view.index.run_index import RunIndex
-from air.view.index.steps import Item, items, outputs, reasoning, thought
 from air.view.render import charts, markup, metric_series, overview, results, svg
 from air.view.render.charts import Chart
 from tests.unit.view import hostile
@@ -122,8 +122,8 @@ def test_the_terminal_shows_the_tokens_of_one_turn(
     numbers = ["−2", "−1.9", "1.10517", "+0.25", "3"]
     assert row.split()[1:6] == numbers
     assert "delta +0.5 (validate 1, turn 3, score 0.5)" in row
-    single = scan(path)
-    terminal_tokens.show(terminal.console(), single, single.items(2, 1)[0], most=1)
+    file = scan(path)
+    terminal_tokens.show(terminal.console(), file, file.items(2, 1)[0], most=1)
     out = capsys.readouterr().out
     assert "\nlast " not in out
     assert "1 tokens more: add --full" in out

@@ -42,7 +42,7 @@ async def test_the_best_validated_artefact_counts_whatever_is_done_after_it(
     carried = world.fork(world.box)
     for one in (world, last, carried):
         await one.finish()
-    assert (world.counted, last.counted) == (0, 2)
+    assert (world.counted_validate, last.counted_validate) == (0, 2)
     assert (world.test_artefact[0], last.test_artefact[0]) == (best, submitted)
     assert None is not world.test_score == carried.test_score != last.test_score
 

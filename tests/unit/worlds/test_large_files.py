@@ -83,7 +83,7 @@ async def test_an_edit_that_brings_10000_errors_is_refused_with_ten(box: Box, us
     shown = await use("edit", "1:1", body=names)
     assert shown.startswith("Not edited. It would bring:\nline 1: F821 undefined name 'aaa")
     assert "line 10: F821 undefined name 'y'\nand 9990 more\n" in shown
-    verdict = await lint.judge("", "a" * 400)
+    verdict = await lint.lint_edit("", "a" * 400)
     assert [len(one.message) for one in verdict.new.first] == [300]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from air import tasks
 from air.actions import Action
-from air.worlds.research.told_scores import OLD_STEP, step_of, told
+from air.worlds.research.score_rounding import OLD_STEP, score_text, step_of
 from air.worlds.research.world import NONE_LEFT
 from tests.unit.worlds.conftest import MakeWorld
 
@@ -23,11 +23,11 @@ from tests.unit.worlds.conftest import MakeWorld
     ],
 )
 def test_told_scores_are_rounded(score: float, step: float, text: str) -> None:
-    assert told(score, step) == text
+    assert score_text(score, step) == text
 
 
 def test_the_largest_score_is_told_at_the_smallest_step() -> None:
-    assert told(1.7e308, 0.003) == f"{1.7e308:.3f}"
+    assert score_text(1.7e308, 0.003) == f"{1.7e308:.3f}"
 
 
 def test_the_usual_step_follows_the_scale_and_a_task_can_declare_another() -> None:

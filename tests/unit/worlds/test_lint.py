@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from air.worlds.research import lint
-from air.worlds.research.lint import judge
+from air.worlds.research.lint import lint_edit
 
 
 async def new(before: str, after: str) -> list[str]:
     """The codes that an edit brings, with their lines."""
-    verdict = await judge(before, after)
+    verdict = await lint_edit(before, after)
     assert not verdict.given_up
     return [f"{one.code}:{one.line}" for one in verdict.new.first]
 
@@ -66,7 +66,7 @@ async def test_only_what_was_not_there_before_counts(
 
 
 async def test_what_is_left_is_known() -> None:
-    verdict = await judge("print(y)\n", "print(y)\nprint(z)\n")
+    verdict = await lint_edit("print(y)\n", "print(y)\nprint(z)\n")
     assert [str(one) for one in verdict.new.first] == ["line 2: F821 undefined name 'z'"]
     assert [str(one) for one in verdict.rest.first] == ["line 1: F821 undefined name 'y'"]
 
@@ -80,18 +80,18 @@ async def test_what_is_left_is_known() -> None:
     ],
 )
 async def test_text_that_exhausts_the_parser_is_said_and_harms_nothing(text: str) -> None:
-    assert (await judge("", text)).given_up
+    assert (await lint_edit("", text)).given_up
     assert await new("", "print(y)\n") == ["F821:1"]
 
 
 async def test_too_much_text_is_not_linted() -> None:
-    assert "500000 bytes" in (await judge("", "#" * (lint.MAX_BYTES + 1))).given_up
+    assert "500000 bytes" in (await lint_edit("", "#" * (lint.MAX_BYTES + 1))).given_up
 
 
 async def test_text_is_read_and_never_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     text = f"# -*- coding: unicode_escape -*-\nopen({str(mark)!r}, 'w').close()\n"
-    await judge(text, text + "import this\n")
+    await lint_edit(text, text + "import this\n")
     assert not mark.exists()
 
 
@@ -111,7 +111,7 @@ async def test_no_settings_of_the_machine_change_what_is_found(
 
 async def test_many_edits_at_once_do_not_start_as_many_linters() -> None:
     text = "print(x)\n" * 500
-    edits = [asyncio.create_task(judge("", text)) for _ in range(2 * lint.AT_ONCE + 4)]
+    edits = [asyncio.create_task(lint_edit("", text)) for _ in range(2 * lint.AT_ONCE + 4)]
     most = 0
     while not all(edit.done() for edit in edits):
         most = max(most, await asyncio.to_thread(linters))

@@ -20,8 +20,8 @@ class Account:
     home: str
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the account's home folder; so does
-        `~`."""
+        """Returns `path` as an absolute path. A relative path starts at the account's home folder; `~` at the
+        beginning stands for this folder."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self.home, path))

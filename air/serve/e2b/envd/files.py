@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from air.errors import AirError, BoxDiedError
-from air.serve.bodies import passed_on
+from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b.envd import wire
 from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
@@ -132,7 +132,7 @@ async def _closed(program: Program, handle: int) -> None:
 
 
 async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
-    passed_on(request.scope)
+    mark_body_forwarded(request.scope)
     program, user, metadata = sandbox.program("files"), _user(request), _metadata(request)
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     path = request.query_params.get("path", "")

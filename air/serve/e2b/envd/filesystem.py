@@ -92,8 +92,8 @@ class Watcher:
         self.news.set()
 
     def take(self) -> list[Message]:
-        """Returns the changes since the last call, and forgets them. If there are none and the watcher has
-        failed, raises its error."""
+        """Returns the changes since the last call, and deletes them from the watcher. If there are none and
+        the watcher has failed, raises the error with which it failed."""
         changes = list(self.changes)
         self.changes.clear()
         self.news.clear()
@@ -103,8 +103,8 @@ class Watcher:
 
 
 class Watchers:
-    """The watchers (watched folders) of one sandbox. Passes each change that air's helper program in the box
-    reports to its watcher."""
+    """The watchers (watched folders) of one sandbox. Air's helper program in the box reports the changes, and
+    this object gives each change to the watcher of its folder."""
 
     def __init__(self, files: Program) -> None:
         self._files = files
@@ -116,8 +116,9 @@ class Watchers:
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one reported change, and gives it to its watcher. A change can arrive before the response
-        that tells the watcher's number; then it is stored for `add`."""
+        """Receives one change that the helper program reports, and gives it to the watcher whose number it
+        names. If `add` does not know this number yet, the change is stored until `add` has created the
+        watcher."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
         else:
@@ -164,10 +165,10 @@ class Watchers:
 
 
 def watchers_of(sandbox: Sandbox) -> Watchers:
-    """Returns the `Watchers` of a sandbox, which the first call creates."""
-    if "watchers" not in sandbox.extras:
-        sandbox.extras["watchers"] = Watchers(sandbox.program("files"))
-    watchers: Watchers = sandbox.extras["watchers"]
+    """Returns the `Watchers` (watched folders) of a sandbox. The first call creates the object."""
+    if "watchers" not in sandbox.box_state:
+        sandbox.box_state["watchers"] = Watchers(sandbox.program("files"))
+    watchers: Watchers = sandbox.box_state["watchers"]
     return watchers
 
 

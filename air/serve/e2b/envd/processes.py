@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.running import RunningCommand
-from air.serve.bodies import passed_on
+from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b.envd import wire
 from air.serve.e2b.envd.accounts import Account, account
 from air.serve.e2b.envd.wire import Message
@@ -76,8 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError if `folder`, the working folder of a new process, is not a folder. The account's home
-    folder is not checked."""
+    """Raises RpcError if `folder`, the working folder of a new process, is not an existing folder. The home
+    folder of the account is accepted without a check."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -91,9 +91,9 @@ def _environment(
     sandbox: Sandbox, user: Account, wanted: dict[str, Any], terminal: bool
 ) -> dict[str, str]:
     env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name, "E2B_SANDBOX": "true"}
-    env |= {"E2B_SANDBOX_ID": sandbox.id, "E2B_TEMPLATE_ID": sandbox.wishes.template}
+    env |= {"E2B_SANDBOX_ID": sandbox.id, "E2B_TEMPLATE_ID": sandbox.settings.template}
     env |= {"TERM": "xterm-256color"} if terminal else {}
-    return env | sandbox.wishes.env | {name: str(value) for name, value in wanted.items()}
+    return env | sandbox.settings.env | {name: str(value) for name, value in wanted.items()}
 
 
 async def connect(sandbox: Sandbox, request: Request) -> Response:
@@ -169,7 +169,7 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
 async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
     """Returns the settings with which clients started the processes that still run, by process id. Removes
     the entries of ended processes."""
-    configs: dict[int, dict[str, Any]] = sandbox.extras.setdefault("processes", {})
+    configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
     for gone in configs.keys() - running:
         del configs[gone]
@@ -200,7 +200,7 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
     """Handles `StreamInput`: writes the client's stream of messages to one process's standard input or
     terminal, in order."""
     command: RunningCommand | None = None
-    passed_on(request.scope, endless=True)
+    mark_body_forwarded(request.scope, endless=True)
     try:
         async with _calls(sandbox):
             async for message in wire.frames(request):
@@ -253,7 +253,7 @@ async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
     pid = selector.get("pid")
     if "tag" in selector:
         pid = next((pid for pid, tag in sandbox.tags.items() if tag == selector["tag"]), None)
-    if not isinstance(pid, int) or pid not in sandbox.extras.get("processes", {}):
+    if not isinstance(pid, int) or pid not in sandbox.box_state.get("processes", {}):
         raise RpcError("not_found", f"process with {selector or 'no selector'} not found")
     try:
         return await sandbox.running_box.attach(pid)

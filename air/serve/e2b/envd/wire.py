@@ -114,8 +114,8 @@ def deadline(request: Request) -> float | None:
 def end_of(seconds: float | None) -> float | None:
     """Returns the time that is `seconds` from now, by the event loop's clock; None if `seconds` is None.
 
-    The iterator of a stream passes this time to every wait. A single `asyncio.timeout` around the iterator
-    would not work, because its steps may run in different tasks.
+    A generator of a stream uses this time as the limit of each of its waits. A single `asyncio.timeout`
+    around the whole generator would not work, because its parts may run in different asyncio tasks.
     """
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
@@ -136,8 +136,8 @@ def user_of(request: Request) -> str:
 
 
 async def answer(call: Callable[[], Awaitable[Message]]) -> Response:
-    """Returns the HTTP response to a single call: the message that `call` returns, or the error that it
-    raises."""
+    """Awaits `call`, and returns the HTTP response to a remote call without a stream: the message that `call`
+    returns, or the RpcError or SandboxGone that it raises."""
     try:
         return JSONResponse(await call())
     except (RpcError, SandboxGone) as error:
@@ -153,9 +153,9 @@ def stream(
 ) -> Response:
     """Returns the HTTP response to a streaming call: the message `first`, then the messages of `events`.
 
-    If the client requests pings (`Keepalive-Ping-Interval`, in seconds), the message `keepalive` is sent in
-    pauses. An RpcError of `events`, such as one about the deadline, becomes the last message. If the client
-    disconnects, `events` is closed.
+    If the request has the header `Keepalive-Ping-Interval`, the message `keepalive` is sent whenever `events`
+    has had no message for that number of seconds; None: a standard message. An RpcError of `events`, such as
+    one about the deadline, becomes the last message. If the client disconnects, `events` is closed.
     """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
@@ -186,8 +186,8 @@ def stream_error(error: RpcError) -> Response:
 async def _with_pings(
     events: AsyncIterator[Message], interval: float | None, ping: Message
 ) -> AsyncIterator[Message]:
-    """Yields the messages of `events`, and `ping` whenever no message came for `interval` seconds. None: no
-    pings."""
+    """Yields the messages of `events`, and `ping` whenever no message came for `interval` seconds. If
+    `interval` is None, yields no pings."""
     if interval is None:
         async for message in events:
             yield message

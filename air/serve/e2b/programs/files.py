@@ -1,7 +1,7 @@
 """The helper program `files`: reads, writes, lists and watches files of a sandbox. It runs in the box as
 root, one per sandbox.
 
-Requests and answers are frames (see `programs.talk`). A change in a watched folder is sent as a frame with
+Requests and answers are frames (see `programs.frames`). A change in a watched folder is sent as a frame with
 the key `watch`. Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
@@ -16,7 +16,7 @@ import shutil
 import stat
 
 from air.serve.e2b.programs.entries import META, entry
-from air.serve.e2b.programs.talk import Refused, receive, send
+from air.serve.e2b.programs.frames import Refused, receive, send
 from air.serve.e2b.programs.watches import Watches
 
 TYPE_CHECKING = False
@@ -52,8 +52,8 @@ class User:
         return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the user's home folder; so does
-        `~`."""
+        """Returns `path` as an absolute path. A relative path starts at the user's home folder; `~` at the
+        beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
         if path == "~" or path.startswith("~/"):
@@ -159,8 +159,8 @@ class Operations:
         return {}
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a file; the operation `piece` then reads it. The answer has the file's size, or -1 if the
-        size is 0 or unknown, as in /proc."""
+        """Opens a file; further requests with the operation `piece` then read it. The answer has the file's
+        size, or -1 if the system reports the size 0, as for files in /proc."""
         path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
@@ -177,8 +177,8 @@ class Operations:
         return {"data": os.read(self._fd(header), PIECE)}
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Creates or empties a file; the operation `add` then writes to it. Missing parent folders are
-        created."""
+        """Creates or empties a file, and creates missing parent folders. Further requests with the operation
+        `add` then write to the file."""
         user = User(header["user"])
         path = user.path(header["path"])
         self._bounded()
@@ -263,8 +263,8 @@ def control_group() -> dict[str, int]:
 
 
 def number_in(path: str, key: str) -> int:
-    """Returns the number in a file of the control group. If `key` is not empty, returns the number in the
-    line that begins with `key`, or 0 if there is none."""
+    """Returns a number from `path`, a file of the control group: the number in the line that begins with the
+    word `key`, or in the first line if `key` is empty. Returns 0 if there is no such line."""
     with open(path) as file:
         for line in file:
             words = line.split()

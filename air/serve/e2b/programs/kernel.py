@@ -1,7 +1,7 @@
 """The helper program `kernel`: runs one Jupyter kernel in a sandbox, and reports the outputs of the executed
 code.
 
-Requests and answers are frames (see `programs.talk`). The request `execute` is answered when the code has
+Requests and answers are frames (see `programs.frames`). The request `execute` is answered when the code has
 ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
 interrupts the running code, and `restart` restarts the kernel. The image needs `ipykernel`. No import of
 `air` except the modules beside it.
@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 
 from jupyter_client.manager import AsyncKernelManager
 
-from air.serve.e2b.programs.talk import HEAD, send
+from air.serve.e2b.programs.frames import HEAD, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _setting(env: dict[str, str]) -> str:
 
 
 def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None for
-    messages that are no output."""
+    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None if
+    the message is not an output."""
     now = datetime.now(UTC).isoformat()
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": now}

@@ -12,7 +12,7 @@ import selectors
 import socket
 import sys
 
-from air.serve.e2b.programs.talk import receive, send
+from air.serve.e2b.programs.frames import receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ ROOM = 1 << 17
 DIAL_SECONDS = 5.0
 
 
-class End:
+class PairedConnection:
     """One of two connections that are joined: bytes received on either are sent on the other. Holds the bytes
     that must still be sent on this one."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.pending = bytearray()
-        self.other: End = self
-        self.heard_end = self.sent_end = False
+        self.other: PairedConnection = self
+        self.received_eof = self.sent_eof = False
 
     @property
     def events(self) -> int:
-        reads = not self.heard_end and len(self.other.pending) < ROOM
-        writes = bool(self.pending) or (self.other.heard_end and not self.sent_end)
+        reads = not self.received_eof and len(self.other.pending) < ROOM
+        writes = bool(self.pending) or (self.other.received_eof and not self.sent_eof)
         return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
 
     def step(self, mask: int) -> None:
@@ -44,16 +44,16 @@ class End:
         if mask & selectors.EVENT_READ and self.events & selectors.EVENT_READ:
             data = self.socket.recv(1 << 16)
             self.other.pending += data
-            self.heard_end = not data
+            self.received_eof = not data
         if mask & selectors.EVENT_WRITE:
             if self.pending:
                 del self.pending[: self.socket.send(self.pending)]
-            if not self.pending and self.other.heard_end and not self.sent_end:
-                self.sent_end = True
+            if not self.pending and self.other.received_eof and not self.sent_eof:
+                self.sent_eof = True
                 self.socket.shutdown(socket.SHUT_WR)
 
 
-class Joints:
+class ConnectionPairs:
     """All pairs of joined connections: bytes received on one connection of a pair are sent on the other."""
 
     def __init__(self, relay_port: int) -> None:
@@ -68,11 +68,11 @@ class Joints:
             near.close()
             raise
         far.sendall(word.encode() + b"\n")
-        ends = [End(near), End(far)]
-        ends[0].other, ends[1].other = ends[1], ends[0]
-        for end in ends:
-            end.socket.setblocking(False)
-            self.selector.register(end.socket, selectors.EVENT_READ, end)
+        connections = [PairedConnection(near), PairedConnection(far)]
+        connections[0].other, connections[1].other = connections[1], connections[0]
+        for connection in connections:
+            connection.socket.setblocking(False)
+            self.selector.register(connection.socket, selectors.EVENT_READ, connection)
 
     @staticmethod
     def _connect(port: int) -> socket.socket:
@@ -81,13 +81,13 @@ class Joints:
         except OSError:
             return socket.create_connection(("::1", port), timeout=DIAL_SECONDS)
 
-    def step(self, end: End, mask: int) -> None:
+    def step(self, connection: PairedConnection, mask: int) -> None:
         """Moves bytes on one connection; closes both connections of the pair once both directions have ended,
         or one has failed."""
-        pair = (end, end.other)
+        pair = (connection, connection.other)
         try:
-            end.step(mask)
-            over = all(each.sent_end for each in pair)
+            connection.step(mask)
+            over = all(each.sent_eof for each in pair)
         except BlockingIOError:
             return
         except OSError:
@@ -99,26 +99,26 @@ class Joints:
             else:
                 self._observe(each)
 
-    def _observe(self, end: End) -> None:
-        self._forget(end)
-        if end.events:
-            self.selector.register(end.socket, end.events, end)
+    def _observe(self, connection: PairedConnection) -> None:
+        self._forget(connection)
+        if connection.events:
+            self.selector.register(connection.socket, connection.events, connection)
 
-    def _forget(self, end: End) -> None:
+    def _forget(self, connection: PairedConnection) -> None:
         try:
-            self.selector.unregister(end.socket)
+            self.selector.unregister(connection.socket)
         except (KeyError, ValueError):
             pass
 
 
-def serve(joints: Joints) -> None:
+def serve(pairs: ConnectionPairs) -> None:
     """Reads one request `dial` from standard input, connects to the port that it names, adds the joined
-    pair of connections to `joints`, which keeps it open, and writes to standard output whether this
+    pair of connections to `pairs`, which keeps it open, and writes to standard output whether this
     worked."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:
-        joints.dial(header["port"], header["word"])
+        pairs.dial(header["port"], header["word"])
     except (OSError, OverflowError) as error:  # no port has so great a number
         answer["code"], answer["message"] = "unavailable", str(error)
     send(answer)
@@ -127,14 +127,14 @@ def serve(joints: Joints) -> None:
 def main() -> None:
     """Handles requests to connect to ports, and copies bytes between the joined connections, until standard
     input ends."""
-    joints = Joints(int(sys.argv[1]))
-    joints.selector.register(0, selectors.EVENT_READ)
+    pairs = ConnectionPairs(int(sys.argv[1]))
+    pairs.selector.register(0, selectors.EVENT_READ)
     try:
         while True:
-            for key, mask in joints.selector.select():
+            for key, mask in pairs.selector.select():
                 if key.fd == 0:
-                    serve(joints)
+                    serve(pairs)
                 elif key.data.socket.fileno() >= 0:
-                    joints.step(key.data, mask)
+                    pairs.step(key.data, mask)
     except (EOFError, BrokenPipeError):
         return

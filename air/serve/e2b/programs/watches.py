@@ -29,8 +29,9 @@ class Watches:
         self.fd = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         self.watches: dict[int, dict[str, Any]] = {}
         self.folders: dict[int, set[tuple[int, str]]] = {}
-        """For each inotify watch descriptor, the pairs of a watch's number and the path of the folder
-        relative to the watched folder."""
+        """The folders that inotify observes, by inotify's watch descriptor. A folder can belong to several
+        watches; for each of them, there is a pair (number of the watch, path relative to the watch's
+        folder)."""
 
     def add(self, ident: int, path: str, recursive: bool, include_entry: bool) -> None:
         self.watches[ident] = {"path": path, "recursive": recursive, "entry": include_entry}

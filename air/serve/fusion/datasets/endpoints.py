@@ -50,12 +50,12 @@ class Datasets:
         with _rows_checked():
             return grader.prompt(self._store.row(request), request.config)
 
-    async def submit(self, request: SubmitRequest, facts: dict[str, Any]) -> EvalResult:
+    async def submit(self, request: SubmitRequest, log_fields: dict[str, Any]) -> EvalResult:
         """Grades one completion. Raises InfrastructureError if the server failed."""
         grader = self._store.grader(request)
         with _rows_checked():
             result = await grader.grade(self._store.row(request), request)
-        facts |= {"dataset": request.dataset, "accepted": result.accepted}
+        log_fields |= {"dataset": request.dataset, "accepted": result.accepted}
         return result
 
     async def get_metrics(self, request: GetMetricsRequest, _: dict[str, Any]) -> Metrics:

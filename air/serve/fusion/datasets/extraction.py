@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
-"""How the code in a completion was found: between code fences, after an opening fence that is not closed,
-without fences by its look, or not at all."""
+"""How the code in a completion was found: between code fences, after an opening fence that is not closed, by
+its look in a text without fences, or not at all."""
 FENCED, INCOMPLETE, HEURISTIC = 30, 20, 10
 """The priorities of code blocks by the way in which they were found; the highest number is preferred."""
 KINDS: dict[int, Kind] = {FENCED: "fenced", INCOMPLETE: "incomplete_fenced", HEURISTIC: "heuristic"}
@@ -39,8 +39,8 @@ _TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
 
 @dataclass
 class CodeBlock:
-    """A piece of code in a completion. Of all blocks, those with the highest priority count; of these, the
-    first in the requested language is used."""
+    """A piece of code in a completion. Of the blocks with the highest priority, the first one in the
+    requested language is used."""
 
     priority: int
     language: str

@@ -94,4 +94,4 @@ class Grader(ABC):
 
     async def run_all(self, requests: Sequence[RunCodeRequest]) -> list[RunCodeAnswer]:
         """Runs several programs, each in a box of its own, at most `AT_ONCE` at the same time."""
-        return await aio.together([self.run(each) for each in requests], at_once=AT_ONCE)
+        return await aio.run_concurrently([self.run(each) for each in requests], at_once=AT_ONCE)

@@ -17,8 +17,8 @@ MOST_ROWS = 1_000_000
 
 
 def _rows(value: Any) -> Any:
-    """Raises ValueError at the first item of a list that is not a JSON object; returns any other value
-    unchecked. It stops there because pydantic alone would collect the errors of all items, in much memory."""
+    """Returns `value`, which is checked only if it is a list: raises ValueError at the first item that is not
+    a JSON object. Pydantic alone would collect the errors of all items, and so need much memory."""
     for place, each in enumerate(value) if isinstance(value, list) else ():
         if not isinstance(each, dict):
             raise ValueError(f"item {place} is no object")

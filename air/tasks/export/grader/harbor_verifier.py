@@ -75,8 +75,9 @@ def main(tests: Path = TESTS, root: Path = ROOT) -> int:
 
 
 def _rewards(settings: dict[str, Any], grader: Grader, split: str, key: str) -> dict[str, float]:
-    """Grades the artefact on `split`; returns its normalised score under `key`, and its metrics as
-    `SPLIT_NAME`."""
+    """Grades the artefact on `split`, and returns entries of reward.json: the normalised score under the key
+    `key`, and each metric under the key `SPLIT_NAME`, such as `val_accuracy`. If the artefact is bad, returns
+    only the lowest normalised score."""
     try:
         metrics = grader.measure(split)
     except BadArtefact as error:
@@ -270,7 +271,7 @@ def _end_children() -> None:
     process and are killed next, until none is left."""
     while children := _children():
         for pid in children:
-            os.kill(pid, signal.SIGKILL)  # it cannot be gone: nobody else waits for it
+            os.kill(pid, signal.SIGKILL)  # its id is valid until `waitpid` below
         for pid in children:
             os.waitpid(pid, 0)
 
@@ -278,7 +279,7 @@ def _end_children() -> None:
 def _children() -> list[int]:
     pids = []
     for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             if int(file.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
                 pids.append(int(file.parent.name))
     return pids

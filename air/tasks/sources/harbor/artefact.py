@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import ArtefactError, BoxFileError
 from air.sandbox.contract.box import MOST_CHANGES, Box
 from air.sandbox.contract.entries import BoxFile
@@ -47,22 +47,22 @@ _AT_A_TIME = 100
 
 
 @dataclass
-class Handed:
-    """The contents of an artefact: files by their absolute path, links, folders, removed files and
+class HarborArtefact:
+    """The contents of a Harbor artefact: files by their absolute path, links, folders, removed files and
     permissions."""
 
     step: int
-    """The number of the task's step, from 0."""
+    """The number, from 0, of the task's step to which the artefact belongs."""
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """The target of each symbolic link, by the link's absolute path."""
     folders: list[str] = field(default_factory=list)
     """Absolute paths of the folders. A folder comes before the folders in it."""
-    emptied: list[str] = field(default_factory=list)
-    """Folders that the artefact contains whole. They are deleted in the grading box first, so that no files
-    of the image remain in them."""
+    whole_folders: list[str] = field(default_factory=list)
+    """Folders that the artefact contains completely. Each is first deleted in the grading box, so that no
+    file of the image remains in it."""
     removed: list[str] = field(default_factory=list)
-    """Files and folders of the image that the agent removed. They are deleted in the grading box, too."""
+    """Files and folders of the image that the agent removed. They are deleted in the grading box."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
@@ -73,7 +73,7 @@ class Handed:
             "step": self.step,
             "links": self.links,
             "folders": self.folders,
-            "emptied": self.emptied,
+            "emptied": self.whole_folders,
             "removed": self.removed,
             "rights": self.rights,
         }
@@ -82,9 +82,10 @@ class Handed:
         return Artefact({_MANIFEST: manifest, **files})
 
     @classmethod
-    def of(cls, artefact: Artefact) -> Handed:
-        """Returns the object that `Handed.artefact` stored in an artefact."""
+    def of(cls, artefact: Artefact) -> HarborArtefact:
+        """Returns the object that `HarborArtefact.artefact` stored in an artefact."""
         about = json.loads(artefact.files[_MANIFEST])
+        about["whole_folders"] = about.pop("emptied")
         about["rights"] = {path: tuple(rights) for path, rights in about["rights"].items()}
         files = {
             name.removeprefix(_FILES): data
@@ -102,35 +103,35 @@ async def read(
     most_bytes: int,
     own_image: bool = False,
 ) -> Artefact:
-    """Reads the artefact of the step numbered `step` from the agent's box and returns it. `declared` are the
-    artefacts that the task declares. `own_image`: whether the tests run in another image than the agent's.
-    Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be graded,
-    such as a device or a link to hidden files."""
+    """Reads the artefact of the task's step numbered `step` from the agent's box and returns it. `declared`
+    are the artefacts that the task declares. `own_image`: whether the tests run in another image than the
+    agent's. Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be
+    graded, such as a device or a link to hidden files."""
     await box.freeze()
     try:
-        collection = _Collection(box, Handed(step), most_bytes, own_image)
+        collection = _Collection(box, HarborArtefact(step), most_bytes, own_image)
         for artifact in declared:
             await collection.add_declared(artifact)
         if not declared:
             await collection.add_changes()
         await collection.add_declared(Artifact(source=PUBLISHED))
         collection.check_links()
-        return collection.handed.artefact()
+        return collection.contents.artefact()
     except BoxFileError as error:
         raise ArtefactError(f"it cannot be read, or is too large: {error}") from error
     finally:
-        await to_the_end(box.thaw())
+        await wait_shielded(box.thaw())
 
 
 @dataclass
 class _Collection:
-    """Collects an artefact's files and folders from the agent's box into the field `handed`, up to limits of
-    total size and number."""
+    """Collects an artefact's files and folders from the agent's box into the field `contents`, up to limits
+    of total size and number."""
 
     box: Box
-    handed: Handed
+    contents: HarborArtefact
     left: int
-    """The number of bytes that may still be added."""
+    """The number of bytes of file contents that may still be added before the artefact is too large."""
     own_image: bool
     """Whether the grading box has another image than the agent's box. Hidden answers may then lie in its
     working directory, so links into that directory are refused."""
@@ -147,7 +148,7 @@ class _Collection:
             await self._add([path])
             return
         if path != PUBLISHED and not artifact.exclude:
-            self.handed.emptied.append(path)
+            self.contents.whole_folders.append(path)
         inside = await self.box.list(path, depth=_DEPTH, user=ROOT)
         kept = [one for one in inside if not _excluded(one.path, path, artifact.exclude)]
         await self._add([path, *(one.path for one in kept)])
@@ -161,8 +162,8 @@ class _Collection:
             if _below(change.path, (*outside, *NEVER)):
                 continue
             if change.kind == "deleted":
-                self.handed.removed.append(change.path)
-                absent.append(change.path)  # or made anew
+                self.contents.removed.append(change.path)
+                absent.append(change.path)  # it may exist again
             else:
                 there.append(change.path)
         await self._add(there)
@@ -172,7 +173,7 @@ class _Collection:
         """Adds the files and folders at `paths`, reading thousands of them in one call to the box. `absent`:
         whether some of them are allowed to be missing; otherwise a missing path raises ArtefactError."""
         wanted = [
-            path for path in paths if not _below(path, NEVER) and path not in self.handed.files
+            path for path in paths if not _below(path, NEVER) and path not in self.contents.files
         ]
         entries = await self.box.gather(
             wanted, tree=False, max_bytes=self.left, max_entries=MOST_CHANGES, user=ROOT
@@ -185,23 +186,23 @@ class _Collection:
 
     def _add_one(self, entry: BoxFile) -> None:
         if entry.kind == "link":
-            self.handed.links[entry.path] = entry.link
+            self.contents.links[entry.path] = entry.link
             return
         if entry.kind == "other":
             raise ArtefactError(f"{entry.path} is neither a file nor a folder nor a link")
-        self.handed.rights[entry.path] = (entry.mode & 0o777, entry.uid, entry.gid)
+        self.contents.rights[entry.path] = (entry.mode & 0o777, entry.uid, entry.gid)
         if entry.kind == "folder":
-            self.handed.folders.append(entry.path)
+            self.contents.folders.append(entry.path)
             return
-        if len(self.handed.files) >= MOST_FILES:
+        if len(self.contents.files) >= MOST_FILES:
             raise ArtefactError(f"it has more than {MOST_FILES} files")
         self.left -= len(entry.data)
-        self.handed.files[entry.path] = entry.data
+        self.contents.files[entry.path] = entry.data
 
     def check_links(self) -> None:
         """Raises ArtefactError if a collected link could lead to the tests or other hidden files of a grading
         box."""
-        for path, target in self.handed.links.items():
+        for path, target in self.contents.links.items():
             if not self._is_harmless(path, target):
                 raise ArtefactError(
                     f"{path} is a link to {target[:200]}, which is not handed in: put a copy there"
@@ -219,10 +220,14 @@ class _Collection:
         end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
         if end == "/" or _below(end, NEVER) or any(_below(never, [end]) for never in NEVER):
             return False
-        handed, workspace = self.handed, self.box.workspace
-        if end in handed.files or end in handed.folders or end in handed.links:
+        contents, workspace = self.contents, self.box.workspace
+        if end in contents.files or end in contents.folders or end in contents.links:
             return True
-        if _below(end, PROGRAMS) or _below(end, handed.emptied) or _below(end, handed.links):
+        if (
+            _below(end, PROGRAMS)
+            or _below(end, contents.whole_folders)
+            or _below(end, contents.links)
+        ):
             return True  # a link on this path is handed in too, so its own target is checked
         return not self.own_image and (workspace == "/" or _below(end, [workspace]))
 
@@ -246,22 +251,22 @@ def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
 async def lay_out(box: Box, artefact: Artefact) -> None:
     """Writes the files, links and permissions of an artefact into a fresh box, in which no process of the
     agent has run. Raises BoxFileError if the artefact does not fit."""
-    handed = Handed.of(artefact)
-    await _script(box, _clearing(handed))
-    entries = list(handed.files.items())
+    contents = HarborArtefact.of(artefact)
+    await _script(box, _clearing(contents))
+    entries = list(contents.files.items())
     for start in range(0, len(entries), _AT_ONCE):
         await asyncio.gather(
             *(box.write(path, data, user=ROOT) for path, data in entries[start : start + _AT_ONCE])
         )
-    await _script(box, _finishing(handed))
+    await _script(box, _finishing(contents))
 
 
-def _clearing(handed: Handed) -> list[str]:
-    lines = [f"rm -rf -- {some}" for some in _batches((*handed.removed, *handed.emptied))]
-    for path in map(shlex.quote, handed.folders):
+def _clearing(contents: HarborArtefact) -> list[str]:
+    lines = [f"rm -rf -- {some}" for some in _batches((*contents.removed, *contents.whole_folders))]
+    for path in map(shlex.quote, contents.folders):
         lines.append(f"if [ -L {path} ] || [ ! -d {path} ]; then rm -rf -- {path}; fi")
         lines.append(f"mkdir -p -- {path}")
-    lines += [f"rm -rf -- {some}" for some in _batches((*handed.files, *handed.links))]
+    lines += [f"rm -rf -- {some}" for some in _batches((*contents.files, *contents.links))]
     return lines
 
 
@@ -274,14 +279,14 @@ def _batches(paths: Sequence[str]) -> list[str]:
     ]
 
 
-def _finishing(handed: Handed) -> list[str]:
+def _finishing(contents: HarborArtefact) -> list[str]:
     lines = []
-    for path, target in handed.links.items():
+    for path, target in contents.links.items():
         quoted = shlex.quote(path)
         lines.append(f"mkdir -p -- {shlex.quote(posixpath.dirname(path))}")
         lines.append(f"ln -s -- {shlex.quote(target)} {quoted}")
     alike: dict[tuple[int, int, int], list[str]] = {}
-    for path, rights in handed.rights.items():
+    for path, rights in contents.rights.items():
         alike.setdefault(rights, []).append(path)
     for (mode, uid, gid), paths in alike.items():
         for some in _batches(paths):
@@ -301,10 +306,10 @@ async def _script(box: Box, lines: Sequence[str]) -> None:
 
 
 def untouched(step: int) -> Artefact:
-    """Returns the artefact of an agent that did nothing."""
-    return Handed(step).artefact()
+    """Returns the artefact of an agent that did nothing in this step of the task."""
+    return HarborArtefact(step).artefact()
 
 
 def step_of(artefact: Artefact) -> int:
-    """Returns the number of the step to which an artefact belongs."""
+    """Returns the number, from 0, of the task's step to which an artefact belongs."""
     return int(json.loads(artefact.files[_MANIFEST])["step"])

@@ -52,8 +52,8 @@ def box(
 ) -> BoxSpec:
     """Returns the settings of a box with the image `image` and the task's declared `environment`. `phase` is
     the task's section `agent` or `verifier`, whose network keys take precedence. The box's commands run as
-    `user`, and its lifetime suffices for `seconds` of work. `where` names the task in the message of a
-    ConfigError, which `resolved` can raise."""
+    `user`, and its lifetime suffices for `seconds` of work. Raises ConfigError, whose message begins with
+    `where`, if an environment variable has no value (see `resolved`)."""
     env = resolved(environment.env, settings, where=f"{where}: environment.env")
     return BoxSpec(
         image=image,
@@ -70,8 +70,9 @@ def box(
 
 
 def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
-    """Returns the hosts that a box can reach in a phase (agent or verifier). If the phase has a network mode,
-    it replaces the environment's mode. `*` means all public hosts; this is Harbor's default."""
+    """Returns the hosts that a box can reach in a phase of the episode (agent or verifier). If the phase
+    declares a network mode, this mode replaces the environment's. `*` means all public hosts; this is
+    Harbor's default."""
     declared = phase if phase.network_mode is not None else environment
     if settings.network == "none" or declared.network_mode == "no-network":
         return ()
@@ -83,7 +84,7 @@ def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tup
 def resolved(env: Mapping[str, str], settings: HarborSettings, *, where: str) -> dict[str, str]:
     """Returns environment variables in whose values each `${NAME}` is replaced: by this machine's variable
     NAME if the setting `host_env` lists NAME and the variable is set, otherwise by the default in
-    `${NAME:-default}`. Raises ConfigError, which begins with `where`, if there is neither."""
+    `${NAME:-default}`. Raises ConfigError, whose message begins with `where`, if a `${NAME}` has no value."""
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]

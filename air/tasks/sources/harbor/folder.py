@@ -35,14 +35,14 @@ class HarborFolder:
 
     @property
     def name(self) -> str:
-        """The name in the task's section `[task]`, or the folder's name if `task.toml` has no such
-        section."""
+        """The task's name: the key `name` in the section `[task]` of `task.toml`, or the folder's name if
+        there is no such section."""
         return self.config.task.name if self.config.task else self.path.name
 
     def instruction(self, step: Step | None = None) -> str:
-        """Returns the text of the task, or of a step, for the agent. Leaves out canary lines at its beginning
-        (marks by which training data can be searched for the task). Raises ConfigError if the file is not
-        UTF-8 text."""
+        """Returns the instruction of the task, or of one of its steps, for the agent. Leaves out canary lines
+        at the beginning of the file (marks by which training data can be searched for the task). Raises
+        ConfigError if the file is not UTF-8 text."""
         file = self._of(step) / "instruction.md"
         try:
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -56,19 +56,19 @@ class HarborFolder:
         return "\n".join(lines[first:])
 
     def tests(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the test files by their path in the box, below `/tests`. A step's file replaces the task's
-        file at the same path."""
+        """Returns the test files by their path in the box, below `/tests`: the task's, and those of `step`. A
+        file of the step replaces the task's file at the same path."""
         files = dict(_files(self.path / "tests"))
         return files if step is None else files | dict(_files(self._of(step) / "tests"))
 
     def solution(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the files of the reference solution by their path below `/solution`; an empty dict if the
-        task has no solution."""
+        """Returns the files of the reference solution of the task, or of one of its steps, by their path
+        below `/solution`; an empty dict if there is no solution."""
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:
-        """Returns the files that air copies into the working directory before a step, by their path in that
-        directory."""
+        """Returns the files that air copies into the working directory before a step of the task, by their
+        path in that directory."""
         return dict(_files(self._of(step) / "workdir"))
 
     @property

@@ -44,9 +44,9 @@ def read_text(data: bytes) -> dict[str, float]:
 
 
 def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
-    """Returns the rewards as metrics, plus the metric `reward`: the reward that counts. This is the reward
-    named `key` or, if `key` is empty, the one named `reward` or else the only one. Raises ValueError if there
-    is no such reward."""
+    """Returns the rewards as metrics, plus the metric `reward`, which is the task's score. Its value is the
+    reward named `key` or, if `key` is empty, the one named `reward` or else the only one. Raises ValueError
+    if there is no such reward."""
     chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
     if chosen not in rewards:
         keys = ", ".join(sorted(rewards))[:200] or "none"
@@ -73,8 +73,9 @@ def total(
 
 
 def enough(metrics: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
-    """Whether a step's rewards reach `least`, the step's setting `min_reward`. `least` is a threshold for the
-    reward named `reward`, or thresholds by name. A missing reward does not reach its threshold."""
+    """Whether the rewards of a step of the task reach `least`, the step's setting `min_reward`. `least` is a
+    threshold for the reward named `reward`, or thresholds by name. A missing reward does not reach its
+    threshold."""
     if least is None:
         return True
     needed = least if isinstance(least, Mapping) else {MAIN_KEY: least}

@@ -73,7 +73,7 @@ class Healthcheck(BaseConfig):
     timeout_sec: Seconds = 30.0
     """Time limit of one attempt, in seconds."""
     start_period_sec: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Length of the start period in seconds. Failures in this time do not count."""
+    """Length of the start period in seconds. Failures in this period do not count towards `retries`."""
     start_interval_sec: Seconds = 5.0
     """Seconds between two attempts in the start period."""
     retries: int = Field(3, ge=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from air.errors import BoxFileError, MissingError, StagingError, boundary
 from air.sandbox.contract.box import Box
 from air.tasks.sources.harbor import boxes, verifier
@@ -12,20 +14,28 @@ from air.tasks.sources.harbor.settings import HarborSettings
 FOLDER = "/solution"
 
 
+def files(folder: HarborFolder, step: Step | None) -> dict[str, Path]:
+    """Returns the files of the reference solution of `step`, a step of the task, by their path below
+    `/solution`. If the step has no solution of its own, these are the files of the task's solution. Returns
+    an empty dict if there is no `solve.sh` among them."""
+    found = folder.solution(step) or folder.solution()
+    return found if "solve.sh" in found else {}
+
+
 async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
-    """Copies the files of the task's `solution/` into the box and runs `solve.sh` there as the agent's user,
-    for at most `seconds`. Returns a message about a problem, or an empty text. As in Harbor, the script's
-    exit status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
-    environment variable for it is missing, and StagingError if the files do not fit into the box."""
-    files = folder.solution(step) or folder.solution()
-    if "solve.sh" not in files:
+    """Copies the files of the reference solution into the box, and runs `solve.sh` there as the agent's user,
+    for at most `seconds`. `step` is a step of the task, or None for a task without steps. Returns a message
+    about a problem, or an empty text. As in Harbor, the script's exit status does not affect the reward.
+    Raises MissingError if there is no such script, ConfigError if an environment variable for it is missing,
+    and StagingError if the files do not fit into the box."""
+    if not (laid_out := files(folder, step)):
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
     where = f"{folder.path / 'task.toml'}: solution.env"
     env = boxes.resolved(folder.config.solution.env, settings, where=where)
     with boundary(StagingError, f"laying out {FOLDER}", BoxFileError):
-        await verifier.put(box, files, FOLDER)
+        await verifier.put(box, laid_out, FOLDER)
     result = await box.exec(
         ["bash", f"{FOLDER}/solve.sh"],
         timeout=seconds,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from air.errors import BoxFileError, ConfigError, StagingError, boundary
 from air.sandbox.contract.box import Box, BoxSpec
-from air.tasks.rules import Artefact, Outcome, ToolServer
+from air.tasks.rules import Artefact, GraderResult, ToolServer
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
 from air.tasks.sources.harbor import boxes, ids, rewards, solution, staging, support, verifier
@@ -108,8 +108,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the agent's settings for the step numbered `number`. The step's settings take precedence
-        over the task's."""
+        """Returns the agent's settings in the task's step numbered `number`. The settings of the step take
+        precedence over those of the task."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -130,8 +130,8 @@ class HarborRules:
         return self.folder.config.verifier.user if own is None else own
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the environment of the separate verifier of the step numbered `number`. None if the
-        verifier is shared, or declares no environment of its own."""
+        """Returns the environment that the separate verifier of the task's step numbered `number` declares
+        for itself. None if the verifier is shared, or declares no environment."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment or self.folder.config.verifier.environment
@@ -242,6 +242,9 @@ class HarborRules:
         own = not self.shared and self._verifier_image(step) is not None
         return await artefacts.read(box, named, step=step, most_bytes=most, own_image=own)
 
+    def has_solution(self, step: int) -> bool:
+        return all(solution.files(self.folder, self._step(n)) for n in range(step + 1))
+
     async def solve(self, box: Box, step: int) -> str:
         problems = []
         for number in range(step + 1):
@@ -250,8 +253,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step in the agent's box; returns a message about a problem, or
-        an empty text (see `solution.run`)."""
+        """Runs the reference solution of one step of the task in the agent's box; returns a message about a
+        problem, or an empty text (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 
@@ -261,7 +264,7 @@ class HarborRules:
     def untouched(self, step: int) -> Artefact:
         return artefacts.untouched(step)
 
-    async def grade(self, box: Box, artefact: Artefact) -> Outcome:
+    async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
         number = artefacts.step_of(artefact)
         own = self._own_environment(number)
         where = f"the tests of {self.task_id}"
@@ -270,13 +273,15 @@ class HarborRules:
         try:
             await artefacts.lay_out(box, artefact)
         except BoxFileError as error:
-            return Outcome(message=f"it does not fit into the grading box: {error}", remember=False)
+            return GraderResult(
+                message=f"it does not fit into the grading box: {error}", cacheable=False
+            )
         if self._verifier_image(number) is None or self.shared:
             await verifier.put(box, self.folder.tests(self._step(number)), verifier.TESTS)
         outcome = await self._run(box, number, None, where)
-        return outcome if not box.spec.network else _not_remembered(outcome)
+        return outcome if not box.spec.network else _not_cacheable(outcome)
 
-    async def grade_shared(self, box: Box, step: int) -> Outcome:
+    async def grade_shared(self, box: Box, step: int) -> GraderResult:
         where = f"the tests of {self.task_id} in the agent's box"
         tests = self.folder.tests(self._step(step))
         with boundary(StagingError, where, BoxFileError):  # such as a file in the place of /logs
@@ -286,7 +291,7 @@ class HarborRules:
             await staging.clear_after_tests(box)
         return outcome
 
-    async def _run(self, box: Box, number: int, user: User, where: str) -> Outcome:
+    async def _run(self, box: Box, number: int, user: User, where: str) -> GraderResult:
         return await verifier.run_tests(
             box,
             user=user,
@@ -301,5 +306,5 @@ class HarborRules:
         return boxes.resolved(env, self.settings, where=f"{self.task_id}: verifier.env")
 
 
-def _not_remembered(outcome: Outcome) -> Outcome:
-    return Outcome(metrics=outcome.metrics, remember=False, seconds=outcome.seconds)
+def _not_cacheable(outcome: GraderResult) -> GraderResult:
+    return GraderResult(metrics=outcome.metrics, cacheable=False, seconds=outcome.seconds)

@@ -1,5 +1,5 @@
-"""Changes the files in a Harbor task's agent box: adds a step's files before the step, and removes files
-before and after the tests."""
+"""Changes the files in the agent's box of a Harbor task: adds the files of a step of the task before the
+step, and removes files before and after the tests."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _SETUP_SECONDS = 600.0
 
 
 def notes(environment: Environment) -> str:
-    """Returns a text to append to the agent's instruction, which tells where the box's skills are; empty if
-    the environment has no skills."""
+    """Returns a text, to be appended to the agent's instruction, which says in what folder of the box the
+    skills are (see `Environment.skills_dir`); empty if there are none."""
     if not environment.skills_dir:
         return ""
     return f"\n\nSkills, each a folder with a SKILL.md that explains it, lie in {environment.skills_dir}."
 
 
 async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None:
-    """Copies a step's files into the box's working directory, and runs the `setup.sh` among them, if any.
-    Raises StagingError if the script fails."""
+    """Copies the files of a step of the task into the box's working directory, and runs the file `setup.sh`
+    if it is among them. Raises StagingError if `setup.sh` fails."""
     files = folder.setup(step)
     await put(box, files, box.workspace, user)
     if "setup.sh" in files:
@@ -38,8 +38,8 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
-    """Runs the task's `collect` commands, which prepare files before artefacts are read. As in Harbor, the
-    failure of a command is ignored, even if files are then missing."""
+    """Runs the task's `collect` commands, which prepare files in the agent's box before the artefact is read.
+    As in Harbor, the failure of a command is ignored, even if files are then missing."""
     for one in commands:
         await run_as(box, one.command, one.user, timeout=one.timeout_sec)
 

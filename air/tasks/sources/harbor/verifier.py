@@ -12,7 +12,7 @@ from pathlib import Path
 
 from air.errors import BoxFileError, GradingError
 from air.sandbox.contract.box import Box
-from air.tasks.rules import Outcome
+from air.tasks.rules import GraderResult
 from air.tasks.sources.harbor import rewards
 from air.tasks.sources.harbor.commands import ROOT, as_root, run_as
 from air.tasks.sources.harbor.schema import User
@@ -61,7 +61,7 @@ async def run_tests(
     seconds: float,
     key: str,
     where: str,
-) -> Outcome:
+) -> GraderResult:
     """Runs the tests in the box's folder `/tests` and returns the rewards as metrics. `key` names the reward
     that counts. Raises GradingError, whose message begins with `where`, if there is no valid reward."""
     await as_root(
@@ -78,7 +78,7 @@ async def run_tests(
         found = rewards.metrics(await _rewards(box), key)
     except ValueError as error:
         raise GradingError(f"{where}: {error}; {await _last_words(box)}") from None
-    return Outcome(metrics=found, seconds=result.seconds)
+    return GraderResult(metrics=found, seconds=result.seconds)
 
 
 async def _rewards(box: Box) -> dict[str, float]:

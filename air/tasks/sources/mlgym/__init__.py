@@ -12,9 +12,9 @@ Intended differences from MLGym:
 - Only the artefact is evaluated, in a fresh grader box, with the checkout's evaluation script.
 - MLGym has one evaluation, so air uses it for the validation and for the test split. If the evaluation is
   random, its random numbers follow from a fixed key for each split, so that equal artefacts get equal scores.
-  The key follows from the split seed, which is secret in episodes. In a game, the agent's strategy cannot
-  compute the key, nor later random numbers, from the moves of its opponents. The noise floors in `table.toml`
-  prevent rewards for small random gains.
+  The key follows from the split seed, which is secret in episodes. In a game (a task whose artefact is the
+  strategy of a player), the strategy can compute neither the key nor later random numbers from the moves of
+  its opponents. The noise floors in `table.toml` prevent rewards for small random gains.
 - In a game, the strategy (`strategy.py`) does not run in the evaluation script's process. Air's runner plays
   it in a process of its own, with limits and a public seed, and passes only its moves to the evaluation
   script. A strategy may use a tenth of MLGym's time limit as processor time. If the strategy fails after its

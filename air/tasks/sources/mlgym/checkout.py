@@ -26,9 +26,9 @@ from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimi
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The path of the workspace in MLGym's scripts. The workspace of a grader box has another path."""
+"""The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
 _SPARE_SECONDS = 120.0
-_RUNS_ALONE = 4
+_MIN_COMMANDS_PER_EPISODE = 4
 """The smallest time limit of an episode, as a multiple of the time limit of one command, so that an agent has
 time for several long commands."""
 
@@ -50,7 +50,7 @@ class Status:
 
 def find_checkout(root: Path | None = None) -> Checkout | None:
     """Returns the checkout of MLGym in the folder `root`, by default the folder that the environment variable
-    `AIR_MLGYM_ROOT` names. Returns None if neither is given.
+    `AIR_MLGYM_ROOT` names. Returns None if there is no `root` and the variable is not set.
 
     Raises MissingError if the folder is not a checkout of MLGym.
     """
@@ -209,7 +209,9 @@ class Checkout:
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns a task's limits: time limits from MLGym's config, all others from the entry of `table.toml`.
+    """Returns a task's limits. The time limits of a command and of a grading come from MLGym's config, all
+    other limits from the entry of `table.toml`. The time limit of an episode is raised if it is too short for
+    several commands.
 
     `waits`: whether the grader runs the agent's code and waits for it. If so, the grader's time limit is 120
     seconds longer.
@@ -218,7 +220,9 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
         update={
             "exec_seconds": config.seconds,
             "grade_seconds": config.seconds + (_SPARE_SECONDS if waits else 0),
-            "episode_seconds": max(entry.limits.episode_seconds, _RUNS_ALONE * config.seconds),
+            "episode_seconds": max(
+                entry.limits.episode_seconds, _MIN_COMMANDS_PER_EPISODE * config.seconds
+            ),
         }
     )
 
@@ -240,8 +244,8 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score for the task's metric in MLGym's config, where the metric's name is matched
-    in any letter case. Returns `entry.baseline` if there is no such score, or `entry.own_baseline` is set."""
+    """Returns the baseline score that MLGym's config states for the task's metric, whose name may differ in
+    letter case. Returns `entry.baseline` if the config states none, or if `entry.own_baseline` is set."""
     scores_by_name = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in scores_by_name.items()}
     if entry.own_baseline:

@@ -22,8 +22,8 @@ from air.tasks.sources.mlgym import sat, split
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "grader"
 SHARED = ("grading.py", "runner.py", "player.py")
-"""File names of the programs that the graders of air's own tasks use, too. They lie in the folder `_shared`
-of the shipped tasks."""
+"""File names of the programs that MLGym's graders share with the graders of air's own tasks. They lie in the
+folder `_shared` of the shipped tasks."""
 SOLVERS = HERE / "solvers"
 DATA = "data"
 _LARGE = 64 << 20
@@ -90,7 +90,7 @@ class CheckoutSource:
         for name in self.downloads:
             assert downloads is not None
             copy_file(downloads / download_name(name), workspace / name)
-            if not name.startswith(f"{DATA}/"):  # those are shown below
+            if not name.startswith(f"{DATA}/"):  # the loop below copies `data/`
                 copy_file(downloads / download_name(name), agent / name)
         for name, file in list(_below(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):

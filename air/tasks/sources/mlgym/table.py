@@ -41,8 +41,8 @@ class Entry(RewardScale):
     there is no such method for the task."""
     downloads: dict[str, str] = Field(default_factory=dict)
     """Addresses of files that the task's code loads from Hugging Face or expects in the checkout, by their
-    path in the workspace. `air tasks fetch` downloads them. A folder with the name of a data set on Hugging
-    Face replaces that data set, because libraries look for such a folder first. Data in the checkout take
+    path in the workspace. `air tasks fetch` downloads them. If a path begins with the name of a data set on
+    Hugging Face, libraries load the files in this folder instead of the data set. Data in the checkout take
     precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
@@ -58,8 +58,8 @@ class Entry(RewardScale):
     gpus: int = Field(0, ge=0)
     """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
     without_gpu: str = ""
-    """A text that is appended to the task's description on a machine without GPUs, where the boxes then have
-    none. Empty if the task cannot be played without GPUs."""
+    """A text that is appended to the task's description if this machine has no GPU; the boxes then have none
+    either. Empty if the task cannot be played without GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()

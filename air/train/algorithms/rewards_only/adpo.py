@@ -29,9 +29,10 @@ from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
 
 
 class ADPOConfig(AlgorithmConfig):
-    """Settings of ADPO (ambiguity-dynamic policy optimisation): the advantages of the algorithm `grpo_std`,
-    but tasks on which the group's episodes disagree get smaller advantages and a higher upper bound of the
-    PPO clip. ADPO needs the loss `ppo_clip`; this bound replaces the loss's setting `clip_high`."""
+    """Settings of ADPO (ambiguity-dynamic policy optimisation). It computes the advantages of the algorithm
+    `grpo_std`, but tasks on which the group's episodes disagree get smaller advantages and a higher upper
+    bound of the PPO clip. ADPO needs the loss `ppo_clip`, whose setting `clip_high` is replaced by this
+    bound."""
 
     losses: ClassVar[frozenset[str] | None] = frozenset({"ppo_clip"})
 

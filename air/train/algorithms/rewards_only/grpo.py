@@ -23,18 +23,25 @@ from typing import Literal
 from pydantic import Field
 
 from air.config import BaseConfig
-from air.train.algorithms.base import Algorithm, AlgorithmConfig, GroupCredits, Part, ScoredGroup
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    GroupCredits,
+    ScoredGroup,
+    ScoredPart,
+)
 from air.train.algorithms.episode_baselines import FromRewards, mean, over_scored
 
 
 class LengthPenaltyConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: lower the reward of long
-    episodes.
+    """Settings in the run file's table `[orchestrator.algo.length_penalty]`: a penalty that lowers the reward
+    of long episodes.
 
-    Each length of an episode is divided by the largest such length in the group, and multiplied by its
-    weight. The sum of the three products, times the group's mean reward, is subtracted from the reward. So a
-    group with mean reward 0 is not changed, and in a group with a negative mean, long episodes gain
-    reward."""
+    An episode has three lengths: its numbers of sampled tokens, of other tokens, and of replies. Each length
+    is divided by the largest such length in the group, and multiplied by its weight. The sum of the three
+    products, times the group's mean reward, is subtracted from the reward. So a group with mean reward 0 is
+    not changed, and in a group with a negative mean, long episodes gain reward.
+    """
 
     type: Literal["linear"] = "linear"
     """The form of the penalty; `linear` is the only one."""
@@ -57,12 +64,16 @@ class GRPOConfig(AlgorithmConfig):
 
     def build(self) -> Algorithm:
         """Returns a new algorithm with these settings."""
-        return FromRewards(grpo) if self.length_penalty is None else Shorter(self.length_penalty)
+        return (
+            FromRewards(grpo)
+            if self.length_penalty is None
+            else GRPOWithLengthPenalty(self.length_penalty)
+        )
 
 
-class Shorter(FromRewards):
-    """The algorithm `grpo` with the setting `length_penalty`: GRPO on rewards that are lowered for long
-    episodes."""
+class GRPOWithLengthPenalty(FromRewards):
+    """The algorithm `grpo` with the setting `length_penalty`: the rewards of long episodes are lowered before
+    advantages are computed."""
 
     def __init__(self, config: LengthPenaltyConfig) -> None:
         super().__init__(grpo)
@@ -82,7 +93,7 @@ class Shorter(FromRewards):
             self.config.num_turns_weight,
         )
 
-        def lowered(part: Part) -> Part:
+        def lowered(part: ScoredPart) -> ScoredPart:
             shares = [n / most for n, most in zip(_lengths(part), longest, strict=True)]
             share = sum(w * of for w, of in zip(weights, shares, strict=True))
             return replace(part, reward=part.reward - center * share)
@@ -91,7 +102,7 @@ class Shorter(FromRewards):
         return super().__call__(replace(group, episodes=episodes))
 
 
-def _lengths(part: Part) -> tuple[int, int, int]:
+def _lengths(part: ScoredPart) -> tuple[int, int, int]:
     return part.tokens, part.input_tokens, part.turns
 
 

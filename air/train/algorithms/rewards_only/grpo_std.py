@@ -23,7 +23,8 @@ from air.train.algorithms.base import Algorithm, AlgorithmConfig
 from air.train.algorithms.episode_baselines import FromRewards, Rewards, centered, mean, segments
 
 EPSILON = 1e-6
-"""Added to the standard deviation, so that equal rewards do not divide by 0."""
+"""The number that is added to the standard deviation, so that a group of equal rewards causes no division by
+0."""
 
 
 class GRPOStdConfig(AlgorithmConfig):

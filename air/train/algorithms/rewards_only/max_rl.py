@@ -1,4 +1,4 @@
-"""The algorithm MaxRL: the mean reward of the group is subtracted from each reward, and divides the result.
+"""The algorithm MaxRL: an advantage is the reward minus the mean reward of the group, divided by this mean.
 
     A_i = (r_i − mean(r)) / mean(r)          0 if mean(r) ≤ 0
 
@@ -6,7 +6,8 @@ As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.027
 and groups of n episodes, the expected gradient is that of log p expanded to order n, where p is the
 probability of success. So a prompt that rarely succeeds has a weight of about 1/p. Rewards should not be
 negative: if rewards have both signs, their mean can be close to 0, and the advantages become arbitrarily
-large, as in prime-rl. For the same reason, a KL penalty must be in the loss, not in the reward.
+large, as in prime-rl. Since a KL penalty can make rewards negative, it must be in the loss, not in the
+reward.
 """
 
 from __future__ import annotations

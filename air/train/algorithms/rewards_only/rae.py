@@ -25,8 +25,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
 )
 
 
@@ -85,7 +85,7 @@ class RAE(Algorithm):
         self.baselines = dict(state.get("baselines", {}))
 
 
-def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, Part, float]]:
+def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, ScoredPart, float]]:
     """Returns a tuple for each part of `episode`: the index of the turn, the part, and the reward credited to
     the part. The index, which chooses the baseline of the part, is 0 unless the group's `reward_to_go` is
     set."""

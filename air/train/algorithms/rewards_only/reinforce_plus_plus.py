@@ -21,8 +21,8 @@ from air.train.algorithms.base import (
     AlgorithmConfig,
     Credit,
     GroupCredits,
-    Part,
     ScoredGroup,
+    ScoredPart,
     stream_rewards,
 )
 from air.train.algorithms.whiten import whitened
@@ -44,7 +44,8 @@ class ReinforcePlusPlusConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlus(Algorithm):
-    """The algorithm `reinforce_plus_plus`: a token's discounted return, whitened over the step's tokens."""
+    """The algorithm `reinforce_plus_plus`: a token's advantage is its discounted return, whitened (shifted
+    and scaled to mean 0 and variance 1) over all sampled tokens of the step."""
 
     def __init__(self, gamma: float) -> None:
         self.gamma = gamma
@@ -61,15 +62,15 @@ class ReinforcePlusPlus(Algorithm):
             for episode in group.episodes
         ]
 
-    def _of_stream(self, stream: Sequence[Part]) -> list[list[float]]:
+    def _of_stream(self, stream: Sequence[ScoredPart]) -> list[list[float]]:
         rewards = iter(returns(stream_rewards(stream), self.gamma))
         return [[next(rewards) for _ in range(part.tokens)] for part in stream]
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
-        advantages."""
+        """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
+        the step. Returns credits with these advantages."""
         return whitened(groups, credits)
 
 

@@ -2,10 +2,10 @@
 
     B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
 
-mean(r) is over the group, as in `grpo`. In a group of size 1, it counts as 0. (If only one episode of a
-larger group has a reward, because all others failed, its B is 0.) mean(B) and the (unbiased) var(B) are over
-all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly differ do not gain weight,
-because all groups are divided by the same number.
+mean(r) is the mean reward of the group, as in `grpo`. In a group of size 1, mean(r) counts as 0. (If only one
+episode of a larger group has a reward, because all others failed, its B is 0.) mean(B) and the (unbiased)
+var(B) are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly differ do
+not gain weight, because all groups are divided by the same number.
 
 From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
 """
@@ -33,12 +33,12 @@ class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
 
 
 class ReinforcePlusPlusBaseline(FromRewards):
-    """The algorithm `reinforce_plus_plus_baseline`: rewards minus the mean of their group, whitened over all
-    sampled tokens of the step."""
+    """The algorithm `reinforce_plus_plus_baseline`: an advantage is a reward minus the mean reward of its
+    group, whitened (shifted and scaled to mean 0 and variance 1) over all sampled tokens of the step."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Whitens the advantages over all sampled tokens of the step, and returns credits with these
-        advantages."""
+        """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
+        the step. Returns credits with these advantages."""
         return whitened(groups, credits)

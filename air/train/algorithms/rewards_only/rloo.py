@@ -31,8 +31,8 @@ class RLOOConfig(AlgorithmConfig):
 
 def rloo(rewards: Sequence[float | None]) -> list[float]:
     """Returns one advantage for each episode of a group: its reward minus the mean reward of the other
-    episodes. It is 0 for an episode without a reward (None), and for the only episode with a reward. Raises
-    ValueError if a reward is not finite."""
+    episodes. The advantage is 0 for an episode without a reward (None), and for the only episode with a
+    reward. Raises ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         n, center = len(scored), mean(scored)

@@ -18,7 +18,8 @@ from air.errors import UsageError
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangular part of a tensor, stored in a file. Calling `read` loads and returns its values."""
+    """A rectangular part of a tensor, stored in a file. Calling `read` loads the part's values and returns
+    them."""
 
     where: str
     """The path of the file that contains the block."""

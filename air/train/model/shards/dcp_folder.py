@@ -32,9 +32,10 @@ def is_here(folder: Path) -> bool:
 
 
 def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
-    """Returns the model's tensors by their names without the checkpoint's prefix. `expected` has the names of
-    the model's weights, by which the prefix is recognised. Raises UsageError if the folder is not a valid
-    checkpoint of the model, and MissingError if a file is missing."""
+    """Returns the model's tensors by name. In the checkpoint, each name may have a prefix such as `model.`;
+    the returned names have none. `expected` has the names of the model's weights without a prefix, which
+    serve to find out the prefix. Raises UsageError if the folder is not a valid checkpoint of the model, and
+    MissingError if a file is missing."""
     where = str(folder / METADATA)
     try:
         metadata = read_metadata((folder / METADATA).read_bytes())
@@ -60,7 +61,9 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
         return {
             key.removeprefix(prefix): _tensor(folder, key, entry, places)
             for key, entry in entries.items()
-            if key.startswith(prefix) and hasattr(entry, "chunks") and not _other(key, prefix)
+            if key.startswith(prefix)
+            and hasattr(entry, "chunks")
+            and not _is_not_weight(key, prefix)
         }
     except (AttributeError, TypeError, ValueError, IndexError) as error:
         raise UsageError(
@@ -68,10 +71,11 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
         ) from error
 
 
-def _other(key: str, prefix: str) -> bool:
-    """Returns whether the entry `key` of a checkpoint is something else than a weight of the model, such as
-    an optimiser state. `prefix` is the prefix of the weights' names. If the prefix is empty, the beginning of
-    the entry's own name decides; otherwise all entries with the prefix are weights."""
+def _is_not_weight(key: str, prefix: str) -> bool:
+    """Returns whether the entry `key` of a checkpoint is not a weight of the model but, for example, a state
+    of the optimiser. `prefix` is the prefix of the weights' names. If it is empty, the entries whose names
+    begin with a text in `_NO_WEIGHTS`, such as `optim`, are no weights. Otherwise all entries with the prefix
+    are weights."""
     return not prefix and key.startswith(_NO_WEIGHTS)
 
 

@@ -27,11 +27,11 @@ FILE_BYTES = 1 << 30
 this size."""
 _GENERATION = "generation_config.json"
 _SUBFOLDERS = ("", "actor", "trainer")
-"""The subfolders of the user's folder in which shards are looked for, in this order: the folder itself,
-`actor` (verl) and `trainer` (prime-rl)."""
+"""Where a checkpoint folder may have its shards, in the order of the search: in the folder itself, or in its
+subfolder `actor` (verl) or `trainer` (prime-rl)."""
 _CONFIG_FOLDERS = ("huggingface", "")
-"""The subfolders of the shards' folder in which config and tokenizer are looked for: verl's subfolder
-`huggingface`, then the folder itself."""
+"""Where a folder with shards may have the config and the tokenizer, in the order of the search: in the
+subfolder `huggingface` (verl), or in the folder itself."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Merged:
     parameters: int
     files: int
     warning: str = ""
-    """What is missing in the folder, as one line; empty if nothing is."""
+    """A warning for the user if the generation config could not be fetched, so that the new folder lacks it;
+    otherwise empty."""
 
 
 def shards_folder(model: str | Path) -> Path | None:
@@ -247,8 +248,9 @@ def _groups(
 
 def _copy_generation_config(source: str, folder: Path) -> str:
     """Copies the file of the generation config of the model `source` (a folder or Hugging Face id), if it has
-    one, unchanged into `folder`. Returns a warning if a hub id may have such a file that cannot be fetched;
-    otherwise an empty text. Raises OSError if the file cannot be copied."""
+    one, unchanged into `folder`. Returns a warning if the file could not be fetched from the Hugging Face
+    hub; otherwise, also if the model has no such file, an empty text. Raises OSError if the file cannot be
+    copied."""
     if Path(source).is_dir():
         file = Path(source) / _GENERATION
         if file.is_file():

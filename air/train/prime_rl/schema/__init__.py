@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from air.config import instead
+from air.config import suggestion
 from air.errors import ConfigError
 
 Root = Literal["rl", "sft", "evals", "env_server"]
@@ -71,7 +71,7 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
         below = ""
         types = known.get(path) or _wildcard(known, path)
         if types is None:
-            remedy = instead(name.split("."), paths)
+            remedy = suggestion(name.split("."), paths)
             messages.append(f"there is no key `{name}` in {origin()} — {remedy}")
             below = f"{name}."
         elif not any(fits(value, kind) for kind in types):

@@ -2,8 +2,8 @@
 
 `update_weights` writes the policy's weights to a folder and makes vLLM load them (`POST /collective_rpc`,
 method `reload_weights`, which needs vLLM's development mode). Every process that can reach the port on the
-loopback interface can do the same, including a process in a box that shares the machine's network.
-`die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
+loopback interface can also make vLLM load weights, including a process in a box that shares the machine's
+network. `die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
 
 If the policy has a LoRA adapter, each version of the adapter is loaded under a new name (`POST
 /v1/load_lora_adapter`), because vLLM's prefix cache distinguishes adapters by name; the base model is not
@@ -249,7 +249,7 @@ class VllmServer:
 
     def _spawn(self) -> None:
         """Starts vLLM's process with the newest weights. The script `die_with_parent.py` ends vLLM when this
-        process ends. Raises InferenceError after a call of `stop`."""
+        process ends. Raises InferenceError if `stop` was called before."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")

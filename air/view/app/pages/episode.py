@@ -11,9 +11,9 @@ from air.trajectories.outcome import FORGEABLE
 from air.view.app import plots, url_state
 from air.view.app.pages import turn_tokens, widgets
 from air.view.index.facts import number
+from air.view.index.items import items
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import items
 from air.view.render import markup, metric_series
 from air.view.render.markup import chip, figure, seconds, text
 

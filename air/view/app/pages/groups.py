@@ -10,9 +10,9 @@ import streamlit as st
 from air.view.app import url_state
 from air.view.app.pages import widgets
 from air.view.index.facts import number
+from air.view.index.items import Item, items
 from air.view.index.run_discovery import Run
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item, items
 from air.view.render import markup
 from air.view.render.clean import differing
 from air.view.render.markup import chip, figure, text
@@ -91,8 +91,8 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
-"""The first turns of each episode, by the episode's name. Each turn is a pair (item, preview); the preview is
-the line that the page shows for a turn that is not expanded."""
+"""The first turns of each episode, by the episode's name. Each turn is a pair: its `Item` (the turn with its
+validates), and its preview, the line that the page shows while the turn is not expanded."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:

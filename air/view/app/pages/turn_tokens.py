@@ -11,14 +11,15 @@ import streamlit as st
 
 from air import paths
 from air.view.app.pages import widgets
+from air.view.index.items import Item
 from air.view.index.run_index import Episode, RunIndex
-from air.view.index.steps import Item
 from air.view.index.turn_tokens import of_turn
 from air.view.render import token_markup
 
 FORK = "fork"
-"""A key in Streamlit's session state. Its value is the turn for which the page shows the commands `air shell
---from …`, as a pair (name of the episode, number of the item), or None."""
+"""A key in Streamlit's session state. Its value names the turn for which the page shows the commands `air
+shell --from …`, as a pair (name of the episode, number of the turn's item), or is None if the page shows no
+commands."""
 
 
 def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:

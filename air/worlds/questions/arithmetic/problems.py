@@ -20,7 +20,8 @@ from air.worlds.questions.episodes import belongs, for_validation
 
 LEVELS = (1, 2, 3, 4, 5)
 _MANY = 10_000
-"""The maximum number of random draws for one problem. If all of them fail, an AssertionError is raised."""
+"""The maximum number of random draws for one problem. If no draw gives a usable problem, an AssertionError is
+raised."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,9 @@ def generated(level: int | None) -> Problems:
 
 
 def _drawn(level: int, draw: random.Random) -> tuple[str, str, Expression]:
-    """Draws a problem of one of the levels 1 to 4. Returns its key, question and expression tree. The key is
-    a text that identifies the problem; problems that differ only in the names of people and things have the
-    same key."""
+    """Draws a problem of the level `level`, from 1 to 4. Returns its key, question and expression tree. The
+    key is a text that identifies the problem; problems that differ only in the names of people and things
+    have the same key."""
     index = draw.randrange(len(TEMPLATES[level]))
     template = TEMPLATES[level][index]
     for _ in range(_MANY):
@@ -87,7 +88,7 @@ def _problem(question: str, expression: Expression) -> Problem:
 
 
 def from_files(path: Path) -> tuple[Problems, str]:
-    """Returns the problems of a user's files, and a digest of the files.
+    """Returns a function from a seed to a problem in the user's files, and a digest of the files.
 
     If `path` is a JSON Lines file with `question` and `answer` in each row, about four fifths of its rows
     are for training seeds and the rest for validation seeds. If `path` is a folder with `train.jsonl` and
@@ -123,8 +124,8 @@ def from_files(path: Path) -> tuple[Problems, str]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Returns a file's modification time in nanoseconds and its size, by which a change of the file is
-    noticed. Raises MissingError if the file does not exist."""
+    """Returns a file's modification time in nanoseconds and its size, which show whether the file has
+    changed. Raises MissingError if the file does not exist."""
     try:
         status = path.stat()
     except OSError:

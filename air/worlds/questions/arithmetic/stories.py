@@ -23,8 +23,8 @@ _EVENTS: tuple[tuple[str, str, tuple[int, int]], ...] = (
 
 
 def story(draw: random.Random) -> tuple[str, Expression, list[int]]:
-    """Draws a story. Returns its text, its expression tree, and its key, the numbers that identify it: the
-    start value, followed by the index in `_EVENTS` and the number of each event."""
+    """Draws a story. Returns its text, its expression tree, and a list of numbers that identifies the story:
+    the start value and, for each event, the event's index in `_EVENTS` and the number in its sentence."""
     name, other = draw.sample(NAMES, 2)
     item = draw.choice(ITEMS)
     start = draw.randint(10, 90)

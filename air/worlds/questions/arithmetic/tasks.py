@@ -25,8 +25,8 @@ __all__ = ["FILES", "LEVELS", "TURNS", "load", "problems_of"]
 
 
 def problems_of(name: Name) -> tuple[Problems, str]:
-    """Returns the problems of the task `name`, and a text by which they differ from those of other tasks: a
-    digest of the user's files, or the level."""
+    """Returns a function from a seed to a problem of the task `name`, and a text that identifies the set of
+    problems: a digest of the user's files, or the level."""
     if name.path is not None:
         return from_files(name.path)
     return generated(name.level), f"level {name.level}"

@@ -71,9 +71,9 @@ def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
     """Returns the reward, from 0 to 1, for buying `product` with the chosen `options`.
 
     The reward is the share of the goal's attributes, options and price limit that the purchase satisfies,
-    times a factor from 0 to 1 for the kind of product. Options and attributes must match exactly. WebShop
-    compares them by similarity, because its real products name the same property in several ways; the
-    generated products do not.
+    times a factor from 0 to 1 for the kind of product. Options and attributes must match exactly, because the
+    generated products name each property in one way. WebShop compares them by similarity, because its real
+    products name the same property in several ways.
     """
     text = " ".join([product.title, *product.features, product.description]).lower()
     attributes = sum(a in product.attributes or a in text for a in goal.attributes)
@@ -86,9 +86,9 @@ def reward(goal: Goal, product: Product, options: Mapping[str, str]) -> float:
 def _kind_factor(wanted: Product, bought: Product) -> float:
     """Returns WebShop's factor, from 0 to 1, for the kind of the bought product.
 
-    It is 0 if the titles of the two products have no word of `_NOUNS` in common. Otherwise it is 1 if their
-    kinds are equal or similar, or if more than a fifth of the words of `_NOUNS` in the wanted product's title
-    are in the other title as well; else it is 0.1 or 0.5.
+    Let s be the share of the words of `_NOUNS` in the wanted product's title that the bought product's title
+    contains as well (0.2 if there are no such words). The factor is 0 if s = 0, and 0.1 if s < 0.1. Otherwise
+    it is 1 if s > 0.2, if the kinds are equal, or if they have at least two categories in common; else 0.5.
     """
     nouns = _nouns(wanted)
     score = len(nouns & _nouns(bought)) / len(nouns) if nouns else 0.2

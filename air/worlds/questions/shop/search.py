@@ -27,8 +27,8 @@ class Index:
             for word in count:
                 holders[word].append(key)
         self._weights: dict[str, list[tuple[str, float]]] = {}
-        """The BM25 weights by word: the key of each text that contains the word, with the word's
-        contribution to the score of the text."""
+        """For each word, the keys of the texts that contain the word, each with the word's contribution to
+        the BM25 score of the text."""
         for word, keys in holders.items():
             rarity = math.log(1 + (len(texts) - len(keys) + 0.5) / (len(keys) + 0.5))
             self._weights[word] = [

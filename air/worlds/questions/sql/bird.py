@@ -23,7 +23,8 @@ from air.worlds.questions.episodes import belongs, for_validation
 from air.worlds.questions.sql.questions import Question, Questions
 
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
-"""The limits of one query on a BIRD database. The 180 seconds are the limit that the GRL project uses."""
+"""The limits of one query on a BIRD database. GRL, the project on whose agents these question worlds are
+modelled, allows 180 seconds as well."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class _Row:
 
 
 def from_folder(folder: Path) -> tuple[Questions, str]:
-    """Returns the questions of a BIRD folder and a digest of the contents of its question files and of the
-    names and sizes of its databases. Raises MissingError if a file is absent, and ConfigError if a row is
-    malformed or a split has no rows."""
+    """Returns a function from a seed to a question in a BIRD folder, and a digest of the contents of its
+    question files and of the names and sizes of its databases. Raises MissingError if a file is absent, and
+    ConfigError if a row is malformed or a split has no rows."""
     dev, digests = _rows(folder, "dev")
     rows = {True: dev}
     if (folder / "train.json").exists():

@@ -16,7 +16,8 @@ from air.worlds.questions.sql.templates import TEMPLATES, Template
 
 LEVELS = (1, 2, 3, 4)
 _MANY = 10_000
-"""The maximum number of random draws for one question. If all of them fail, an AssertionError is raised."""
+"""The maximum number of random draws for one question. If no draw gives a usable question, an AssertionError
+is raised."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def generated(level: int | None) -> Questions:
 
 
 def _try(level: int, draw: random.Random, seed: int) -> Question | None:
-    """Draws a question and returns it. Returns None if the question is for validation and `seed` for
-    training, or the reverse, or if `_tells_apart` rejects the drawn database."""
+    """Draws a question and a database, and returns the question. Returns None if the question is reserved for
+    validation and `seed` is a training seed, or the reverse, or if `_tells_apart` rejects the database."""
     template, schema = draw.choice(TEMPLATES[level]), draw.choice(SCHEMAS)
     words = _words(schema, draw)
     gold = template.gold.format(**words)
@@ -98,8 +99,8 @@ def _tells_apart(
 
 
 def _words(schema: Schema, draw: random.Random) -> dict[str, Any]:
-    """Draws and returns the values of a template's placeholders, by placeholder. Thresholds come from the
-    middle third of a column's range, so that a fair share of the rows lies on either side."""
+    """Draws and returns the values of a template's placeholders, by placeholder. A threshold for a column
+    comes from the middle third of the column's range, so that it divides the rows into two sizeable parts."""
     parent, child, event = schema.parent, schema.child, schema.event
 
     def middle(least: int, greatest: int) -> int:

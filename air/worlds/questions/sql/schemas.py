@@ -173,8 +173,9 @@ def build(schema: Schema, draw: random.Random) -> sqlite3.Connection:
 def _fill(
     connection: sqlite3.Connection, table: Table, count: int, owners: int, draw: random.Random
 ) -> None:
-    """Inserts `count` random rows into `table`. If it has a foreign key, `owners` is the number of rows of
-    the table to which the key refers. Only three quarters of those rows, drawn at random, are referred to."""
+    """Inserts `count` random rows into `table`. If the table has a foreign key, `owners` is the number of
+    rows of the table to which the key refers. The new rows refer only to a random three quarters of those
+    rows."""
     front, back = (_FIRST, _LAST) if table.people else (_FRONT, _BACK)
     labels = [f"{a} {b}" for a in front for b in back]
     draw.shuffle(labels)

@@ -28,8 +28,8 @@ __all__ = ["FILES", "LEVELS", "TURNS", "load", "questions_of"]
 
 
 def questions_of(name: Name) -> tuple[Questions, str, Limits]:
-    """Returns the questions of the task `name`, a text by which they differ from those of other tasks (a
-    digest of the user's data, or the level), and the limits of one query."""
+    """Returns a function from a seed to a question of the task `name`, a text that identifies the set of
+    questions (a digest of the user's data, or the level), and the limits of one query."""
     if name.path is not None:
         return (*bird.from_folder(name.path), bird.LIMITS)
     return generated(name.level), f"level {name.level}", Limits()

@@ -5,8 +5,9 @@ properties follow a dot (`{C.label}`, see `schemas.Table`); `{pk}` and `{ck}` fo
 parent and to the child table; other letters for random values (see `questions._words`).
 
 The queries in `wrong` are likely mistakes, and the queries in `same` are equivalent to the gold query. A
-question is asked only about a database on which every wrong query has another result than the gold query,
-and every equivalent query has the same result, which excludes databases with ties.
+question is asked only about a database on which every wrong query has another result than the gold query, and
+every equivalent query has the same result. The latter excludes databases in which a tie makes the answer
+ambiguous, for example two highest values.
 """
 
 from __future__ import annotations

@@ -61,8 +61,10 @@ def test_a_folder_may_not_take_the_name_of_a_shipped_image(tmp_path: Path) -> No
         ([], "failed\nwith status 3", "failed with status 3"),
     ],
 )
-def test_blame_is_one_line_with_a_remedy(tail: list[str], error: str, expected: str) -> None:
-    line = base_image.blame(tail, error)
+def test_a_failure_line_is_one_line_with_a_remedy(
+    tail: list[str], error: str, expected: str
+) -> None:
+    line = base_image.failure_line(tail, error)
     assert expected in line
     assert "\n" not in line
 

@@ -17,8 +17,14 @@ REFUSALS = [
 @pytest.mark.parametrize("text", REFUSALS)
 def test_a_refused_capability_is_asked_for_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix:///no-such-engine-{REFUSALS.index(text)}")
-    assert limit_check.capabilities() == [*limit_check.CAPABILITIES, limit_check.ORDER]
-    assert not limit_check.learn('exec: "python3": executable file not found in $PATH')
-    assert limit_check.learn(f"a box of image `air-base` did not start: {text}")
+    assert limit_check.capabilities() == [
+        *limit_check.CAPABILITIES,
+        limit_check.OOM_ORDER_CAPABILITY,
+    ]
+    assert not limit_check.learn_from_failed_start(
+        'exec: "python3": executable file not found in $PATH'
+    )
+    assert limit_check.learn_from_failed_start(f"a box of image `air-base` did not start: {text}")
     assert limit_check.capabilities() == [*limit_check.CAPABILITIES]
-    assert not limit_check.learn(text)  # otherwise a start would be tried for ever
+    # otherwise a start would be tried for ever
+    assert not limit_check.learn_from_failed_start(text)

@@ -47,18 +47,21 @@ def test_settings_that_no_open_box_can_have_are_refused(
 def test_an_open_box_that_keeps_files_takes_from_its_image_what_its_settings_leave_out() -> None:
     image = {"User": "web:staff", "WorkingDir": "srv/", "Env": ["LANG=C", "PATH=/opt/bin"]}
     spec = BoxSpec(open=OpenBox(keep=True), env={"A": "1"})
-    settled = container_spec.settled(spec, image)
-    assert settled.open == spec.open.model_copy(update={"user": "web:staff", "workspace": "/srv"})
-    assert settled.env == {
+    filled = container_spec.with_open_box_defaults(spec, image)
+    assert filled.open == spec.open.model_copy(update={"user": "web:staff", "workspace": "/srv"})
+    assert filled.env == {
         "A": "1",
         "LANG": "C",
     }  # what the image says, not air; PATH is there anyway
     own = BoxSpec(open=OpenBox(keep=True, user="root", workspace="/"), env={"LANG": "D"})
-    settled = container_spec.settled(own, image)
-    assert (settled.open, settled.env) == (
+    filled = container_spec.with_open_box_defaults(own, image)
+    assert (filled.open, filled.env) == (
         OpenBox(keep=True, user="0", workspace="/"),
         {"LANG": "D"},
     )
-    assert container_spec.settled(BoxSpec(open=OpenBox(keep=True)), {}).open == settled.open
-    plain = container_spec.settled(BoxSpec(open=OpenBox()), image)
+    assert (
+        container_spec.with_open_box_defaults(BoxSpec(open=OpenBox(keep=True)), {}).open
+        == filled.open
+    )
+    plain = container_spec.with_open_box_defaults(BoxSpec(open=OpenBox()), image)
     assert plain.open == OpenBox(user="user", workspace="/home/user")

@@ -8,7 +8,7 @@ import pytest
 
 from air.errors import MissingError
 from air.sandbox.images import building
-from air.sandbox.images.contexts import Wanted
+from air.sandbox.images.contexts import WantedImage
 
 
 def test_a_named_bundle_that_is_no_file_ends_the_builds_before_the_first(
@@ -18,7 +18,7 @@ def test_a_named_bundle_that_is_no_file_ends_the_builds_before_the_first(
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     said: list[str] = []
     with pytest.raises(MissingError, match=r"AIR_CA_BUNDLE=.*absent\.pem.*unset it"):
-        building.ensure_all([Wanted("t", tmp_path, 1.0, "one")], jobs=1, say=said.append)
+        building.ensure_all([WantedImage("t", tmp_path, 1.0, "one")], jobs=1, say=said.append)
     assert said == []
 
 

@@ -16,7 +16,7 @@ from air.sandbox import open_box
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxLimits, BoxSpec, ExecResult
 from air.sandbox.ops import command_log, orphans
-from air.sandbox.ops.command_log import Events
+from air.sandbox.ops.command_log import CommandLog
 from tests.until import until
 
 SPEC = BoxSpec(provider="process")
@@ -91,8 +91,8 @@ async def test_only_its_user_may_read_a_record() -> None:
         assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
-def _started(name: str) -> Events:
-    record = Events(name)
+def _started(name: str) -> CommandLog:
+    record = CommandLog(name)
     record.start(SPEC, run="r", owner=ownership.owner(), workspace="/w")
     return record
 
@@ -124,7 +124,7 @@ def test_a_record_is_bounded_and_counts_the_rest() -> None:
     ],
 )
 def test_a_command_is_shown_as_it_could_be_typed(command: Any, text: str) -> None:
-    assert command_log.shown(command) == text
+    assert command_log.command_text(command) == text
 
 
 def test_odd_characters_are_kept() -> None:
@@ -174,13 +174,13 @@ def test_collecting_what_dead_runs_left_takes_old_records_along() -> None:
 
 
 MANY = """
-from air.sandbox.ops import command_log as events
+from air.sandbox.ops import command_log
 from air.sandbox.contract.box import BoxSpec
-for index in range(events.KEEP_FILES + 20):
-    record = events.Events(f"air-{index}")
+for index in range(command_log.KEEP_FILES + 20):
+    record = command_log.CommandLog(f"air-{index}")
     record.start(BoxSpec(), run="", owner="", workspace="")
     record.end("closed")
-print(len(list(events.folder().iterdir())), (events.folder() / "air-19.jsonl").exists())
+print(len(list(command_log.folder().iterdir())), (command_log.folder() / "air-19.jsonl").exists())
 """
 
 
@@ -216,10 +216,10 @@ def test_a_record_that_cannot_be_written_is_said_once_and_costs_nothing(tmp_path
 
 FULL = """
 import resource
-from air.sandbox.ops import command_log as events
+from air.sandbox.ops import command_log
 from air.sandbox.contract.box import BoxSpec
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-record = events.Events("air-full")
+record = command_log.CommandLog("air-full")
 record.start(BoxSpec(), run="", owner="", workspace="")
 for _ in range(100):
     record.run("true")

@@ -118,8 +118,8 @@ def test_volumes_of_the_dead_are_named() -> None:
 
 
 def test_boxes_and_helper_containers_are_counted_apart() -> None:
-    def live(name: str, owner: str, seconds_left: float = 60.0) -> listing.Live:
-        return listing.Live(name, "docker", "running", "run", owner, seconds_left, "id")
+    def live(name: str, owner: str, seconds_left: float = 60.0) -> listing.LiveBox:
+        return listing.LiveBox(name, "docker", "running", "run", owner, seconds_left, "id")
 
     box, helper = live("air-1", ownership.owner()), live("air-keeper-1", ownership.owner())
     dead, expired = live("air-2", _dead_owner()), live("air-keeper-2", ownership.owner(), -1.0)

@@ -75,7 +75,7 @@ def test_a_bad_declaration(text: str, said: str, monkeypatch: pytest.MonkeyPatch
         ([], []),
     ],
 )
-def test_selection(wanted: gpus.Wanted, indices: list[int]) -> None:
+def test_selection(wanted: gpus.GpuSelection, indices: list[int]) -> None:
     assert [gpu.index for gpu in gpus.select(wanted, FOUND)] == indices
 
 
@@ -95,7 +95,7 @@ def test_a_whole_uuid_that_another_begins_with_is_that_one() -> None:
         ("7", 'gpus: \'7\' is not a list — write "auto" or ["0"]'),
     ],
 )
-def test_what_cannot_be_selected(wanted: gpus.Wanted, said: str) -> None:
+def test_what_cannot_be_selected(wanted: gpus.GpuSelection, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         gpus.select(wanted, FOUND)
     assert str(caught.value) == said

@@ -51,12 +51,12 @@ def test_each_version_of_control_groups_has_its_files() -> None:
 
 async def test_a_box_has_a_group_while_it_lives() -> None:
     """That it bounds memory, `conformance::memory-of-many-processes-is-bounded` shows."""
-    groups = memory_groups.find()
-    if groups is None or namespaces.detect().mode != "root":
+    parent = memory_groups.find()
+    if parent is None or namespaces.detect().mode != "root":
         pytest.skip("process boxes have no control groups here")
     spec = BoxSpec(provider="process", limits=BoxLimits(memory_mb=100, disk_mb=10, shm_mb=5))
     async with await open_box(spec) as box:
-        group = groups.folder / f"{ownership.folder_prefix()}{box.id.removeprefix('air-')}"
-        limit = (group / next(iter(groups.files))).read_text()
+        group = parent.folder / f"{ownership.folder_prefix()}{box.id.removeprefix('air-')}"
+        limit = (group / next(iter(parent.files))).read_text()
         assert int(limit) == (100 + 2 * 10 + 5) << 20
     assert not group.exists()

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from air.errors import ArtefactError
-from air.tasks.sources.harbor.artefact import Handed, _Collection
+from air.tasks.sources.harbor.artefact import HarborArtefact, _Collection
 
 BOX: Any = SimpleNamespace(workspace="/workspace")
 
 
 @pytest.mark.parametrize("target", ["other.txt", "/workspace/hidden/answer.txt"])
 def test_a_link_within_the_working_directory_counts_only_in_the_agents_image(target: str) -> None:
-    handed = Handed(0, links={"/workspace/answer.txt": target})
-    _Collection(BOX, handed, 9, own_image=False).check_links()
+    contents = HarborArtefact(0, links={"/workspace/answer.txt": target})
+    _Collection(BOX, contents, 9, own_image=False).check_links()
     with pytest.raises(ArtefactError, match="not handed in"):
-        _Collection(BOX, handed, 9, own_image=True).check_links()
+        _Collection(BOX, contents, 9, own_image=True).check_links()
 
 
 def test_a_link_to_what_is_handed_in_counts_in_every_image() -> None:
-    handed = Handed(0, files={"/workspace/b": b""}, links={"/workspace/a": "b"})
-    _Collection(BOX, handed, 9, own_image=True).check_links()
+    contents = HarborArtefact(0, files={"/workspace/b": b""}, links={"/workspace/a": "b"})
+    _Collection(BOX, contents, 9, own_image=True).check_links()

@@ -9,7 +9,7 @@ import pytest
 
 from air import train
 from air.errors import ConfigError
-from air.train.algorithms import Credit, Part, ScoredGroup
+from air.train.algorithms import Credit, ScoredGroup, ScoredPart
 from air.train.loop.samples import samples
 from tests.unit.train.loop.test_samples import four_and_one, group, made_of
 from tests.unit.train.test_from_python import SETTINGS
@@ -55,7 +55,7 @@ def test_its_numbers_reach_the_samples(name: str) -> None:
 
 def test_without_it_the_algorithm_decides() -> None:
     algorithm = train.load(SETTINGS).algorithm()
-    found = algorithm(ScoredGroup([[Part(1.0, tokens=3)], [Part(0.0, tokens=2)]]))
+    found = algorithm(ScoredGroup([[ScoredPart(1.0, tokens=3)], [ScoredPart(0.0, tokens=2)]]))
     assert found == [[Credit(0.5)], [Credit(-0.5)]]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from air.train.algorithms import Credit, GRPOConfig, Part, ScoredGroup
+from air.train.algorithms import Credit, GRPOConfig, ScoredGroup, ScoredPart
 from air.train.algorithms.kl_penalty import WithKL, adapted
 from air.train.algorithms.rewards_only.reinforce_plus_plus import ReinforcePlusPlus
 from air.train.config.loss_options import KLConfig
@@ -17,8 +17,8 @@ def group() -> ScoredGroup:
     """Rewards 1 and 0. The first part is at distances 0.5 and −0.5 from the reference, the second at 2."""
     return ScoredGroup(
         [
-            [Part(1.0, 2, logprobs=[-1.0, -2.0], reference=[-1.5, -1.5])],
-            [Part(0.0, 1, logprobs=[-1.0], reference=[-3.0])],
+            [ScoredPart(1.0, 2, logprobs=[-1.0, -2.0], reference=[-1.5, -1.5])],
+            [ScoredPart(0.0, 1, logprobs=[-1.0], reference=[-3.0])],
             None,
         ]
     )

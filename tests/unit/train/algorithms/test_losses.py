@@ -24,11 +24,11 @@ from air.train.config.loss_options import (
     PPOClipLossConfig,
 )
 from air.train.config.model_options import AdamWConfig
+from air.train.further_models.frozen_model import FrozenModel, divergences
 from air.train.loop.trainer import Trainer
 from air.train.model import policy as policies
 from air.train.model.logprobs import token_statistics
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel, divergences
 from air.train.tree.sample import Sample
 from tests.unit.train.test_from_python import SETTINGS
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from air.train.algorithms import AlgoConfig, Credit, Part, ScoredGroup
+from air.train.algorithms import AlgoConfig, Credit, ScoredGroup, ScoredPart
 from air.train.algorithms.gae import GAE, GAEConfig
 from air.train.algorithms.opd import OPD
 from air.train.algorithms.remax import ReMax
@@ -20,7 +20,7 @@ def advantages(credits: Sequence[Sequence[Credit]], counts: Sequence[int]) -> li
 
 def test_gae_keeps_the_rewards_at_their_turns() -> None:
     # One stream of 3 tokens: r = 0, 1 and 2; V = .5, 1 and 1.5. With γ = λ = 1, A_t = rewards to go − V_t.
-    turns = [Part(1.0, 2, values=[0.5, 1.0]), Part(2.0, 1, values=[1.5])]
+    turns = [ScoredPart(1.0, 2, values=[0.5, 1.0]), ScoredPart(2.0, 1, values=[1.5])]
     credits = GAE(1.0, 1.0)(ScoredGroup([turns, None], reward_to_go=True))
     assert advantages(credits, [2, 1]) == [pytest.approx([2.5, 2.0]), pytest.approx([0.5])]
     assert [c.returns for c in credits[0]] == [pytest.approx([3.0, 3.0]), pytest.approx([2.0])]
@@ -32,13 +32,16 @@ def test_gae_keeps_the_rewards_at_their_turns() -> None:
 
 def test_gae_discounts_over_sampled_tokens_only() -> None:
     # The turns are 2 tokens apart in the stream, whatever was observed in between.
-    turns = [Part(0.0, 2, values=[0.0, 0.0]), Part(1.0, 1, values=[0.0])]
+    turns = [ScoredPart(0.0, 2, values=[0.0, 0.0]), ScoredPart(1.0, 1, values=[0.0])]
     credits = GAE(0.5, 1.0)(ScoredGroup([turns], reward_to_go=True))
     assert advantages(credits, [2, 1]) == [pytest.approx([0.25, 0.5]), pytest.approx([1.0])]
 
 
 def test_gae_counts_penalties_and_the_rewards_of_parts_without_tokens() -> None:
-    turns = [Part(1.0, 2, values=[0.0, 0.0], penalties=[0.1, 0.2]), Part(4.0, 0, values=[])]
+    turns = [
+        ScoredPart(1.0, 2, values=[0.0, 0.0], penalties=[0.1, 0.2]),
+        ScoredPart(4.0, 0, values=[]),
+    ]
     credits = GAE(1.0, 1.0)(ScoredGroup([turns], reward_to_go=True))
     assert advantages(credits, [2, 0]) == [pytest.approx([4.7, 4.8]), []]
 
@@ -47,7 +50,9 @@ def test_gae_whitens_over_all_groups_of_a_step() -> None:
     # AgentFly's example: .5 to .9 have the mean .7, and the variance .1 / 4, whose root is .158114.
     values = [[0.5, 0.4, 0.3], [0.2, 0.1]]
     groups = [
-        ScoredGroup([[Part(0.0, 3, values=values[0]), Part(1.0, 2, values=values[1])]], True),
+        ScoredGroup(
+            [[ScoredPart(0.0, 3, values=values[0]), ScoredPart(1.0, 2, values=values[1])]], True
+        ),
         ScoredGroup([None]),
     ]
     algorithm = GAE(1.0, 1.0)
@@ -60,11 +65,11 @@ def test_gae_whitens_over_all_groups_of_a_step() -> None:
 
 
 def test_remax_subtracts_the_greedy_reward_from_rewards_to_go() -> None:
-    whole = [Part(2.0, 3)]
+    whole = [ScoredPart(2.0, 3)]
     credits = ReMax()(ScoredGroup([whole, None], greedy=0.5))
     assert advantages(credits, [3]) == [[1.5, 1.5, 1.5]]
     assert credits[1] == []
-    turns = [Part(1.0, 2), Part(2.0, 1, penalties=[0.25])]
+    turns = [ScoredPart(1.0, 2), ScoredPart(2.0, 1, penalties=[0.25])]
     credits = ReMax()(ScoredGroup([turns], reward_to_go=True, greedy=0.5))
     assert advantages(credits, [2, 1]) == [[2.25, 2.25], [1.25]]
     segments = ReMax()(ScoredGroup([turns], greedy=0.5))
@@ -72,12 +77,12 @@ def test_remax_subtracts_the_greedy_reward_from_rewards_to_go() -> None:
 
 
 def test_remax_without_a_baseline_trains_nothing() -> None:
-    credits = ReMax()(ScoredGroup([[Part(2.0, 3)]], greedy=None))
+    credits = ReMax()(ScoredGroup([[ScoredPart(2.0, 3)]], greedy=None))
     assert advantages(credits, [3]) == [[0.0, 0.0, 0.0]]
 
 
 def test_opd_is_the_teachers_log_probability_minus_the_policys() -> None:
-    part = Part(7.0, 2, logprobs=[-1.0, -2.0], teacher=[-0.5, -2.25])
+    part = ScoredPart(7.0, 2, logprobs=[-1.0, -2.0], teacher=[-0.5, -2.25])
     credits = OPD()(ScoredGroup([[part], None]))
     assert advantages(credits, [2]) == [pytest.approx([0.5, -0.25])]
 

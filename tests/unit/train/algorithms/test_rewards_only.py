@@ -16,8 +16,8 @@ from air.train.algorithms import (
     AlgorithmConfig,
     Credit,
     GRPOConfig,
-    Part,
     ScoredGroup,
+    ScoredPart,
     grpo,
 )
 from air.train.algorithms.base import stream_rewards
@@ -36,7 +36,7 @@ from tests.unit.train.test_from_python import SETTINGS
 
 def of(*rewards: float, tokens: int = 1, **options: Any) -> ScoredGroup:
     """A group of episodes with one part each."""
-    return ScoredGroup([[Part(r, tokens)] for r in rewards], **options)
+    return ScoredGroup([[ScoredPart(r, tokens)] for r in rewards], **options)
 
 
 def advantages(algorithm: Algorithm, *groups: ScoredGroup) -> list[Any]:
@@ -52,8 +52,11 @@ def test_grpo_by_hand() -> None:
     assert grpo([]) == []
 
 
-LENGTHS = [[Part(1.0, 10, input_tokens=5, turns=1)], [Part(1.0, 20, input_tokens=5, turns=2)]]
-LENGTHS.append([Part(0.0, 20, input_tokens=10, turns=4)])
+LENGTHS = [
+    [ScoredPart(1.0, 10, input_tokens=5, turns=1)],
+    [ScoredPart(1.0, 20, input_tokens=5, turns=2)],
+]
+LENGTHS.append([ScoredPart(0.0, 20, input_tokens=10, turns=4)])
 
 
 def test_the_length_penalty_by_hand() -> None:
@@ -62,7 +65,7 @@ def test_the_length_penalty_by_hand() -> None:
     algorithm = GRPOConfig.model_validate({"length_penalty": {}}).build()
     found = advantages(algorithm, ScoredGroup([*LENGTHS, None]))
     assert found == pytest.approx([3.8 / 9, 2.9 / 9, -6.7 / 9])
-    failed = ScoredGroup([[Part(0.0, 10)], [Part(0.0, 20)]])
+    failed = ScoredGroup([[ScoredPart(0.0, 10)], [ScoredPart(0.0, 20)]])
     assert advantages(algorithm, failed) == [0.0, 0.0]
     assert algorithm(ScoredGroup([None, None])) == [[], []]
     # Only the turns count: 1 − 2/3 · 1/4, 1 − 2/3 · 2/4 and −2/3 · 4/4, with the mean 5/18.
@@ -105,9 +108,13 @@ def test_rloo_by_hand() -> None:
 def test_rae_by_hand() -> None:
     """decay 0.75. a: 1 − 0, b ← 0.25; b: −1 − 0, b ← −0.25; a: 1 − 0.25, b ← 0.4375; then 0 − 0.4375."""
     algorithm = RAEConfig(decay=0.75).build()
-    first = ScoredGroup([[Part(1.0, 1, agent="a"), Part(-1.0, 1, agent="b")], None], source="game")
-    second = ScoredGroup([[Part(1.0, 1, agent="a")], [Part(0.0, 1, agent="a")]], source="game")
-    other = ScoredGroup([[Part(1.0, 1, agent="a")]], source="other game")
+    first = ScoredGroup(
+        [[ScoredPart(1.0, 1, agent="a"), ScoredPart(-1.0, 1, agent="b")], None], source="game"
+    )
+    second = ScoredGroup(
+        [[ScoredPart(1.0, 1, agent="a")], [ScoredPart(0.0, 1, agent="a")]], source="game"
+    )
+    other = ScoredGroup([[ScoredPart(1.0, 1, agent="a")]], source="other game")
     assert advantages(algorithm, first) == [1.0, -1.0]
     resumed = RAEConfig(decay=0.75).build()
     resumed.load_state_dict(algorithm.state_dict())
@@ -118,7 +125,7 @@ def test_rae_by_hand() -> None:
 def test_rae_has_a_baseline_for_each_turn() -> None:
     """decay 0.5; turns earn 1 and 2, to go 3 and 2. Baselines 1.5 and 1; then 3 − 1.5 and 2 − 1."""
     algorithm = RAEConfig(decay=0.5).build()
-    group = ScoredGroup([[Part(1.0, 1), Part(2.0, 1)]] * 2, reward_to_go=True)
+    group = ScoredGroup([[ScoredPart(1.0, 1), ScoredPart(2.0, 1)]] * 2, reward_to_go=True)
     assert advantages(algorithm, group) == [3.0, 2.0, 1.5, 1.0]
 
 
@@ -130,14 +137,14 @@ def test_returns_by_hand() -> None:
 def test_reinforce_plus_plus_by_hand() -> None:
     """γ = 0.5: returns 0.5, 1 and 0. Mean 0.5, variance (0 + 1/4 + 1/4) / 2 = 1/4, so twice the distances."""
     algorithm = ReinforcePlusPlusConfig(gamma=0.5).build()
-    found = advantages(algorithm, ScoredGroup([[Part(1.0, 2)], None]), of(0.0))
+    found = advantages(algorithm, ScoredGroup([[ScoredPart(1.0, 2)], None]), of(0.0))
     assert found == [pytest.approx([0.0, 1.0], abs=1e-6), pytest.approx([-1.0], abs=1e-6)]
 
 
 def test_reinforce_plus_plus_passes_later_turns_on_only_with_reward_to_go() -> None:
     """Turns of one token earn 1 and 2. To go 3 and 2: mean 2.5, variance 1/2. Alone 1 and 2: the reverse."""
     algorithm = ReinforcePlusPlusConfig().build()
-    turns, half = [Part(1.0, 1), Part(2.0, 1)], math.sqrt(0.5)
+    turns, half = [ScoredPart(1.0, 1), ScoredPart(2.0, 1)], math.sqrt(0.5)
     flat = [a for (a,) in advantages(algorithm, ScoredGroup([turns], reward_to_go=True))]
     assert flat == pytest.approx([half, -half], abs=1e-6)
     flat = [a for (a,) in advantages(algorithm, ScoredGroup([turns]))]
@@ -145,7 +152,7 @@ def test_reinforce_plus_plus_passes_later_turns_on_only_with_reward_to_go() -> N
 
 
 def test_a_reward_without_a_token_counts_at_the_token_before() -> None:
-    parts = [Part(1.0, 2), Part(5.0, 0), Part(3.0, 1, penalties=[0.5])]
+    parts = [ScoredPart(1.0, 2), ScoredPart(5.0, 0), ScoredPart(3.0, 1, penalties=[0.5])]
     assert stream_rewards(parts) == [0.0, 6.0, 2.5]
 
 
@@ -153,7 +160,7 @@ def test_reinforce_plus_plus_baseline_by_hand() -> None:
     """Groups (1 with 2 tokens, 0 with 1) and (4, 2 with 1 each): centred .5 .5 −.5 and 1 −1. The mean of the
     five is 0.1; the squares .16 .16 .36 .81 1.21 sum to 2.7, over 4: 0.675."""
     algorithm = ReinforcePlusPlusBaselineConfig().build()
-    first = ScoredGroup([[Part(1.0, 2)], [Part(0.0, 1)]])
+    first = ScoredGroup([[ScoredPart(1.0, 2)], [ScoredPart(0.0, 1)]])
     root = math.sqrt(0.675)
     wanted = [0.4 / root, -0.6 / root, 0.9 / root, -1.1 / root]
     assert advantages(algorithm, first, of(4.0, 2.0)) == pytest.approx(wanted, abs=1e-6)
@@ -203,7 +210,7 @@ def test_segments_are_on_the_scale_of_their_estimator(
 ) -> None:
     """Segments earn 0.5 and 1.5, the other episode 2: means 1 and 2, so μ = 1.5. σ of
     0.5, 1.5 and 2: the mean is 4/3, the squares 25/36, 1/36 and 16/36 sum to 7/6, over 2: 7/12."""
-    group = ScoredGroup([[Part(0.5, 1), Part(1.5, 1)], [Part(2.0, 1)]])
+    group = ScoredGroup([[ScoredPart(0.5, 1), ScoredPart(1.5, 1)], [ScoredPart(2.0, 1)]])
     wanted = [-1.0 * slope, 0.0, 0.5 * slope]
     assert advantages(config.build(), group) == pytest.approx(wanted, abs=1e-5)
 
@@ -223,7 +230,7 @@ def test_segments_are_on_the_scale_of_their_estimator(
 def test_segments_of_episodes_with_equal_means(
     episodes: list[list[float]], wanted: list[float]
 ) -> None:
-    group = ScoredGroup([[Part(r, 1) for r in parts] for parts in episodes])
+    group = ScoredGroup([[ScoredPart(r, 1) for r in parts] for parts in episodes])
     assert advantages(GRPOStdConfig().build(), group) == pytest.approx(wanted, abs=1e-4)
 
 
@@ -241,7 +248,7 @@ def test_adpo_skips_a_group_that_failed_entirely() -> None:
 
 def test_adpos_share_counts_rewards_before_penalties() -> None:
     """Both earn 1, so p = 1 and ε_high = 0.2, although a penalty of 2 makes the first total negative."""
-    group = ScoredGroup([[Part(1.0, 1, penalties=[2.0])], [Part(1.0, 1)]])
+    group = ScoredGroup([[ScoredPart(1.0, 1, penalties=[2.0])], [ScoredPart(1.0, 1)]])
     assert ADPOConfig().build()(group)[0][0].clip_high == pytest.approx(0.2)
 
 
@@ -276,7 +283,8 @@ def test_every_algorithm_credits_every_part(
 ) -> None:
     algorithm = config().build()
     group = ScoredGroup(
-        [[Part(1.0, 3), Part(0.5, 2)], None, [Part(0.0, 1)]], reward_to_go=reward_to_go
+        [[ScoredPart(1.0, 3), ScoredPart(0.5, 2)], None, [ScoredPart(0.0, 1)]],
+        reward_to_go=reward_to_go,
     )
     (credits,) = algorithm.finish([group], [algorithm(group)])
     assert [len(episode) for episode in credits] == [2, 0, 1]
@@ -297,5 +305,7 @@ def test_masked_episodes_do_not_count(estimator: Callable[..., list[float]]) -> 
 
 def test_a_penalty_lowers_a_parts_reward() -> None:
     """1 − (0.25 + 0.25) against 0: ± 0.25."""
-    group = ScoredGroup([[Part(1.0, tokens=2, penalties=[0.25, 0.25])], [Part(0.0, tokens=1)]])
+    group = ScoredGroup(
+        [[ScoredPart(1.0, tokens=2, penalties=[0.25, 0.25])], [ScoredPart(0.0, tokens=1)]]
+    )
     assert GRPOConfig().build()(group) == [[Credit(0.25)], [Credit(-0.25)]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from air.rewards.proposals.novelty import words
-from air.train.coevolve.questions import kept
+from air.train.coevolve.questions import select_rows
 from air.train.coevolve.report import of_proposals, text
 from air.train.config.coevolve_config import CoevolveConfig, GenerationConfig, PaymentConfig
 
@@ -35,22 +35,22 @@ LINES = [
 
 
 def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
-    rows = kept(LINES, GenerationConfig(), PaymentConfig(), set())
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set())
     assert rows == [
         {"question": "What is 3 + 4?", "answer": "7", "p_hat": 0.5},
         {"question": "Is a rope of two metres long?", "answer": "6", "p_hat": 0.75},
     ]
     coded = GenerationConfig(definition="as_coded")
-    assert [row["answer"] for row in kept(LINES, coded, PaymentConfig(), set())] == ["7"]
-    unanimous = kept(LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set())
+    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set())] == ["7"]
+    unanimous = select_rows(LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set())
     assert [row["answer"] for row in unanimous] == ["9"]
-    few = kept(LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set())
+    few = select_rows(LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set())
     assert few[-1] == {"question": "Who knows?", "answer": "1", "p_hat": 0.25}
 
 
 def test_held_out_questions_are_never_trained_on() -> None:
     held_out = {words("WHAT IS 3+4?")}
-    rows = kept(LINES, GenerationConfig(), PaymentConfig(), held_out)
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out)
     assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
 
 

@@ -49,8 +49,12 @@ def row(step: int) -> Row:
     }
 
 
-def task(episodes: int, failed: int) -> Row:
-    return {"episodes": episodes, "failed_episodes": failed}
+def task(episodes: int, failed: int, ungraded: int = 0) -> Row:
+    return {
+        "episodes": episodes,
+        "failed_episodes": failed,
+        "ungraded_episodes": ungraded,
+    }
 
 
 def source(groups: int, zero_spread: int) -> Row:
@@ -74,6 +78,9 @@ PLANTS: dict[str, Plant] = {
     "failures on one task": lambda one, n: {
         "failed_episodes": 14,
         "tasks": {"digits": task(16, 0), "titanic": task(16, 14)},
+    },
+    "ungraded task": lambda one, n: {
+        "tasks": {"digits": task(16, n % 2, 2), "titanic": task(4, 0, 4)}
     },
     "no spread": lambda one, n: {"zero_spread_groups": 3},
     "entropy collapse": lambda one, n: {"entropy/all/mean": 0.02},

@@ -11,7 +11,7 @@ from air.train.config import overrides
 from air.train.config.eval_config import EvalConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.during_run import Evaluations
-from air.train.evaluation.settings import run_of
+from air.train.evaluation.settings import find_checkpoint
 from air.trajectories import evaluations
 
 
@@ -68,7 +68,7 @@ def test_an_evaluation_with_failures_loses_to_one_without() -> None:
 def run_config(**of_eval: object) -> RunConfig:
     source = {"env": {"taskset": {"id": "air", "tasks": ["titanic"]}}}
     orchestrator = {"train": {"source": [source]}, "eval": {"source": [source | of_eval]}}
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
     return overrides.build(RunConfig, sources)
 
@@ -105,12 +105,12 @@ def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> Non
     checkpoint = tmp_path / "checkpoints" / "step_3"
     checkpoint.mkdir(parents=True)
     (checkpoint / "config.json").touch()
-    assert run_of(str(tmp_path), 3) == (tmp_path, checkpoint)
+    assert find_checkpoint(str(tmp_path), 3) == (tmp_path, checkpoint)
     with pytest.raises(MissingError, match="none is the best"):
-        run_of(str(tmp_path), "best")
+        find_checkpoint(str(tmp_path), "best")
     (tmp_path / "config.json").write_text('{"embedded": {"best_metric": "phi"}}')
     (tmp_path / evaluations.FILE).write_text('{"step": 3, "phi": 0.5}\n{"step": 9, "ph')
-    assert run_of(str(tmp_path), "best") == (tmp_path, checkpoint)
+    assert find_checkpoint(str(tmp_path), "best") == (tmp_path, checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> Non
     ],
 )
 def test_settings_that_have_no_effect_are_refused(settings: dict[str, object], words: str) -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     train = {"source": [{}]}
     given = {"max_steps": 1, "orchestrator": {"train": train, "eval": settings}}
     overrides.put(sources, given, "run.toml")
@@ -133,7 +133,7 @@ def test_settings_that_have_no_effect_are_refused(settings: dict[str, object], w
 
 
 def test_a_resolved_config_can_be_read_again() -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     orchestrator = {"train": {"source": [{}]}, "eval": {"source": [{}], "interval": 5}}
     overrides.put(sources, {"max_steps": 1, "orchestrator": orchestrator}, "run.toml")
     built = overrides.build(RunConfig, sources)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from air.env.config import ResearchEnvConfig
 from air.train.evaluation.play import research_env
-from air.train.evaluation.settings import Settings, with_turns
+from air.train.evaluation.settings import Settings, with_default_turn_limit
 
 
 def identity(env: ResearchEnvConfig) -> dict[str, object]:
@@ -21,11 +21,11 @@ def test_evaluations_that_were_recorded_before_worlds_still_count() -> None:
 
 def test_research_tasks_with_the_settings_of_worlds_have_their_usual_turns() -> None:
     env = research_env(["titanic"], runtime="docker", max_turns=None)
-    assert with_turns(env).agent.max_turns == 10
+    assert with_default_turn_limit(env).agent.max_turns == 10
     env = research_env(["game:sokoban6"], runtime="docker", max_turns=None)
-    assert with_turns(env).agent.max_turns is None
+    assert with_default_turn_limit(env).agent.max_turns is None
     env = research_env(["titanic"], runtime="docker", max_turns=3)
-    assert with_turns(env).agent.max_turns == 3
+    assert with_default_turn_limit(env).agent.max_turns == 3
 
 
 def test_a_world_keeps_the_format_of_its_own() -> None:

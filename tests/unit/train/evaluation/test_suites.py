@@ -12,7 +12,7 @@ from air.errors import ConfigError, MissingError
 from air.tasks.spec import RewardScale
 from air.train.evaluation.suite_evaluation import _cells, accuracy, suite_settings
 from air.train.evaluation.suites import SUITES, Data, data_of
-from air.train.evaluation.tries import Played
+from air.train.evaluation.tries import EpisodeScores
 from air.worlds.rows.splits import place_of
 from air.worlds.sources import VALIDATION_SEED
 
@@ -28,12 +28,12 @@ def rows(count: int) -> list[dict[str, Any]]:
     return [{"question": f"What is {n} + 1?", "answer": n + 1} for n in range(count)]
 
 
-def played(data: Data, successes: Sequence[Sequence[float]]) -> list[Played]:
+def played(data: Data, successes: Sequence[Sequence[float]]) -> list[EpisodeScores]:
     """Episodes of which the n-th sample of the row at each place has the n-th success of the place."""
     samples = [list(one) for one in successes]
     seeds = [VALIDATION_SEED + number for number in range(data.episodes)]
     return [
-        Played(
+        EpisodeScores(
             data.task, SCALE, (), None, 0.0, 1, 0, samples[place_of(seed, len(samples))].pop(), seed
         )
         for seed in seeds
@@ -136,8 +136,8 @@ def test_accuracy_is_the_mean_over_questions_with_their_standard_error(tmp_path:
     assert mean.stderr == pytest.approx(0.5 / math.sqrt(3))
     assert accuracy(data, []) is None
     more = [*episodes, *played(data, [(0.0, 0.0)] * 3)]
-    other = [Played("rows:other", SCALE, (), None, 0.0, 1, 0, 1.0, VALIDATION_SEED)]
-    late = [Played(data.task, SCALE, (), None, 0.0, 1, 0, 1.0, VALIDATION_SEED + 6)]
+    other = [EpisodeScores("rows:other", SCALE, (), None, 0.0, 1, 0, 1.0, VALIDATION_SEED)]
+    late = [EpisodeScores(data.task, SCALE, (), None, 0.0, 1, 0, 1.0, VALIDATION_SEED + 6)]
     assert accuracy(data, [*episodes, *other, *late]) == mean
     assert accuracy(data, more) != mean
     assert _cells(data, episodes)[1].startswith(("above", "not above"))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from air.tasks.spec import RewardScale
-from air.train.evaluation.tries import MEASURES, Estimate, Played, estimate, gains, overall
+from air.train.evaluation.tries import MEASURES, EpisodeScores, Estimate, estimate, gains, overall
 
 HIGHER = RewardScale(direction="higher", baseline=0.5, target=1.0)
 LOWER = RewardScale(direction="lower", baseline=4, target=2)
@@ -19,8 +19,8 @@ def played(
     test: float | None = None,
     scale: RewardScale = HIGHER,
     reward: float = 0.0,
-) -> Played:
-    return Played(task, scale, scores, test, reward, turns=4, format_errors=1)
+) -> EpisodeScores:
+    return EpisodeScores(task, scale, scores, test, reward, turns=4, format_errors=1)
 
 
 def test_the_measures_of_one_episode() -> None:

@@ -11,7 +11,7 @@ import pytest
 from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.run_config import ResumeConfig, RunConfig
-from air.train.loop.branches import metrics, set_aside
+from air.train.loop.branches import metrics, move_later_results
 from air.train.loop.run_folder import remove_unfinished, start_from, steps
 from air.trajectories import Recorder, evaluations, trained_tokens
 from air.trajectories.report import read_run
@@ -104,7 +104,7 @@ def resumed(config: RunConfig, step: int | None = None) -> RunConfig:
 
 
 def test_what_came_later_becomes_a_branch(config: RunConfig, folder: Path) -> None:
-    branch = set_aside(folder, 2)
+    branch = move_later_results(folder, 2)
     assert branch == folder / "branches" / "after_step_2"
     assert steps(folder / "checkpoints") == [2]
     assert steps(branch / "checkpoints") == [4]
@@ -118,19 +118,19 @@ def test_what_came_later_becomes_a_branch(config: RunConfig, folder: Path) -> No
         assert (place / "trajectories" / "traces" / f"a{step}.jsonl").is_file()
         assert (place / "trajectories" / "artefacts" / "ab" / "abcd.tar.gz").is_file()
     assert not (folder / "trajectories" / "traces" / "a4.jsonl").exists()
-    assert set_aside(folder, 2) is None
+    assert move_later_results(folder, 2) is None
 
 
 def test_evaluations_go_with_their_steps(folder: Path) -> None:
-    branch = set_aside(folder, 4)
+    branch = move_later_results(folder, 4)
     assert branch is not None
     assert evaluated(branch) == ["step_4"]
-    second = set_aside(folder, 1)
+    second = move_later_results(folder, 1)
     assert second is not None
     assert (evaluated(folder), evaluated(second)) == (["step_0"], ["step_2"])
     assert [row["step"] for row in evaluations.rows(folder)] == [0]
     assert [row["step"] for row in evaluations.rows(second)] == [2]
-    everything = set_aside(folder, 0)
+    everything = move_later_results(folder, 0)
     assert everything is not None
     assert (evaluated(folder), evaluated(everything)) == ([], ["step_0"])
 
@@ -140,7 +140,7 @@ def test_an_episode_that_began_during_the_step_before_goes_with_its_own_step(fol
     for name, step in (("early", 5), ("again", 4)):
         with Recorder(folder / "trajectories", name) as recorder:
             recorder.write("start", t=42.0, episode=name, training_step=step, **START)
-    branch = set_aside(folder, 4)
+    branch = move_later_results(folder, 4)
     assert branch is not None
     assert recorded(branch) == {"early", "a5"}
     assert "again" in recorded(folder)
@@ -151,7 +151,7 @@ def evaluated(folder: Path) -> list[str]:
 
 
 def test_a_branch_is_a_run_that_can_be_read_and_resumed(folder: Path) -> None:
-    branch = set_aside(folder, 2)
+    branch = move_later_results(folder, 2)
     assert branch is not None
     argv = ["@", str(branch / "config.json"), "--resume"]
     config = overrides.build(RunConfig, overrides.parse(argv, RunConfig))
@@ -163,11 +163,11 @@ def test_a_branch_is_a_run_that_can_be_read_and_resumed(folder: Path) -> None:
 
 def test_a_later_resume_takes_the_newest_branch(config: RunConfig, folder: Path) -> None:
     assert start_from(resumed(config, 2)) == folder / "checkpoints" / "step_2"
-    set_aside(folder, 2)
+    move_later_results(folder, 2)
     save(folder, 3)
     add(folder / "metrics.jsonl", step=3)
     assert start_from(resumed(config)) == folder / "checkpoints" / "step_3"
-    assert set_aside(folder, 2) == folder / "branches" / "after_step_2-2"
+    assert move_later_results(folder, 2) == folder / "branches" / "after_step_2-2"
     assert start_from(resumed(config)) == folder / "checkpoints" / "step_2"
 
 
@@ -178,7 +178,7 @@ def test_a_process_killed_while_it_sets_aside_loses_nothing(folder: Path) -> Non
     (half / "trajectories").mkdir()
     for name in ("checkpoints/step_4", "trajectories/a3.jsonl"):
         (folder / name).rename(half / name)
-    rest = set_aside(folder, 2)
+    rest = move_later_results(folder, 2)
     assert rest == folder / "branches" / "after_step_2-2"
     assert recorded(rest) == {"b3", "a4", "b4", "a5"}
     assert [row["step"] for row in metrics(rest)] == [3, 4]
@@ -188,7 +188,7 @@ def test_a_process_killed_while_it_sets_aside_loses_nothing(folder: Path) -> Non
 def test_half_a_line_is_dropped_and_no_line_is_appended_to_it(folder: Path) -> None:
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 5, "rew')
-    assert set_aside(folder, 4) is not None  # the episode of step 5
+    assert move_later_results(folder, 4) is not None  # the episode of step 5
     add(folder / "metrics.jsonl", step=5)
     assert [row["step"] for row in metrics(folder)] == [1, 2, 3, 4, 5]
 
@@ -198,7 +198,7 @@ def test_a_line_without_its_step_is_named(line: str, folder: Path) -> None:
     file = folder / "metrics.jsonl"
     file.write_text(f'{{"step": 1}}\n{line}\n{{"step": 3}}\n')
     with pytest.raises(UsageError, match=r"metrics\.jsonl.*2.*`step`") as caught:
-        set_aside(folder, 2)
+        move_later_results(folder, 2)
     assert "\n" not in str(caught.value)
     assert len(file.read_text().splitlines()) == 3
     assert steps(folder / "checkpoints") == [2, 4]
@@ -214,7 +214,7 @@ def test_a_run_without_a_checkpoint_starts_again_or_resumes_from_the_start(
     assert start_from(resumed(config)) is None
     with pytest.raises(MissingError, match="no checkpoint to resume from"):
         start_from(resumed(config, 2))
-    branch = set_aside(folder, 0)
+    branch = move_later_results(folder, 0)
     assert branch is not None
     assert (recorded(folder), metrics(folder)) == (set(), [])
     assert len(recorded(branch)) == 10
@@ -223,7 +223,7 @@ def test_a_run_without_a_checkpoint_starts_again_or_resumes_from_the_start(
 def test_a_row_before_the_first_step_goes_with_the_whole_run(folder: Path) -> None:
     (folder / "metrics.jsonl").write_text('{"step": 0, "val_loss": 2.0}\n')
     (folder / "checkpoints").rename(folder.parent / "elsewhere")
-    branch = set_aside(folder, 0)
+    branch = move_later_results(folder, 0)
     assert branch is not None
     assert (metrics(folder), len(metrics(branch))) == ([], 1)
 

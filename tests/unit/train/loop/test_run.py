@@ -14,14 +14,14 @@ import pytest
 
 from air.errors import InferenceError, InfrastructureError
 from air.train.config.run_config import RunConfig
-from air.train.loop.needed import NeededModels
+from air.train.loop.further_models import FurtherModels
 from air.train.loop.progress import Progress
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.run import EmbeddedRun
-from air.train.loop.samples import Needed
-from air.train.loop.step_player import Batch, Played, StepPlayer
+from air.train.loop.samples import AlgorithmInputs
+from air.train.loop.step_player import Batch, PlayedStep, StepPlayer
 from tests.rollouts import chain, payment
-from tests.unit.train.loop.test_needed import Places
+from tests.unit.train.loop.test_further_models import Places
 
 
 class Fakes:
@@ -80,11 +80,11 @@ class Fakes:
         if name in self.failing:
             raise error(name)
 
-    def resources(self, needed: Any = None) -> Any:
+    def resources(self, models: Any = None) -> Any:
         return SimpleNamespace(
             server=self,
             trainer=self,
-            needed=needed or self,
+            further_models=models or self,
             policy=self.policy,
             tokens=None,
             evaluations=self,
@@ -123,9 +123,9 @@ def new_run(folder: Path, overlap: int = 0) -> EmbeddedRun:
 def train(run: EmbeddedRun, fakes: Fakes) -> None:
     traces = [chain(1, [payment(3, delta=delta)]) for delta in (0.0, 1.0)]
     groups = [Group([Rollout("s", "t", [trace]) for trace in traces], None)]
-    played = Played(Batch(1, [], {}), groups, 1.0)
+    played = PlayedStep(Batch(1, [], {}), groups, 1.0)
     seconds = {"seconds_weights": 0.0, "seconds_rollout": 1.0}
-    asyncio.run(run._train(played, Needed(), fakes.resources(), seconds))
+    asyncio.run(run._train(played, AlgorithmInputs(), fakes.resources(), seconds))
 
 
 def rows(run: EmbeddedRun) -> list[Any]:
@@ -157,9 +157,9 @@ def test_a_failure_after_the_update_keeps_the_steps_lines(tmp_path: Path, failin
 
 def test_sampling_stops_only_for_models_that_score_here(tmp_path: Path) -> None:
     run, fakes = new_run(tmp_path), Fakes()
-    run._score([], fakes.resources(NeededModels({}, None, greedy=True, temperature=1.0)))
+    run._score([], fakes.resources(FurtherModels({}, None, greedy=True, temperature=1.0)))
     assert fakes.log == []
-    teacher = NeededModels({"teacher": Places()}, None, greedy=False, temperature=1.0)
+    teacher = FurtherModels({"teacher": Places()}, None, greedy=False, temperature=1.0)
     run._score([], fakes.resources(teacher))
     assert fakes.log == ["exclusive"]
 

@@ -12,7 +12,7 @@ from air.train.algorithms import Algorithm, Credit, GRPOConfig, ScoredGroup
 from air.train.algorithms.base import Need
 from air.train.loop import metrics
 from air.train.loop.rollout import Group, Rollout
-from air.train.loop.samples import Needed, parts_of, samples, top_of_spread
+from air.train.loop.samples import AlgorithmInputs, parts_of, samples, top_of_spread
 from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment, recorded
 
@@ -202,7 +202,11 @@ def test_arrays_reach_the_algorithm_and_its_numbers_their_tokens(by_turn: bool) 
         if node.sampled
     }
     (sample,) = samples(
-        [group(trace)], Distance(), 1.0, by_turn=by_turn, needed=Needed({"reference": reference})
+        [group(trace)],
+        Distance(),
+        1.0,
+        by_turn=by_turn,
+        inputs=AlgorithmInputs({"reference": reference}),
     )
     wanted = [
         r - own

@@ -17,7 +17,7 @@ from air.errors import MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.run_config import usable_cores
 from air.train.config.sft_config import SFTRunConfig
-from air.train.evaluation.settings import run_of
+from air.train.evaluation.settings import find_checkpoint
 from air.train.loop import run_folder, sft_run
 from air.train.model import policy
 from air.train.prime_rl.schema.read import walk
@@ -283,5 +283,5 @@ def test_settings_are_written_and_the_viewer_shows_them(
     assert main(["show", str(config.folder)]) == 0
     assert "small  sft" in capsys.readouterr().out
     # `air eval` plays the trained model, not one of its checkpoints.
-    assert run_of(str(config.folder)) is None
+    assert find_checkpoint(str(config.folder)) is None
     assert policy.load(config.folder).parameters() == policy.load(places["base"]).parameters()

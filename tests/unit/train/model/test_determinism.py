@@ -14,7 +14,7 @@ from air.train.config.run_config import RunConfig
 from air.train.model.determinism import deterministic, seed_generators
 from air.train.model.policy import Policy
 from air.train.serving.sampler import Sampler, SamplingParams
-from air.train.serving.scheduler import Batcher
+from air.train.serving.scheduler import Scheduler
 
 
 def drawn() -> list[float]:
@@ -40,35 +40,35 @@ def test_torch_is_left_as_it_was() -> None:
 
 
 def test_a_reply_knows_the_weights_that_sampled_it(small: Policy) -> None:
-    batcher = Batcher(Sampler(small, max_batch=8, max_model_len=256))
-    batcher.start()
+    scheduler = Scheduler(Sampler(small, max_batch=8, max_model_len=256))
+    scheduler.start()
     params = SamplingParams(max_tokens=5, seed=1)
     try:
         replies = []
         for _ in range(3):
-            replies.append(batcher.submit([5, 6, 7], params).result(60).completion)
-            with batcher.exclusive(), torch.no_grad():
+            replies.append(scheduler.submit([5, 6, 7], params).result(60).completion)
+            with scheduler.exclusive(), torch.no_grad():
                 next(small.model.parameters()).mul_(1.1)
-                batcher.next_version()
+                scheduler.next_version()
     finally:
-        batcher.stop()
+        scheduler.stop()
     # The weights have version 3 now; replies before the last two versions are forgotten.
-    assert [batcher.version_of(r.token_ids, r.logprobs) for r in replies] == [None, None, 2]
-    assert batcher.version_of(replies[2].token_ids, [0.0] * 5) is None
+    assert [scheduler.version_of(r.token_ids, r.logprobs) for r in replies] == [None, None, 2]
+    assert scheduler.version_of(replies[2].token_ids, [0.0] * 5) is None
 
 
 def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> None:
     sampler = Sampler(small, max_batch=8, max_model_len=256)
-    batcher = Batcher(sampler, alone=True)
-    batcher.start()
+    scheduler = Scheduler(sampler, alone=True)
+    scheduler.start()
     prompts = [[5] * 7, [6, 7] * 30, [8, 9, 10]]
     params = [SamplingParams(max_tokens=20, seed=n) for n in range(3)]
     try:
-        apart = [batcher.submit(*one).result(60) for one in zip(prompts, params, strict=True)]
-        waiting = [batcher.submit(*one) for one in zip(prompts, params, strict=True)]
+        apart = [scheduler.submit(*one).result(60) for one in zip(prompts, params, strict=True)]
+        waiting = [scheduler.submit(*one) for one in zip(prompts, params, strict=True)]
         together = [future.result(60) for future in reversed(waiting)][::-1]
     finally:
-        batcher.stop()
+        scheduler.stop()
     assert [one.completion for one in together] == [one.completion for one in apart]
 
 
@@ -80,7 +80,7 @@ def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> N
     ],
 )
 def test_what_depends_on_timing_is_refused(more: dict[str, str], steps: int, words: str) -> None:
-    sources = overrides.Sources()
+    sources = overrides.MergedSettings()
     settings = {
         "max_steps": 1,
         "orchestrator": {"max_off_policy_steps": steps, "train": {"source": [{}]}},

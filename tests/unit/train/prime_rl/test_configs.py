@@ -82,7 +82,7 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     plan = make_plan(overrides.read_files(["@", str(CONFIGS / name)]), None)
-    assert not plan.load.outliving
+    assert not plan.load.ages_over_bound
     for source in plan.view.sources:
         assert isinstance(source.env, ResearchEnvConfig)
 
@@ -113,7 +113,7 @@ def test_an_evaluation_of_worlds_with_training_seeds_is_named(
     sources = overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")])
     env = {"taskset": {"id": "air", **taskset}}
     sources.data["orchestrator"]["eval"] = {"source": [{"name": "held-out", "env": env}]}
-    assert run_file_view.read(sources).with_training_seeds == named
+    assert run_file_view.read(sources).eval_sources_with_training_seeds == named
 
 
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:

@@ -81,8 +81,8 @@ def test_a_few_long_episodes_are_a_warning() -> None:
     # 15 of 100 s and 1 of 10,000 s, 16 in flight: a step takes 11,500/16 s, the long one 13.9 of them.
     short, long = Source("s", (Task("s", 100),), ratio=15), Source("l", (Task("l", 10_000),))
     found = plan(load(short, long, batch=16, in_flight=16))
-    assert [age.name for age in found.outliving] == ["l"]
-    assert found.outliving[0].steps == pytest.approx(10_000 * 16 / 11_500)
+    assert [age.name for age in found.ages_over_bound] == ["l"]
+    assert found.ages_over_bound[0].steps == pytest.approx(10_000 * 16 / 11_500)
     assert not found.absurd()
     assert any("warning" in line and " l " in line for line in found.lines())
 
@@ -103,7 +103,7 @@ def test_a_run_of_years_is_refused() -> None:
 def test_a_step_that_waits_takes_its_longest_episode() -> None:
     # Embedded: 8 episodes of 100 s in 16 boxes still take 100 s, and none is off-policy.
     found = plan(load(Source("a", (Task("t", 100),), boxes=16), batch=8, in_flight=8, bound=None))
-    assert (found.step_seconds, found.outliving) == (100, ())
+    assert (found.step_seconds, found.ages_over_bound) == (100, ())
     assert not found.absurd()
 
 

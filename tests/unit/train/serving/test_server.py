@@ -30,7 +30,7 @@ from air.train.model import policy
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy, default_renderer
 from air.train.serving.sampler import Sampler, SamplingParams
-from air.train.serving.scheduler import Batcher
+from air.train.serving.scheduler import Scheduler
 from air.train.serving.server import VERSION_HEADER, InferenceServer
 
 PROMPT = list(range(20, 60))
@@ -334,28 +334,28 @@ def test_port_that_is_taken(small: Policy) -> None:
 
 
 def test_stopping_fails_what_is_under_way(small: Policy) -> None:
-    batcher = Batcher(Sampler(small, max_batch=1, max_model_len=500))
-    batcher.start()
-    futures = [batcher.submit(PROMPT, SamplingParams(max_tokens=400)) for _ in range(3)]
-    batcher.stop()
+    scheduler = Scheduler(Sampler(small, max_batch=1, max_model_len=500))
+    scheduler.start()
+    futures = [scheduler.submit(PROMPT, SamplingParams(max_tokens=400)) for _ in range(3)]
+    scheduler.stop()
     for future in futures:
         with pytest.raises(InferenceError, match="stopped"):
             future.result(timeout=60)
     with pytest.raises(InferenceError, match="stopped"):
-        batcher.submit(PROMPT, SamplingParams())
+        scheduler.submit(PROMPT, SamplingParams())
 
 
 def test_stopping_ends_the_wait_for_an_exclusive_sampler(small: Policy) -> None:
-    batcher = Batcher(Sampler(small, max_batch=1, max_model_len=4000))
-    batcher.start()
-    batcher.submit(PROMPT, SamplingParams(max_tokens=3900, temperature=0.0))
-    while batcher.metrics().busy_seconds == 0:
+    scheduler = Scheduler(Sampler(small, max_batch=1, max_model_len=4000))
+    scheduler.start()
+    scheduler.submit(PROMPT, SamplingParams(max_tokens=3900, temperature=0.0))
+    while scheduler.metrics().busy_seconds == 0:
         time.sleep(0.001)
     errors: list[InferenceError] = []
 
     def wait() -> None:
         try:
-            with batcher.exclusive():
+            with scheduler.exclusive():
                 pass
         except InferenceError as error:
             errors.append(error)
@@ -363,22 +363,22 @@ def test_stopping_ends_the_wait_for_an_exclusive_sampler(small: Policy) -> None:
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
     time.sleep(0.02)
-    batcher.stop()
+    scheduler.stop()
     waiting.join(60)
     assert not waiting.is_alive()
     assert [str(error) for error in errors] == ["the inference server was stopped"]
 
 
 def test_a_failing_model_fails_its_requests_and_no_others(small: Policy) -> None:
-    batcher = Batcher(Sampler(small, max_batch=4, max_model_len=500))
-    batcher.start()
+    scheduler = Scheduler(Sampler(small, max_batch=4, max_model_len=500))
+    scheduler.start()
     beyond = [10**6]
     with pytest.raises(InferenceError, match="sampling failed"):
-        batcher.submit(beyond, SamplingParams(max_tokens=4)).result(timeout=60)
-    reply = batcher.submit(PROMPT, SamplingParams(max_tokens=4)).result(timeout=60)
+        scheduler.submit(beyond, SamplingParams(max_tokens=4)).result(timeout=60)
+    reply = scheduler.submit(PROMPT, SamplingParams(max_tokens=4)).result(timeout=60)
     assert len(reply.completion.token_ids) <= 4
-    assert (batcher.metrics().requests, batcher.metrics().failed) == (1, 1)
-    batcher.stop()
+    assert (scheduler.metrics().requests, scheduler.metrics().failed) == (1, 1)
+    scheduler.stop()
 
 
 def test_nothing_is_left_after_stop(small: Policy) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from air.train.tree.attention import QUERIES, Runs, TreeMask
 from air.train.tree.build import TokenTree, build, in_order
-from air.train.tree.run_attention import Part
+from air.train.tree.run_attention import AttentionCall
 from tests.unit.train.tree.test_build import random_samples, sample
 
 
@@ -62,15 +62,15 @@ def test_runs_by_hand() -> None:
     ]
 
 
-def test_parts_by_hand() -> None:
+def test_attention_calls_by_hand() -> None:
     """Each run sees itself causally; then what is alike before it: 1 2 3 before 5 6, and 1 2 before 7."""
     tree = build(in_order([sample([1, 2, 3, 4]), sample([1, 2, 3, 5, 6]), sample([1, 2, 7])]))
-    assert mask_of(tree).parts() == [
-        Part(0, ((0, 4),), ((0, 4),), causal=True),
-        Part(0, ((4, 6),), ((4, 6),), causal=True),
-        Part(0, ((6, 7),), ((6, 7),), causal=True),
-        Part(0, ((4, 6),), ((0, 3),), causal=False),
-        Part(0, ((6, 7),), ((0, 2),), causal=False),
+    assert mask_of(tree).calls() == [
+        AttentionCall(0, ((0, 4),), ((0, 4),), causal=True),
+        AttentionCall(0, ((4, 6),), ((4, 6),), causal=True),
+        AttentionCall(0, ((6, 7),), ((6, 7),), causal=True),
+        AttentionCall(0, ((4, 6),), ((0, 3),), causal=False),
+        AttentionCall(0, ((6, 7),), ((0, 2),), causal=False),
     ]
 
 

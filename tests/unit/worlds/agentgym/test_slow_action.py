@@ -1,4 +1,4 @@
-"""A slow action that may not be repeated: another environment shows whether the server was well meanwhile."""
+"""A slow action that may not be repeated: another environment shows whether the server worked meanwhile."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ async def late(after: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "well"), [({}, True), ({"fails": True}, False), ({"hangs": True}, False)]
+    ("other", "worked"), [({}, True), ({"fails": True}, False), ({"hangs": True}, False)]
 )
 async def test_the_server_was_well_if_the_other_environment_was(
-    other: dict[str, bool], well: bool
+    other: dict[str, bool], worked: bool
 ) -> None:
     attempt = Other(**other)
     watch = SlowAction(lambda: attempt, 0.0)
     event = attempt.checking if "hangs" in other else attempt.closed
     with pytest.raises(Unanswered):
         await watch.during(late(event), repeats=False)
-    assert watch.well == well
+    assert watch.server_worked == worked
     assert attempt.closed.is_set()
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from air.actions.base import Action
 from air.errors import InfrastructureError
-from air.worlds.agentgym import sessions
 from air.worlds.agentgym.environments import ENVIRONMENTS
+from air.worlds.agentgym.sessions import sessions_of
 from air.worlds.agentgym.world import AgentGymWorld
 from tests.environment_server import FAULTS, LENGTH, FaultyServer
 from tests.until import until
@@ -365,7 +365,7 @@ async def test_episodes_at_once_against_a_failing_server() -> None:
         assert set(server.sessions) <= server.unsure
         # An episode may have one more while the cause of a failure is looked for.
         assert server.most_sessions <= 2 * TEXTCRAFT.sessions + len(server.unsure)
-        assert not sessions.of(f"textcraft@{server.url}", 0).holders
+        assert not sessions_of(f"textcraft@{server.url}", 0).holders
         await server.idle()
     # What earlier tests left may end meanwhile, but nothing may be added.
     await until(lambda: all(now <= then for now, then in zip(_open(), before, strict=True)))

@@ -17,7 +17,7 @@ from air.errors import ConfigError, InfrastructureError
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
-from air.worlds.remote.speech import done_of, reward_of
+from air.worlds.remote.conversion import done_of, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
 from tests.until import until

@@ -1,13 +1,15 @@
-"""Runs MLGym's evaluation script as it is, and vouches that it came to its end.
+"""Runs an evaluation script of MLGym, and reports whether the script ran to its end.
 
     python evaluator.py SETTINGS
 
-The script runs as `__main__` in its workspace. Two things are different from a call of the script itself:
-where it names MLGym's workspace, it gets air's; and `random` and numpy follow from a secret key.
+SETTINGS is a JSON file that `grade.py` writes. The script runs as `__main__` in its workspace, as if Python
+had started it, with two differences: in its source, the path of MLGym's workspace is replaced by that of
+air's workspace, and the random numbers of `random` and numpy follow from a secret key.
 
-When it has come to its end, a line `{"token": …}` is written into the report, with the token from the
-environment, and the process ends at once. In a game, the strategy's module is one of air's that passes each
-call on; what is wrong with the strategy goes into the report as `fault`.
+When the script has ended, this program writes a report, a JSON object, and ends at once. The report contains
+the token from the environment variable `AIR_TOKEN`, which proves that this program wrote it. If the task is a
+game, the script does not import the agent's strategy but a module of air that forwards each call to the
+strategy's own process. If the strategy is at fault, the report says why under `fault`.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from pathlib import Path
 from typing import Any
 
 _BLOCK = 1 << 13
-"""Bytes of random numbers that are computed at a time."""
+"""The number of random bytes that are computed at a time."""
 
 
 class KeyedRandom(random.Random):
-    """Random numbers from SHAKE-256 of a secret key, with the interface of `random.Random`.
+    """Computes random numbers with SHAKE-256 from a secret key; has the interface of `random.Random`.
 
-    Numbers of the Mersenne Twister would give away all later ones: a strategy sees about 100000 moves.
+    Python's own generator (Mersenne Twister) is not used, because all its later numbers can be computed from
+    some thousand earlier ones. A strategy in a game sees enough random moves of its opponent for this.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -37,13 +40,13 @@ class KeyedRandom(random.Random):
         super().__init__(0)
 
     def seed(self, a: object = None, version: int = 2) -> None:
-        """Starts again with the numbers that belong to the key and `a`, whose text counts."""
+        """Restarts the sequence of random numbers. It depends only on the key and on `repr(a)`."""
         self._stream = hashlib.shake_256(self._key + repr(a).encode()).digest(32)
         self._blocks, self._bytes, self._used = 0, b"", 0
         self.gauss_next = None
 
     def getrandbits(self, k: int) -> int:
-        """Returns a number of `k` random bits."""
+        """Returns a random integer of `k` bits."""
         count = (k + 7) // 8
         while len(self._bytes) - self._used < count:
             block = hashlib.shake_256(self._stream + self._blocks.to_bytes(8, "big"))
@@ -54,7 +57,7 @@ class KeyedRandom(random.Random):
         return int.from_bytes(drawn, "big") >> (8 * count - k)
 
     def random(self) -> float:
-        """Returns a number from 0 to below 1, a multiple of 2⁻⁵³."""
+        """Returns a random multiple of 2⁻⁵³ that is at least 0 and below 1."""
         return self.getrandbits(53) * 2.0**-53
 
     def getstate(self) -> Any:
@@ -69,7 +72,7 @@ def main() -> None:
     report: dict[str, Any] = {"token": os.environ.pop("AIR_TOKEN")}
     os.chdir(settings["place"])
     replace_luck(bytes.fromhex(settings["key"]))
-    with contextlib.suppress(ImportError):  # an image without numpy: nothing of it to seed
+    with contextlib.suppress(ImportError):  # without numpy, nothing needs a seed
         import numpy
 
         words = hashlib.sha256(b"numpy" + bytes.fromhex(settings["key"])).digest()
@@ -81,11 +84,11 @@ def main() -> None:
     sys.stdout.flush()
     said = Path(settings["report"], f"said.{os.environ.get('RANK', '0')}")
     said.write_text(json.dumps(report), encoding="utf-8")
-    os._exit(0)  # whatever was registered for the end would come after the last word
+    os._exit(0)  # skips exit handlers that the script or the artefact registered
 
 
 def replace_luck(key: bytes) -> None:
-    """Makes the functions of the module `random` use numbers that follow from the key."""
+    """Makes the functions of Python's module `random` use a `KeyedRandom` with the key `key`."""
     keyed, usual = KeyedRandom(key), random._inst
     for name, function in list(vars(random).items()):
         if getattr(function, "__self__", None) is usual:
@@ -94,8 +97,9 @@ def replace_luck(key: bytes) -> None:
 
 
 def play(settings: dict[str, Any]) -> dict[str, Any]:
-    """Runs the script of a game; returns what is wrong with the strategy, if anything is."""
-    from mlgym_strategy import BadStrategy, Strategy  # other evaluations have no copy of it
+    """Runs the evaluation script of a game. Returns the fields of the report that say why the agent's
+    strategy is at fault; an empty dict if it is not."""
+    from mlgym_strategy import BadStrategy, Strategy  # only games need this module
 
     for name in ("grading", "runner"):
         del sys.modules[name]  # the script may have modules of these names
@@ -108,7 +112,7 @@ def play(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(settings: dict[str, Any]) -> None:
-    """Executes the script as `python SCRIPT …` would."""
+    """Executes the evaluation script in this process, as `python SCRIPT ARGUMENTS` would."""
     path = Path(settings["place"], settings["script"])
     source = path.read_text(encoding="utf-8").replace(settings["home"], settings["place"])
     module = types.ModuleType("__main__")

@@ -1,8 +1,9 @@
-"""Grades one artefact with an evaluation script of MLGym's.
+"""Grades one artefact with an evaluation script of MLGym.
 
-`how.json` beside this file says what to run; `mlgym/` is the workspace that the script expects, to which the
-artefact is added in a fresh copy. Both splits are the same evaluation, whose luck, if it has any, has another
-seed for the test. In a game, the runner plays the artefact, and the script gets only its moves.
+The folder of this program contains `how.json`, the settings of the evaluation, and `mlgym/`, the workspace
+that the script expects. For each evaluation, the artefact is added to a fresh copy of this workspace. The
+validation and the test split have the same evaluation; only its random numbers differ. In a game, the
+artefact is the agent's strategy. It runs in a process of its own, and the script gets only its moves.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from runner import USUAL_ERRORS, interpreter, second_user
 
 PRISTINE = HERE / "mlgym"
 MOST_OUTPUT = 1 << 20
-"""Bytes of an evaluation's output that are looked at."""
+"""The number of bytes at the end of an evaluation's output that are read; earlier output is ignored."""
 LAST_WORDS = 300
 EVALUATOR, VALUES = "evaluator.py", "mlgym_values.py"
 LACKING = """
@@ -39,28 +40,30 @@ print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None)
 
 
 class FailedEvaluation(BadArtefact):
-    """The evaluation failed with the artefact; air or the image may be to blame."""
+    """Raised if the evaluation of an artefact failed. The cause may be the artefact, the image or air."""
 
     def __init__(self, message: str, last_words: str = "") -> None:
         super().__init__(f"{message}: {last_words}" if last_words else message)
         self.message = message
         self.last_words = last_words
-        """The last line of the errors of the script, or of the programs around it."""
+        """The last line that the evaluation wrote to standard error; empty if there is none."""
 
 
 @dataclass
 class Ended:
-    """How one evaluation ended."""
+    """The result of one run of the evaluation script."""
 
     output: bytes
     report: dict[str, Any]
-    """What the runner vouches for; empty where the script did not come to its end."""
+    """The report that `evaluator.py` wrote; empty if the script did not run to its end."""
     why: str
-    """The last line of its errors."""
+    """The last line that the evaluation wrote to standard error, or its exit status if there is no line."""
 
 
 def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
-    """Grades an artefact; `seed` is no secret, and says nothing of the luck of the evaluation."""
+    """Grades an artefact on a split and returns its metrics. The evaluation's random numbers follow from
+    `seed`, from the split, and from the secret split seed in `how.json`, because a strategy in a game can
+    read `seed`."""
     how = json.loads((HERE / "how.json").read_text(encoding="utf-8"))
     luck = f"{how['seed']} {split} {seed}"
     how["luck"] = hashlib.sha256(luck.encode()).hexdigest()
@@ -76,11 +79,8 @@ def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
 
 
 def check_imports(how: dict[str, Any]) -> None:
-    """Refuses to blame an artefact for what the image lacks.
-
-    Raises:
-        RuntimeError: a package that the evaluation script imports is not there.
-    """
+    """Checks that the image has all packages that the evaluation script imports, so that an artefact is not
+    blamed for a missing package. Raises RuntimeError if a package is missing."""
     names = {name for node in statements(how) for name in imported(node)}
     names -= {path.stem for path in (PRISTINE / how["script"]).parent.iterdir()}
     names -= {Path(name).stem for name in how["artefact"]}
@@ -89,7 +89,7 @@ def check_imports(how: dict[str, Any]) -> None:
 
 
 def lacks(names: set[str], user: int | None) -> list[str]:
-    """Which of the packages a Python that this user runs does not have."""
+    """Returns those of the packages `names` that the Python interpreter of the user id `user` lacks."""
     command = [python_of(user), "-s", "-c", LACKING, *sorted(names)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, **as_user(user))
     lacking: list[str] = done.stdout.split()
@@ -97,12 +97,12 @@ def lacks(names: set[str], user: int | None) -> list[str]:
 
 
 def statements(how: dict[str, Any]) -> Iterator[ast.AST]:
-    """All nodes of the evaluation script."""
+    """Yields all nodes of the evaluation script's syntax tree."""
     return ast.walk(ast.parse((PRISTINE / how["script"]).read_text(encoding="utf-8")))
 
 
 def imported(node: ast.AST) -> list[str]:
-    """The top-level names that a statement imports."""
+    """Returns the names of the top-level modules that a statement imports."""
     if isinstance(node, ast.Import):
         return [alias.name.partition(".")[0] for alias in node.names]
     if isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -111,11 +111,9 @@ def imported(node: ast.AST) -> list[str]:
 
 
 def probe(how: dict[str, Any]) -> None:
-    """Makes sure that it is the artefact that cannot be graded.
-
-    Raises:
-        RuntimeError: the checkout's own reference cannot be graded either.
-    """
+    """Evaluates a file of the checkout (the setting `probe`) after the evaluation of an artefact failed, to
+    show that the artefact is the cause. Does nothing if the task has no such file. Raises RuntimeError if the
+    evaluation of this file fails, too."""
     if not how["probe"]:
         return
     reference = new_folder()
@@ -127,13 +125,10 @@ def probe(how: dict[str, Any]) -> None:
 
 
 def evaluated(how: dict[str, Any], artefact: Path) -> dict[str, float]:
-    """The metrics of one evaluation.
-
-    Raises:
-        BadArtefact: it could not be evaluated, or its primary metric is not a finite number.
-    """
+    """Evaluates an artefact once, and returns its metrics. Raises BadArtefact if the artefact cannot be
+    evaluated, or its primary metric is not a finite number."""
     place = new_folder()
-    place.chmod(0o711)  # the second user passes through to what is made readable
+    place.chmod(0o711)  # the second user needs a way to the readable files below
     how_so = evaluate_player if how["player"] else evaluate
     ended = how_so(how, artefact, place)
     if "fault" in ended.report:
@@ -144,9 +139,12 @@ def evaluated(how: dict[str, Any], artefact: Path) -> dict[str, float]:
 
 
 def harmless(how: dict[str, Any], error: str) -> str:
-    """What the agent is told of an error in a game: the text only if it stands in the script.
+    """Returns the part of an error message of a game's evaluation that the agent may read. This is the
+    message without its error type if the message is a constant in the evaluation script, otherwise only the
+    type.
 
-    Any other text could hold what the strategy has seen, since the strategy chose what caused the error.
+    Other messages can contain hidden data that the strategy has seen, because the strategy may have caused
+    the error.
     """
     kind, _, text = error.partition(": ")
     if text in [node.value for node in statements(how) if isinstance(node, ast.Constant)]:
@@ -155,9 +153,10 @@ def harmless(how: dict[str, Any], error: str) -> str:
 
 
 def evaluate(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
-    """Evaluates in a workspace to which the artefact is added, in place of what it replaces.
+    """Runs the evaluation script in a workspace to which the artefact is added. Files of the artefact replace
+    files of the workspace with the same path.
 
-    Where the script runs code of the artefact, it does so as the second user.
+    If the script executes code of the artefact, the script runs as the box's second user (`AIR_SECOND_UID`).
     """
     workspace = place / "workspace"
     shutil.copytree(PRISTINE, workspace)
@@ -168,7 +167,8 @@ def evaluate(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
 
 
 def evaluate_player(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
-    """Evaluates in a workspace without the artefact, which plays from a folder of its own."""
+    """Evaluates the agent's strategy in a game. The strategy runs in a folder of its own, so the workspace of
+    the evaluation script does not contain it."""
     module, _, function = how["player"].partition(":")
     shutil.copytree(PRISTINE, place / "workspace")
     (place / "workspace").chmod(0o700)
@@ -192,7 +192,7 @@ def evaluate_player(how: dict[str, Any], artefact: Path, place: Path) -> Ended:
 
 
 def arguments(how: dict[str, Any], artefact: Path) -> list[str]:
-    """What the script is called with."""
+    """Returns the command-line arguments of the evaluation script."""
     if how["kind"] == "csv":
         return ["--submission_file", f"{how['home']}/submission.csv"]
     if how["kind"] == "model":
@@ -206,10 +206,12 @@ def arguments(how: dict[str, Any], artefact: Path) -> list[str]:
 def run(
     how: dict[str, Any], place: Path, told: list[str], player: dict[str, Any] | None = None
 ) -> Ended:
-    """Runs the script to its end, or to the time limit where the artefact's code is in it."""
+    """Runs the evaluation script with the arguments `told`, and returns the result. If the script's process
+    also executes code of the artefact, it is stopped at the time limit. `player` has the settings of the
+    process in which the agent's strategy plays; None if the task is not a game."""
     user = evaluating_user(how)
     program, report, token = HERE / EVALUATOR, place / "report", secrets.token_hex(16)
-    if user is not None:  # who may not read this folder
+    if user is not None:  # the second user may not read the grader's folder
         program = place / "programs" / EVALUATOR
         lay(HERE / EVALUATOR, program)
         readable(program.parent)
@@ -220,7 +222,7 @@ def run(
     settings |= {"place": workspace, "report": str(report), "player": player}
     settings["arguments"] = [text.replace(how["home"], workspace) for text in told]
     file = place / "settings.json"
-    file.touch(0o600)  # it tells the opponent's luck, which is none of a player's business
+    file.touch(0o600)  # a strategy must not read the key of the random numbers
     file.write_text(json.dumps(settings), encoding="utf-8")
     if user is not None:
         file.chmod(0o644)
@@ -235,7 +237,8 @@ def run(
 
 
 def read_report(file: Path, token: str) -> dict[str, Any]:
-    """What the runner wrote, if it is the runner's: an artefact's code may have been here."""
+    """Returns the report of `evaluator.py`. Returns an empty dict if there is none, or if it lacks the secret
+    token: code of the artefact may have written it."""
     try:
         said = json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -246,16 +249,17 @@ def read_report(file: Path, token: str) -> dict[str, Any]:
 def wait(
     command: list[str], place: Path, token: str, user: int | None, seconds: float | None
 ) -> str:
-    """Runs the command with its streams in files; says what went wrong if it did not end well.
+    """Runs the command, and writes its output and errors to files in `place`. Returns an empty text if the
+    command succeeds, otherwise its last error line (or its exit status if there is no such line).
 
-    Raises:
-        BadArtefact: it took too long, with code of the artefact in it.
+    Raises BadArtefact if the command takes longer than `seconds`. None: there is no time limit, because the
+    command executes no code of the artefact.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("AIR_")}
     env |= {"AIR_TOKEN": token, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     env |= {"HOME": str(place / "report"), "PYTHONNOUSERSITE": "1"}
     if user is None and second_user() is not None:
-        env["AIR_SECOND_UID"] = str(second_user())  # who plays a strategy
+        env["AIR_SECOND_UID"] = str(second_user())  # the user that runs the agent's strategy
     with (place / "output").open("wb") as output, (place / "errors").open("wb") as errors:
         process = subprocess.Popen(
             command,
@@ -280,11 +284,8 @@ def wait(
 
 
 def parse(kind: str, output: bytes) -> dict[str, Any]:
-    """The metrics that an evaluation printed.
-
-    Raises:
-        FailedEvaluation: there are none.
-    """
+    """Returns the metrics that an evaluation printed as a JSON object. Raises FailedEvaluation if it printed
+    none."""
     text = output.decode("utf-8", "replace").strip()
     if kind in ("model", "lm"):
         lines = [line for line in text.splitlines() if line.strip().startswith("{")]
@@ -300,11 +301,8 @@ def parse(kind: str, output: bytes) -> dict[str, Any]:
 
 
 def checked(how: dict[str, Any], said: dict[str, Any]) -> dict[str, float]:
-    """The metrics that are numbers.
-
-    Raises:
-        FailedEvaluation: the primary metric is not among them, or not finite.
-    """
+    """Returns those metrics that are finite numbers. Raises FailedEvaluation if the primary metric is not
+    among them."""
     numbers = {name: float(value) for name, value in said.items() if usable(value)}
     if how["metric"] not in numbers:
         raise FailedEvaluation(
@@ -314,7 +312,7 @@ def checked(how: dict[str, Any], said: dict[str, Any]) -> dict[str, float]:
 
 
 def usable(value: object) -> bool:
-    """Whether it is a number that floating point can hold."""
+    """Whether a metric's value is a finite number that fits into a float."""
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
@@ -323,13 +321,14 @@ def usable(value: object) -> bool:
 
 
 def new_folder() -> Path:
-    """A folder of its own in the workspace, which goes with the box: what code of an artefact leaves
-    in it need not be removable."""
+    """Makes a new folder in the grader box's workspace and returns its path. The folder is not removed,
+    because code of an artefact can leave files that cannot be removed; it is gone when the box is."""
     return Path(tempfile.mkdtemp(dir=".", prefix="evaluation-")).resolve()
 
 
 def lay(source: Path, dest: Path) -> None:
-    """Puts a file or folder of the artefact where it belongs, in place of what is there."""
+    """Copies the file or folder `source` to `dest`, and replaces a file or folder that is there already.
+    Raises BadArtefact if `source` does not exist."""
     if dest.is_dir():
         shutil.rmtree(dest)
     dest.parent.mkdir(parents=True, exist_ok=True)
@@ -342,35 +341,37 @@ def lay(source: Path, dest: Path) -> None:
 
 
 def evaluating_user(how: dict[str, Any]) -> int | None:
-    """Who runs the evaluation script: the second user, where code of the artefact is in it."""
+    """Returns the id of the user that runs the evaluation script: the second user of the box if the script
+    executes code of the artefact; None for the present user."""
     return None if how["kind"] == "csv" or how["player"] else second_user()
 
 
 def as_user(user: int | None) -> dict[str, Any]:
-    """Arguments of `Popen` for a process of that user's."""
+    """Returns the arguments of `Popen` that start a process as `user`; None is the present user."""
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
 def python_of(user: int | None) -> str:
-    """A Python that this user may run."""
+    """Returns the path of a Python interpreter that `user` may run; None is the present user."""
     return sys.executable if user is None else interpreter()
 
 
 def readable(folder: Path) -> None:
-    """Lets every user read what is in a folder, and only this one write."""
+    """Makes a folder and all files in it readable for every user, and writable only for the present user."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def tail(path: Path) -> bytes:
-    """The end of a file."""
+    """Returns the last `MOST_OUTPUT` bytes of a file."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MOST_OUTPUT))
         return file.read()
 
 
 def last_line(place: Path) -> str:
-    """The last line of an evaluation's errors."""
+    """Returns the last line that an evaluation in the folder `place` wrote to standard error, or an empty
+    text."""
     text = tail(place / "errors").decode("utf-8", "replace").replace(f"{place}/workspace/", "")
     lines = text.strip().splitlines()
     return lines[-1].strip()[-LAST_WORDS:] if lines else ""

@@ -1,7 +1,8 @@
-"""Puts a function of air's in the place of an agent's strategy: it asks the runner, which plays the strategy.
+"""Defines `Strategy`, by which the evaluation script of a game calls the agent's strategy in another process.
 
-The evaluation script calls it as it would call the strategy, with the history of the game so far, and gets a
-copy of what the strategy answers. Whatever the strategy does wrong ends the script with `BadStrategy`.
+The script calls a function of air in the place of the strategy, with the history of the game so far. This
+function forwards the call to the strategy's process (`runner.py`) and returns a copy of its answer. If the
+strategy fails or breaks a limit, `BadStrategy` ends the script.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from mlgym_values import dumps, loads
 from runner import Limits, Runner
 
 _CPU_SHARE = 0.1
-"""Processor time of the strategy as a share of the time limit, as honest code gets in air's own games."""
+"""The limit of the strategy's processor time, as a share of its time limit. Air's own games use the same
+share."""
 _ADDRESSES = 2
-"""Address space of the strategy, as a multiple of the memory that its box may use."""
+"""The limit of the strategy's address space, as a multiple of the memory limit of its box."""
 
 
 class BadStrategy(BaseException):
-    """The strategy is at fault. No `except Exception` of a script hides it."""
+    """Raised if the agent's strategy is at fault. Not an `Exception`, so that no `except Exception` in the
+    evaluation script hides it."""
 
     def __init__(self, error: BadArtefact) -> None:
         super().__init__(str(error))
@@ -33,9 +36,10 @@ class BadStrategy(BaseException):
 
 
 class Strategy:
-    """The function that the script calls. Use through `with`: the strategy runs until its end.
+    """The agent's strategy in a process of its own, and a module of air that stands for it in this process.
+    While the `with` block runs, the evaluation script can import this module and call the strategy.
 
-    `player` has the settings that `grade.py` wrote: where the strategy is and what it may use.
+    `player` has the settings that `grade.py` wrote: the strategy's file, its function and its limits.
     """
 
     def __init__(self, player: dict[str, Any]) -> None:
@@ -46,11 +50,8 @@ class Strategy:
         self._open = ExitStack()
 
     def __enter__(self) -> Strategy:
-        """Loads the strategy, and enlists this function as its module.
-
-        Raises:
-            BadStrategy: it cannot be loaded.
-        """
+        """Loads the strategy in its process. Adds a module with the function `call` to `sys.modules`, under
+        the name of the strategy's module. Raises BadStrategy if the strategy cannot be loaded."""
         seconds = self._player["seconds"]
         limits = Limits(
             seconds=seconds,
@@ -73,7 +74,7 @@ class Strategy:
         except BadArtefact as error:
             self._open.close()
             raise BadStrategy(error) from None
-        except BaseException:  # an infrastructure error: nothing is left running; raised again
+        except BaseException:  # an infrastructure error: the strategy's process must end
             self._open.close()
             raise
         module = types.ModuleType(self._player["module"])
@@ -85,7 +86,9 @@ class Strategy:
         self._open.close()
 
     def call(self, past: list[Any]) -> Any:
-        """One call of the strategy with a list; only what is new in a growing list is sent."""
+        """Calls the strategy with the list `past`, the history of the game, and returns its answer. If the
+        list has grown by one element since the last call, only this element is sent to the strategy's
+        process."""
         count = len(past)
         if count == 0:
             order = "N"
@@ -109,8 +112,13 @@ class Strategy:
 
 
 def moves(function: Callable[[list[Any]], Any]) -> Callable[[bytes], bytes]:
-    """Runs in the player: `N` asks for the move after an empty list, `A…` after the last list and one more
-    element, `F…` after a whole list. The answer is empty if the move cannot be sent."""
+    """Returns a function that answers requests for moves, for the strategy's process. `function` is the
+    agent's strategy.
+
+    A request asks for the move after a history of the game: `N` after an empty one, `A` and an element after
+    the last history plus this element, and `F` and a list after that list. The answer is the move, or empty
+    if `mlgym_values` cannot encode the move.
+    """
     from mlgym_values import dumps, loads
 
     past: list[Any] = []

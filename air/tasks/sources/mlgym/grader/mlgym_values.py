@@ -1,7 +1,7 @@
-"""Values as text between two processes that do not trust each other: tuples stay tuples, numbers of
-numpy stay what they are, and nothing that arrives is executed.
+"""Encodes Python values as text for another process, and decodes them without executing anything, because
+the two processes do not trust each other. Tuples stay tuples, and numbers of numpy keep their type.
 
-Runs in grader boxes: standard library only, and numpy where the other side sends its numbers.
+The module runs in grader boxes, with Python's standard library only. Values of numpy need numpy as well.
 """
 
 import json
@@ -25,20 +25,14 @@ _DTYPES = [
 
 
 def dumps(value: Any) -> str:
-    """One line of text.
-
-    Raises:
-        TypeError: the value holds something that is not a number, text, list, tuple or dict.
-    """
+    """Encodes a value as one line of text. Raises TypeError if the value contains anything but None, numbers,
+    texts, lists, tuples and dicts."""
     return json.dumps(_plain(value))
 
 
 def loads(text: str) -> Any:
-    """The value again.
-
-    Raises:
-        ValueError: no text that `dumps` makes.
-    """
+    """Decodes a value from a text that `dumps` made. Raises ValueError if `dumps` cannot have made the
+    text."""
     try:
         return _value(json.loads(text))
     except (KeyError, IndexError, TypeError, RecursionError, AttributeError) as error:
@@ -58,7 +52,7 @@ def _plain(value: Any) -> Any:
     if dtype in _DTYPES:
         kind = "array" if getattr(value, "shape", ()) else "number"
         return {kind: [dtype, value.tolist()]}
-    if isinstance(value, _SIMPLE):  # a subclass: sent as what it is made of
+    if isinstance(value, _SIMPLE):  # a subclass of a simple type: encoded as a value of this type
         return json.loads(json.dumps(value))
     raise TypeError(f"{type(value).__name__} cannot be sent")
 

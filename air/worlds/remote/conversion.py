@@ -18,7 +18,7 @@ _ARGUMENTS = ("arguments", "input", "parameters")
 
 
 MOST_CHARACTERS = 16_000
-"""The maximum length of an observation in characters. The middle of a longer one is left out."""
+"""The maximum length of an observation in characters. The middle of a longer observation is left out."""
 MOST_DEPTH = 100
 """The maximum nesting depth of objects and lists in an action."""
 OVER = "The episode is over."
@@ -56,23 +56,23 @@ def usage(tools: Sequence[RemoteTool]) -> str:
     return "\n".join([f"Act by calling one of these tools, as {form}:", *lines])
 
 
-def spoken(action: Action) -> str:
-    """Returns an action as text: the answer, or else the tool call or script. For a server that expects
-    text."""
+def action_text(action: Action) -> str:
+    """Returns an action as text, for a server that expects text: the answer or, if the action has none, the
+    tool call or script."""
     return action.answer or action.text
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
     """Returns the name and the arguments of the tool call in an action. Raises Malformed if there is none.
 
-    If the action is a text, it must be `{"name": …, "arguments": {…}}`. But if there is only one tool, and it
-    needs a single text (see `single_text`), the action's whole text is this argument.
+    If the action is a text, the text must be `{"name": …, "arguments": {…}}`. But if there is only one tool,
+    and this tool needs a single text as its argument (see `single_text`), the whole text is the argument.
     """
     if action.tool is not None:
         if action.tool.arguments is not None:
             return action.tool.name, dict(action.tool.arguments)
         return action.tool.name, _by_place(action.tool.name, action.tool.args, tools)
-    text = spoken(action)
+    text = action_text(action)
     if len(tools) == 1 and (only := single_text(tools[0].schema)):
         return tools[0].name, {only: text}
     body = json_object(text)
@@ -104,9 +104,9 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def sendable(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns `body`, the data of an action, unchanged. Raises Malformed if it contains NaN, infinity or a
-    lone surrogate, or is nested more than `MOST_DEPTH` levels deep: some servers crash on these, which would
-    look like a failure of the server."""
+    """Returns `body`, the data of an action, unchanged. Raises Malformed if `body` contains NaN, infinity or
+    a lone surrogate, or is nested more than `MOST_DEPTH` levels deep: some servers crash on such data, and
+    the crash would look like a failure that the agent did not cause."""
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -146,12 +146,12 @@ def single_text(schema: Mapping[str, Any]) -> str:
     return names[0] if isinstance(field, Mapping) and field.get("type") == "string" else ""
 
 
-def told(observation: Any) -> str:
+def observation_text(observation: Any) -> str:
     """Returns a server's observation as text.
 
-    Of an object, that is the text of its only non-empty field, or one line for each non-empty field. The
-    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
-    empty, because some servers put the observation there.
+    An object with one non-empty field becomes the text in this field; an object with several becomes one line
+    for each non-empty field. The fields `done` and `reward` are left out. The fields in `metadata` are used
+    only if all other fields are empty, because some servers put the observation into `metadata`.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -164,7 +164,7 @@ def told(observation: Any) -> str:
     return "\n".join(f"{name}: {_plain(value)}" for name, value in fields.items())
 
 
-def shown(text: str) -> Observation:
+def as_observation(text: str) -> Observation:
     """Returns a server's text as an observation. A text longer than `MOST_CHARACTERS` is shortened. Lone
     surrogates, which model servers reject, are replaced by `?`."""
     text = text.encode("utf-8", "replace").decode()

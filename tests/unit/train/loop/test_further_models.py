@@ -12,10 +12,10 @@ import torch
 from air.env.credit import split
 from air.train.config.model_options import LoRAConfig
 from air.train.config.run_config import RunConfig
-from air.train.loop.needed import NeededModels, load
+from air.train.further_models.frozen_model import FrozenModel, WithoutAdapter
+from air.train.loop.further_models import FurtherModels, load
 from air.train.loop.rollout import Group, Rollout
 from air.train.model import policy
-from air.train.needs.frozen_model import FrozenModel, WithoutAdapter
 from air.train.tree.sample import Sample
 from tests.rollouts import chain, made, payment
 
@@ -44,9 +44,9 @@ def test_every_reply_is_scored_once_where_it_is_trained() -> None:
     forked = made([None, 0, 1, 1, 2, 4], [2, 3, 5], [payment(6, delta=1.0)])
     failed = chain(1, [], ok=False)
     places = Places()
-    models = NeededModels({"teacher": places}, None, greedy=False, temperature=0.5)
-    needed = models.score([played(forked, failed)])
-    numbers = needed.tokens["teacher"]
+    models = FurtherModels({"teacher": places}, None, greedy=False, temperature=0.5)
+    inputs = models.score([played(forked, failed)])
+    numbers = inputs.tokens["teacher"]
     replies = {n: forked.nodes[n] for n in (2, 3, 5)}
     assert set(numbers) == {id(node) for node in replies.values()}
     # Every message has two tokens that are not sampled; so the prompt has four.
@@ -61,7 +61,7 @@ def test_every_reply_is_scored_once_where_it_is_trained() -> None:
 def test_the_mean_difference_to_the_teacher_by_hand() -> None:
     # A reply's log-probabilities are −0.125 · 3 = −.375; the teacher's are minus the places from 6 on.
     [trace] = [chain(1, [])]
-    models = NeededModels({"teacher": Places()}, None, greedy=False, temperature=1.0)
+    models = FurtherModels({"teacher": Places()}, None, greedy=False, temperature=1.0)
     count = sum(trace.nodes[2].mask)
     mean = sum(6 + n for n in range(count)) / count
     metrics = models.score([played(trace)]).metrics
@@ -73,7 +73,7 @@ def test_the_baseline_is_the_greedy_episodes_reward_or_its_segments_mean() -> No
     whole = Rollout("s", "t", [chain(2, paid)])
     segments = Rollout("s", "t", split(chain(2, paid)))
     broken = Rollout("s", "t", [], error="the box died")
-    models = NeededModels({}, None, greedy=True, temperature=1.0)
+    models = FurtherModels({}, None, greedy=True, temperature=1.0)
     groups = [played(chain(1, []), greedy=greedy) for greedy in (whole, segments, broken)]
     found = models.score(groups).greedy
     assert found is not None

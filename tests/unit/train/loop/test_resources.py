@@ -14,21 +14,21 @@ from air.sandbox.pool.gpus import Gpu
 from air.train import load
 from air.train.devices import memory
 from air.train.devices.device import Device, cpu_instead
-from air.train.loop.needed import NeededModels
-from air.train.loop.opening import Opening
+from air.train.further_models.frozen_model import FrozenModel
+from air.train.loop.further_models import FurtherModels
+from air.train.loop.resources import ResourceOpener
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel
 from air.train.serving.choose_server import Choice
 
 GPU = Gpu(0, "GPU-a")
 PLACE = Device(torch.device("cpu"), "free", GPU)
-NOTHING = NeededModels({}, None, greedy=False, temperature=1.0)
+NOTHING = FurtherModels({}, None, greedy=False, temperature=1.0)
 
 
-def opening(device: str, overlap: int = 0, gpu_gb: int = 80) -> Opening:
+def opener(device: str, overlap: int = 0, gpu_gb: int = 80) -> ResourceOpener:
     settings = {"embedded": {"device": device}, "orchestrator": {"max_off_policy_steps": overlap}}
     config = load("configs/quickstart.toml", settings)
-    return Opening(
+    return ResourceOpener(
         config, frozenset(), None, None, lambda _: None, gpu_bytes=lambda _: gpu_gb * memory.GB
     )
 
@@ -39,23 +39,23 @@ def choice() -> Choice:
 
 
 def test_auto_leaves_a_gpu_that_is_too_small_to_vllm(small: Policy) -> None:
-    auto = opening("auto", gpu_gb=1)
-    problem = auto._problem_of_auto(small, NOTHING, choice(), PLACE)
+    auto = opener("auto", gpu_gb=1)
+    problem = auto._shared_gpu_problem(small, NOTHING, choice(), PLACE)
     assert "vLLM has the only GPU: " in problem
     instead = cpu_instead(PLACE, problem)
     assert (instead.gpu, instead.torch_device.type) == (None, "cpu")
-    assert not auto._problem_of_auto(small, NOTHING, choice(), instead)
-    wanted = opening("cuda", gpu_gb=1)
-    assert not wanted._problem_of_auto(small, NOTHING, choice(), PLACE)
+    assert not auto._shared_gpu_problem(small, NOTHING, choice(), instead)
+    wanted = opener("cuda", gpu_gb=1)
+    assert not wanted._shared_gpu_problem(small, NOTHING, choice(), PLACE)
     with pytest.raises(UsageError, match=r'embedded\.device = "cpu"'):
         wanted._check_memory(small, NOTHING, choice(), PLACE)
-    assert not opening("auto")._problem_of_auto(small, NOTHING, choice(), PLACE)
+    assert not opener("auto")._shared_gpu_problem(small, NOTHING, choice(), PLACE)
 
 
 def test_overlap_on_one_gpu_names_the_cpu(small: Policy) -> None:
-    overlapping = opening("cuda", overlap=1)
-    assert overlapping._overlaps_on(PLACE, choice())
-    assert not overlapping._overlaps_on(replace(PLACE, gpu=Gpu(1, "GPU-b")), choice())
+    overlapping = opener("cuda", overlap=1)
+    assert overlapping._overlaps_on_shared_gpu(PLACE, choice())
+    assert not overlapping._overlaps_on_shared_gpu(replace(PLACE, gpu=Gpu(1, "GPU-b")), choice())
     with pytest.raises(UsageError, match=r'or embedded\.device = "cpu"'):
         overlapping._check_memory(small, NOTHING, choice(), PLACE)
 
@@ -64,4 +64,4 @@ def test_models_beside_the_policy_are_counted(small: Policy, folder: Path) -> No
     models = replace(NOTHING, scorers={"reference": FrozenModel(small, 64)})
     weights = sum(p.numel() * p.element_size() for p in small.model.parameters())
     assert (models.loaded_bytes(), models.training_bytes()) == (weights, 0)
-    assert opening("auto")._memory(small, models, choice()).other_models == weights
+    assert opener("auto")._memory(small, models, choice()).other_models == weights

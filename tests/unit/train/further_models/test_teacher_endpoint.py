@@ -14,12 +14,12 @@ from pydantic import ValidationError
 
 from air.errors import ConfigError, InferenceError
 from air.testing import ScoringServer
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.further_models_config import TeacherConfig
+from air.train.further_models.frozen_model import FrozenModel
+from air.train.further_models.teacher_endpoint import TeacherEndpoint
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel
-from air.train.needs.teacher_endpoint import TeacherEndpoint
 from air.train.serving.server import InferenceServer
-from tests.unit.train.needs.test_frozen_model import sample
+from tests.unit.train.further_models.test_frozen_model import sample
 
 
 @contextmanager

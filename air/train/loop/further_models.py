@@ -21,23 +21,23 @@ import torch
 from air.errors import ConfigError, UsageError
 from air.train.algorithms.base import Need
 from air.train.algorithms.opd import OPDConfig
+from air.train.config.further_models_config import TeacherConfig, ValueModelConfig
 from air.train.config.model_options import AdamWConfig
-from air.train.config.needs_config import TeacherConfig, ValueModelConfig
 from air.train.config.run_config import RunConfig
-from air.train.loop.rollout import Group
-from air.train.loop.samples import Needed, branch_masks
-from air.train.model import adapters, policy
-from air.train.model.attention import check_length
-from air.train.model.policy import Policy
-from air.train.needs.frozen_model import (
+from air.train.further_models.frozen_model import (
     FrozenModel,
     LocalModel,
     WithoutAdapter,
     check_same_tokens,
     divergences,
 )
-from air.train.needs.teacher_endpoint import TeacherEndpoint
-from air.train.needs.value_model import ValueModel, ValueTarget
+from air.train.further_models.teacher_endpoint import TeacherEndpoint
+from air.train.further_models.value_model import ValueModel, ValueTarget
+from air.train.loop.rollout import Group
+from air.train.loop.samples import AlgorithmInputs, branch_masks
+from air.train.model import adapters, policy
+from air.train.model.attention import check_length
+from air.train.model.policy import Policy
 from air.train.tree.sample import Sample
 
 
@@ -69,7 +69,7 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class NeededModels:
+class FurtherModels:
     """The further models, besides the policy, that a run's algorithm needs. A model that is not needed is
     None or absent."""
 
@@ -86,12 +86,12 @@ class NeededModels:
 
     @property
     def scores_here(self) -> bool:
-        """Whether the method `score` runs a model in this process, and not only on a teacher's server. The
-        inference server must then not sample meanwhile (see `Server.exclusive`)."""
+        """Whether the method `score` runs a model in this process, instead of only asking a teacher's server.
+        If so, the inference server must not sample during the call (see `Server.exclusive`)."""
         local = [one for one in self.scorers.values() if not isinstance(one, TeacherEndpoint)]
         return bool(local) or self.values is not None
 
-    def score(self, groups: Sequence[Group]) -> Needed:
+    def score(self, groups: Sequence[Group]) -> AlgorithmInputs:
         """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
         algorithm needs: log-probabilities, divergences, values, and rewards of greedy episodes. If there is a
         teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
@@ -111,15 +111,15 @@ class NeededModels:
                 tokens["divergence"] = by_node(samples, self.divergence(samples))
             if self.values is not None:
                 tokens["values"] = by_node(samples, self.values.values(samples))
-        return Needed(tokens=tokens, greedy=greedy, metrics=metrics)
+        return AlgorithmInputs(tokens=tokens, greedy=greedy, metrics=metrics)
 
-    def train(self, samples: Sequence[Sample], needed: Needed) -> dict[str, float]:
+    def train(self, samples: Sequence[Sample], inputs: AlgorithmInputs) -> dict[str, float]:
         """Trains the value model on the returns of the samples, and returns its metrics; an empty dict if
-        there is no value model. `needed` is the result of `score` for the same step. Raises
+        there is no value model. `inputs` is the result of `score` for the same step. Raises
         InfrastructureError if the gradients are not finite."""
         if self.values is None:
             return {}
-        old = needed.tokens["values"]
+        old = inputs.tokens["values"]
         return self.values.train(
             [
                 ValueTarget(sample, _of_sample(old, sample), _sampled(sample, "returns"))
@@ -153,8 +153,8 @@ class NeededModels:
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a result of `state_dict`. If `state` has no value model, the present one starts
-        untrained."""
+        """Restores the state of the value model from a result of `state_dict`. If `state` has none, because
+        the earlier run had no value model, the value model keeps its initial weights."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 
@@ -170,38 +170,41 @@ def load(
     model: Policy,
     say: Callable[[str], None],
     stopping: threading.Event | None = None,
-) -> NeededModels:
+) -> FurtherModels:
     """Loads the models that `needs` names, with the settings of `config`, onto the device of `model`, the
     policy.
 
-    If a teacher's server does not answer yet, waits for it, calls `say` with one line for the user, and ends
-    the wait if `stopping` is set. Raises UsageError if a model cannot be loaded or has another vocabulary
-    than the policy, and InferenceError if the teacher's server does not answer or the wait was stopped."""
+    If the teacher is on a server that does not answer yet, calls `say` with one line for the user and waits
+    for the server; setting the event `stopping` ends the wait. Raises UsageError if a model cannot be loaded
+    or has another vocabulary than the policy. Raises InferenceError if the teacher's server does not answer
+    or the wait was stopped.
+    """
     embedded = config.embedded
     context = min(config.seq_len, model.max_length)
-    beside = _Beside(model, embedded.attention, embedded.micro_batch_tokens, context)
+    loader = _ModelLoader(model, embedded.attention, embedded.micro_batch_tokens, context)
     scorers: dict[Need, Scorer] = {}
     divergence = None
     if "reference" in needs:
-        reference = beside.reference(embedded.reference.model or config.model.name)
+        reference = loader.reference(embedded.reference.model or config.model.name)
         scorers["reference"] = reference
         if "divergence" in needs:
             divergence = Divergence(model, reference, embedded.micro_batch_tokens)
     if "teacher" in needs:
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
-        scorers["teacher"] = beside.teacher(algo.teacher, say, stopping)
+        scorers["teacher"] = loader.teacher(algo.teacher, say, stopping)
     values = None
     if "values" in needs:
-        values = beside.value_model(embedded.value_model, config.model.name)
+        values = loader.value_model(embedded.value_model, config.model.name)
     temperature = config.orchestrator.train.sampling.temperature
-    return NeededModels(scorers, values, "greedy" in needs, temperature, divergence)
+    return FurtherModels(scorers, values, "greedy" in needs, temperature, divergence)
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample, with advantage 0, for each branch of the episodes that did not fail. A branch is one
-    linear conversation of a trace. If several branches contain the same reply, `Sample.mask` is true for this
-    reply only in the first of these samples."""
+    """Yields one sample for each branch of the episodes that did not fail. A branch is one linear
+    conversation of a trace. The samples are scored but not trained, so their advantages are 0. If several
+    branches contain the same reply, `Sample.mask` is true for this reply only in the first of these
+    samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -215,8 +218,8 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Splits `numbers`, which has for each sample one number per sampled token, into one list per message.
-    The keys of the result are the `id()` of the messages (verifiers' nodes)."""
+    """Regroups `numbers`, which has for each sample a list with one number per sampled token: returns such a
+    list for each message. The keys of the result are the `id()` of the messages (verifiers' nodes)."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -262,7 +265,7 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 
 @dataclass(frozen=True)
-class _Beside:
+class _ModelLoader:
     """Loads the reference model, the teacher and the value model of a run, onto the device of `policy` and
     with its attention implementation. Each method loads one of them."""
 
@@ -273,8 +276,8 @@ class _Beside:
     """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference model `name`. If this is the base model under the policy's LoRA adapter, its
-        weights are used and no second copy is loaded."""
+        """Returns the reference model `name` (a folder or hub id). If the policy is a LoRA adapter on this
+        very model, returns the policy with its adapter switched off, so that no second copy is loaded."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)
@@ -300,8 +303,9 @@ class _Beside:
         return endpoint
 
     def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
-        """Returns a new value model, which starts from the weights of the configured model or, without one,
-        of `start`. The weights are float32, because rounding to bfloat16 would lose small updates."""
+        """Returns a new value model. It starts from the weights of the model that `config` names or, if it
+        names none, of the model `start` (a folder or hub id). The weights are float32, because rounding to
+        bfloat16 would lose small updates."""
         name = _expanded(config.model or start)
         other = self._load(name, "embedded.value_model.model", torch.float32)
         return ValueModel(other, config, self.micro_batch_tokens)

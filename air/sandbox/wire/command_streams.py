@@ -1,9 +1,9 @@
 """The host's side of commands that `Box.start` started: passes their output to handles, and input for them to
 the guest.
 
-Each command has one stream of frames from the guest, and any number of handles. The guest may only send as
-much output as the host has granted it credit for. It gets new credit when the reader of the slowest handle
-has taken its output, so this process never holds more than `WINDOW` bytes of a command.
+Each command has one stream of frames from the guest, and any number of handles. The host limits the number of
+output bytes that the guest may send (its credit), and raises this limit when the reader of the slowest handle
+has taken output. So this process never holds more than `WINDOW` bytes of a command's output.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, cast
 from air.errors import AirError, BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.running import WINDOW, CommandInfo, RunningCommand, StreamName
-from air.sandbox.guest.started import COST
-from air.sandbox.ops.command_log import Events
+from air.sandbox.guest.started import PIECE_COST
+from air.sandbox.ops.command_log import CommandLog
 from air.sandbox.wire.connection import Connection, Reply
 
 INPUT_PIECE = 1 << 16
@@ -37,8 +37,8 @@ def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
 class RunningCommands:
     """Starts the commands of one box for `Box.start`, and lists those that still run."""
 
-    def __init__(self, connection: Connection, name: str, events: Events) -> None:
-        self._connection, self._name, self._events = connection, name, events
+    def __init__(self, connection: Connection, name: str, log: CommandLog) -> None:
+        self._connection, self._name, self._log = connection, name, log
         self._streams: dict[int, CommandStream] = {}
 
     async def start(
@@ -47,13 +47,14 @@ class RunningCommands:
         """Starts a command, and returns a handle to it when the guest has reported its process id.
 
         `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
-        describes the command, still without its process id.
+        describes the command, still without its process id. `terminal` is the size (rows, columns) of the
+        command's terminal; None means no terminal.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
         start = {"op": "start", "id": stream.ident, "window": WINDOW, "stdin": info.stdin}
         start |= {"terminal": list(terminal) if terminal else None}
-        number = self._events.run(info.command)
+        number = self._log.run(info.command)
         stream.result.add_done_callback(lambda result: self._ended(number, stream, result))
         try:
             stream.open(start | request)
@@ -71,9 +72,9 @@ class RunningCommands:
         if self._streams.get(stream.info.pid) is stream:
             del self._streams[stream.info.pid]
         if error := result.exception():
-            self._events.failed(number, error)
+            self._log.failed(number, error)
         else:
-            self._events.done(number, result.result())
+            self._log.done(number, result.result())
 
     def infos(self) -> list[CommandInfo]:
         """Returns descriptions of the running commands, oldest first. Raises BoxDiedError if the box is
@@ -107,10 +108,10 @@ class CommandStream:
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """The number of bytes that the command's output has used so far of what the host allowed the guest to
-        send (the credit). Each piece of output costs a fixed number of bytes (`COST`) in addition."""
+        """The credit that the command's output has used so far: the number of bytes that the guest has sent,
+        plus `PIECE_COST` bytes for each piece of output."""
         self._granted = 0
-        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._handles: weakref.WeakSet[CommandHandle] = weakref.WeakSet()
         self._name = name
 
     def open(self, request: dict[str, Any]) -> None:
@@ -140,10 +141,10 @@ class CommandStream:
             self.info = replace(self.info, pid=header["pid"])
             self.pid.set_result(header["pid"])
         elif "stream" in header:
-            self.received += len(body) + COST
+            self.received += len(body) + PIECE_COST
             for handle in self._handles:
                 handle.feed(header["stream"], body, self.received)
-            self.settle()
+            self.grant_credit()
         elif self.pid.done():
             self.connection.unroute(self.ident)
             self.result.set_result(result_of(header, body))
@@ -163,7 +164,7 @@ class CommandStream:
         for handle in self._handles:
             handle.news.set()
 
-    def settle(self) -> None:
+    def grant_credit(self) -> None:
         """Allows the guest to send more output of this command (grants credit): as many bytes as the slowest
         reader of all handles has taken."""
         held = [handle.taken for handle in self._handles if handle.held]
@@ -173,11 +174,11 @@ class CommandStream:
             self._granted = taken
             self.connection.post(request)
 
-    def handle(self) -> Handle:
+    def handle(self) -> CommandHandle:
         """Returns a new handle to the command. The handle gets the output that comes from now on."""
-        handle = Handle(self)
+        handle = CommandHandle(self)
         self._handles.add(handle)
-        weakref.finalize(handle, _settle_later, asyncio.get_running_loop(), self)
+        weakref.finalize(handle, _grant_credit_later, asyncio.get_running_loop(), self)
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
@@ -189,14 +190,14 @@ class CommandStream:
             raise BoxCommandError(f"box {self._name}: {error}") from None
 
 
-def _settle_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
+def _grant_credit_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
     """Lets the command send more output after a handle was dropped, because the command no longer waits for
     the reader of that handle. May run in any thread, because garbage collection calls it."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
-        loop.call_soon_threadsafe(stream.settle)
+        loop.call_soon_threadsafe(stream.grant_credit)
 
 
-class Handle(RunningCommand):
+class CommandHandle(RunningCommand):
     """One handle to a started command. It keeps the output that its reader has not taken yet."""
 
     def __init__(self, stream: CommandStream) -> None:
@@ -214,9 +215,12 @@ class Handle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Keeps a piece of output of the stream `name` for the reader. `received` is the number of bytes
-        of all streams of the command that the guest has sent, including `data`. The guest stops sending at
-        a limit, the credit, which grows as the reader reads."""
+        """Keeps `data`, a piece of output of the stream `name`, for this handle's reader. Does nothing if the
+        handle keeps no output (see `held`).
+
+        `received` is `CommandStream.received` after this piece. When the reader takes the piece, the host
+        lets the guest send more (grants credit) up to this position.
+        """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
             self.news.set()
@@ -236,7 +240,7 @@ class Handle(RunningCommand):
     def _discard(self) -> None:
         self.held = False
         self._chunks.clear()
-        self._stream.settle()
+        self._stream.grant_credit()
 
     async def output(self) -> AsyncIterator[tuple[StreamName, bytes]]:
         with self._reading():
@@ -245,7 +249,7 @@ class Handle(RunningCommand):
                     name, data, received = self._chunks.popleft()
                     yield name, data
                     self.taken = received
-                    self._stream.settle()
+                    self._stream.grant_credit()
                 self.news.clear()
                 if not self._stream.result.done():
                     await self.news.wait()

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from air.testing import ScoringServer
+from air.train.further_models.frozen_model import FrozenModel
 from air.train.model import checkpoint, policy
-from air.train.needs.frozen_model import FrozenModel
 from air.train.tree.sample import Sample
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import run_toml

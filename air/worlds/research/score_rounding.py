@@ -1,7 +1,7 @@
 """Rounds the scores that an agent sees, so that they reveal little about single rows of the hidden data.
 
-Rewards use exact scores. With exact scores, an agent could infer the hidden labels by many small changes of
-its artefact.
+An agent that saw exact scores could infer the hidden labels by many small changes of its artefact. Rewards
+still use exact scores.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ OLD_STEP = 0.0001
 def step_of(task: TaskSpec) -> float:
     """Returns the rounding step of a task's scores: the task's `told_step`, or else a power of ten.
 
-    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target. If
-    the task is normalised by `log-gap`, the distance from the target to the optimum is used if it is smaller.
+    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target. In a
+    task with the normalisation `log-gap`, the smaller of this distance and the distance from the target to
+    the optimum counts.
     """
     if task.told_step is not None:
         return task.told_step
@@ -28,7 +29,7 @@ def step_of(task: TaskSpec) -> float:
     return 10.0 ** math.floor(math.log10(width / 10))
 
 
-def told(score: float, step: float) -> str:
+def score_text(score: float, step: float) -> str:
     """Returns a score, rounded to a multiple of `step`, as text."""
     decimals = max(0, -math.floor(math.log10(step)))
     if step != 10.0**-decimals:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from air.train.config.further_models_config import ValueModelConfig
 from air.train.config.model_options import AdamWConfig
-from air.train.config.needs_config import ValueModelConfig
+from air.train.further_models.value_model import ValueModel, ValueTarget, statistics, value_loss
 from air.train.model import policy as policies
 from air.train.model.policy import Policy
-from air.train.needs.value_model import ValueModel, ValueTarget, statistics, value_loss
-from tests.unit.train.needs.test_frozen_model import sample
+from tests.unit.train.further_models.test_frozen_model import sample
 
 TOKENS = list(range(20, 40))
 

@@ -1,8 +1,11 @@
 """Converts an agent's action to the text that is sent to a server.
 
-Some servers would do more with an action's text than the agent may: the tool servers evaluate a call's
-input as Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such
-text, checks it, and serialises it again. Text that fails the check raises Unsendable.
+Some servers would let an agent do more than it is allowed to: the tool servers evaluate a call's input as
+Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such text, checks
+it, and serialises it again. Text that fails the check raises Unsendable.
+
+The public functions are values of `Environment.send`. They do not use their second argument, the server's
+previous response.
 """
 
 from __future__ import annotations
@@ -110,7 +113,8 @@ def _tagged(tag: str, content: str) -> str:
 
 
 def browser_action(action: Action, before: Any) -> str:
-    """Returns a browser action in the phrase and code fence from which the server extracts it."""
+    """Returns a browser action in the form that the server parses: a fixed phrase, then the action in a code
+    fence."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     line = " ".join((fenced[-1] if fenced else written).replace("```", " ").split())

@@ -8,9 +8,9 @@ import torch
 
 from air.errors import ConfigError
 from air.train.config.model_options import LoRAConfig
+from air.train.further_models.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
 from air.train.model import policy
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import FrozenModel, WithoutAdapter, check_same_tokens
 from air.train.tree.sample import Sample
 
 

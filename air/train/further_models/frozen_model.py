@@ -28,8 +28,8 @@ from air.train.tree.statistics import (
 
 
 class LocalModel(Reference, Protocol):
-    """Interface of a frozen model in the trainer's process: computes the log-probabilities of given tokens,
-    and the logits of the whole vocabulary."""
+    """Interface of a frozen model in the trainer's process. The model computes the log-probabilities of given
+    tokens. In two steps, `hidden` and `logits`, it also computes the logits of the whole vocabulary."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the log-probabilities of the tokens for which `Sample.mask` is true, in
@@ -130,8 +130,8 @@ def divergences(
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
-    """Splits `numbers` [N], one per entry (sampled token) of a micro-batch, into one list per sample. The
-    keys of the result are the `id()` of the samples."""
+    """Regroups `numbers` [N], one per entry (sampled token) of a micro-batch: returns one list for each
+    sample. The keys of the result are the `id()` of the samples."""
     counts = [sum(sample.mask) for sample in batch.samples]
     parts = torch.split(numbers, counts)
     return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}

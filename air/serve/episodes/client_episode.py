@@ -1,4 +1,4 @@
-"""Runs one episode of a task, in which a client of the server is the agent."""
+"""Runs one episode of a task on an episode server. The agent is a client of the server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from air.actions.base import Action
-from air.aio import to_the_end
+from air.aio import wait_shielded
 from air.errors import InfrastructureError
-from air.serve.episodes.offers import Mistake, Offer
+from air.serve.episodes.offered_tasks import InvalidAction, OfferedTask
 from air.worlds.base import Refusal, World
 
 GRACE_SECONDS = 60.0
@@ -24,15 +24,15 @@ Afterwards the server ends the episode, so that the client does not occupy a box
 _LOG = logging.getLogger(__name__)
 
 
-class NotPlaying(Exception):
+class NoRunningEpisode(Exception):
     """Error: a client acts before its episode has begun, or after the episode has ended."""
 
 
-class UnknownTool(Mistake):
+class UnknownTool(InvalidAction):
     """Error: the agent called a tool that the task does not have."""
 
 
-class Failed(Exception):
+class EpisodeFailed(Exception):
     """Error: an infrastructure error has ended the episode, without a further reward."""
 
 
@@ -44,24 +44,24 @@ class Turn:
     text: str
     reward: float | None
     done: bool
-    mistake: Mistake | None = None
+    invalid_action: InvalidAction | None = None
     """The reason why the task rejected the action; None if it accepted the action."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Play:
+class ClientEpisode:
     """One episode of a server's client, which plays the agent. `start` begins it, and `close` ends it. The
     caller must not run two methods at the same time."""
 
     def __init__(
         self,
-        offer: Offer,
+        task: OfferedTask,
         seed: int,
         note: Callable[[str, str], None],
         on_end: Callable[[], None],
         grace: float = GRACE_SECONDS,
     ) -> None:
-        self.offer, self.seed = offer, seed
+        self.task, self.seed = task, seed
         self.id = uuid.uuid4().hex
         self.turns = 0
         self.done = False
@@ -79,18 +79,18 @@ class Play:
         self._turn_runs = False
 
     async def start(self) -> str:
-        """Starts the episode, and returns the first text for the agent. Raises Failed after an infrastructure
-        error."""
+        """Starts the episode, and returns the first text for the agent. Raises EpisodeFailed after an
+        infrastructure error."""
         try:
-            self._world, text = await self._stack.enter_async_context(self.offer.open(self.seed))
+            self._world, text = await self._stack.enter_async_context(self.task.open(self.seed))
         except BaseException as error:
             expected = isinstance(error, Exception)
-            await to_the_end(self._end("failed" if expected else "left"))
+            await wait_shielded(self._end("failed" if expected else "left"))
             if expected:
                 raise self._failure(error) from error
             raise
-        self._deadline = time.monotonic() + self.offer.seconds
-        self._expire_in(self.offer.seconds + self._grace)
+        self._deadline = time.monotonic() + self.task.seconds
+        self._expire_in(self.task.seconds + self._grace)
         return text
 
     def _expire_in(self, seconds: float) -> None:
@@ -103,85 +103,92 @@ class Play:
             self._expired = asyncio.create_task(self._end("expired"))
 
     async def say(self, message: str) -> Turn:
-        """Performs the action in a text message of the agent. Raises NotPlaying if no episode runs, and
-        Failed after an infrastructure error."""
-        return await self._turn(lambda: self.offer.said(message))
+        """Performs the action in a text message of the agent. Raises NoRunningEpisode if no episode runs, and
+        EpisodeFailed after an infrastructure error."""
+        return await self._turn(lambda: self.task.action_of_text(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
-        """Performs the agent's call of the tool `name`. Raises NotPlaying if no episode runs, and Failed
-        after an infrastructure error."""
+        """Performs the agent's call of the tool `name`. Raises NoRunningEpisode if no episode runs, and
+        EpisodeFailed after an infrastructure error."""
 
         def action() -> Action:
-            names = [each["function"]["name"] for each in self.offer.tools]
+            names = [each["function"]["name"] for each in self.task.tools]
             if name not in names:
                 raise UnknownTool(f"There is no tool {name!r}. Tools: {', '.join(names)}.")
-            return self.offer.called(name, arguments)
+            return self.task.action_of_call(name, arguments)
 
         return await self._turn(action)
 
     async def close(self) -> None:
         """Ends the episode and frees its box. Does nothing if the episode has ended already."""
-        await to_the_end(self._end("left"))
+        await wait_shielded(self._end("left"))
         if self._expired is not None:
-            await to_the_end(self._expired)
+            await wait_shielded(self._expired)
 
     async def _turn(self, action: Callable[[], Action]) -> Turn:
         if self._world is None:
-            raise NotPlaying("the episode is over" if self.done else "no episode has begun")
+            raise NoRunningEpisode("the episode is over" if self.done else "no episode has begun")
         self._turn_runs = True
         try:
-            turn = await self._played(self._world, action)
+            turn = await self._step(self._world, action)
         except BaseException as error:
             expected = isinstance(error, Exception)
-            await to_the_end(self._end("failed" if expected else "left"))
+            await wait_shielded(self._end("failed" if expected else "left"))
             if expected:
                 raise self._failure(error) from error
             raise
         finally:
             self._turn_runs = False
         if turn.done:
-            await to_the_end(self._end("done"))
+            await wait_shielded(self._end("done"))
         return turn
 
-    async def _played(self, world: World[Action], action: Callable[[], Action]) -> Turn:
+    async def _step(self, world: World[Action], action: Callable[[], Action]) -> Turn:
         if time.monotonic() >= self._deadline:
             return await self._limit(
-                world, "[the time of the episode is over]", self.offer.no_reward
+                world, "[the time of the episode is over]", self.task.no_reward
             )
         self.turns += 1
-        mistake: Mistake | None = None
-        text, reward, done = "", self.offer.no_reward, False
+        invalid_action: InvalidAction | None = None
+        text, reward, done = "", self.task.no_reward, False
         try:
             step = await world.step(action())
-            text, reward, done = step.observation.text, self.offer.reward(step), step.done
-        except Mistake as error:
-            mistake, text = error, str(error)
+            text, reward, done = step.observation.text, self.task.reward(step), step.done
+        except InvalidAction as error:
+            invalid_action, text = error, str(error)
         except Refusal as error:
             text = str(error)
         if reward is not None and not math.isfinite(reward):
-            raise InfrastructureError(f"the reward of {self.offer.id} is {reward}")
-        if done or self.turns < self.offer.max_turns:
-            return Turn(text, reward, done, mistake, self._metadata(world))
-        return await self._limit(world, f"{text}\n[no actions are left]", reward, mistake)
+            raise InfrastructureError(f"the reward of {self.task.id} is {reward}")
+        if done or self.turns < self.task.max_turns:
+            return Turn(text, reward, done, invalid_action, self._metadata(world))
+        return await self._limit(world, f"{text}\n[no actions are left]", reward, invalid_action)
 
     async def _limit(
-        self, world: World[Action], text: str, reward: float | None, mistake: Mistake | None = None
+        self,
+        world: World[Action],
+        text: str,
+        reward: float | None,
+        invalid_action: InvalidAction | None = None,
     ) -> Turn:
-        """Ends the episode at a limit of actions or time. The turn's reward is `reward`, that of the last
-        action, plus the task's reward for such an end."""
-        last = await self.offer.at_limit(world)
+        """Returns the last turn of an episode that has reached its limit of actions or time. The turn's
+        reward is the sum of `reward`, the reward of the last action, and the task's reward for such an end
+        (`OfferedTask.at_limit`)."""
+        last = await self.task.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
-        return Turn(text, total, True, mistake, self._metadata(world) | {"truncated": True})
+        return Turn(text, total, True, invalid_action, self._metadata(world) | {"truncated": True})
 
     def _metadata(self, world: World[Action]) -> dict[str, Any]:
         facts = {name: value for name, value in world.facts().items() if math.isfinite(value)}
-        return {"task": self.offer.id, "turn": self.turns, **facts}
+        return {"task": self.task.id, "turn": self.turns, **facts}
 
-    def _failure(self, error: BaseException) -> Failed:
+    def _failure(self, error: BaseException) -> EpisodeFailed:
         if not isinstance(error, InfrastructureError):
-            _LOG.error("task %s raised %r", self.offer.id, error, exc_info=error)
+            _LOG.error("task %s raised %r", self.task.id, error, exc_info=error)
         text = " ".join(str(error).split()) or type(error).__name__
-        return Failed(f"the server failed, the episode is over without further reward: {text}")
+        return EpisodeFailed(
+            f"the server failed, the episode is over without further reward: {text}"
+        )
 
     async def _end(self, how: str) -> None:
         if self.done:
@@ -191,10 +198,10 @@ class Play:
         self.failed = how in ("failed", "expired")
         if self._expiry is not None:
             self._expiry.cancel()
-        self._note(self.offer.id, how)
+        self._note(self.task.id, how)
         try:
             await self._stack.aclose()
         except Exception as error:  # the client's episode is over in any case
-            _LOG.warning("the end of an episode of %s: %s", self.offer.id, error)
+            _LOG.warning("the end of an episode of %s: %s", self.task.id, error)
         finally:
             self._on_end()

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from air.train.config.needs_config import ValueModelConfig
+from air.train.config.further_models_config import ValueModelConfig
+from air.train.further_models.frozen_model import by_sample
 from air.train.model.optimizer import optimizer, update
 from air.train.model.policy import Policy
-from air.train.needs.frozen_model import by_sample
 from air.train.tree.pack import MicroBatch, pack
 from air.train.tree.sample import Sample
 from air.train.tree.statistics import batch_hidden_states, mask_cost
@@ -121,8 +121,8 @@ class ValueModel:
         )
 
     def _forward(self, batch: MicroBatch) -> Tensor:
-        """Returns the value before the token of each of the N entries of a micro-batch, [N], with
-        gradient."""
+        """Returns the predicted values [N], with gradient, for the N entries (sampled tokens) of a
+        micro-batch. A token's value is predicted from the tokens before it."""
         hidden = batch_hidden_states(self.backbone, batch)[batch.entries.parents]
         values: Tensor = self.head(hidden.float())[:, 0]
         return values

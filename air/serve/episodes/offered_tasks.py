@@ -1,5 +1,5 @@
-"""Defines `Offer`: one task that a server offers to its clients, with its tools, limits, actions and
-rewards."""
+"""Defines `OfferedTask`: one task that an episode server (`air serve openenv` or `air serve ors`) offers to
+its clients, with its tools, limits, actions and rewards."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ def tool(name: str, description: str, **arguments: str) -> Schema:
 
 
 ACT = tool("act", "Carries out an action, as the task describes it.", answer="The action.")
-"""The tool that a server offers for a world without tools of its own. Its argument is the action as text."""
+"""The tool that an episode server offers for a world that has no tools. The tool's argument is the action as
+text."""
 
 
-class Mistake(Exception):
-    """Error: a message or tool call is not a valid action of the task. The client's agent gets the error's
-    text."""
+class InvalidAction(Exception):
+    """Error: a client's message or tool call is not a valid action of the task. The error's text is sent to
+    the client as the observation."""
 
 
-class Offer(Protocol):
+class OfferedTask(Protocol):
     """Interface of one task that an episode server (for OpenEnv and ORS clients) offers: its tools, limits,
     actions and rewards."""
 
@@ -71,30 +72,31 @@ class Offer(Protocol):
         (instructions and first observation). Leaving the block frees the world's resources."""
         ...
 
-    def said(self, message: str) -> Action:
-        """Converts a text message of the agent to an action. Raises Mistake if the message is not a valid
-        action."""
+    def action_of_text(self, message: str) -> Action:
+        """Converts a text message of the agent to an action. Raises InvalidAction if the message is not a
+        valid action."""
         ...
 
-    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts the agent's call of one of the task's tools to an action. Raises Mistake if the arguments
-        are invalid."""
+    def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
+        """Converts the agent's call of one of the task's tools to an action. Raises InvalidAction if the
+        arguments are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:
-        """Returns the reward of a step; None if it has none. In a research task, only a grading has a
-        reward."""
+        """Returns the reward of a step of the world; None if the step has none. In a research task, only a
+        step with a validate or submit has a reward."""
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Settles an episode that reached its limit of actions or time, in the world that `open` yielded.
-        Returns the additional reward for this end, or None."""
+        """Called when an episode reaches its limit of actions or time; `world` is the world that `open`
+        yielded. In a research task, validates the artefact. Returns the reward for this end of the episode,
+        in addition to that of the last action; None if there is none."""
         ...
 
 
 @dataclass(frozen=True)
-class WorldOffer:
-    """The offer of a task whose world is not a research task."""
+class OfferedWorld:
+    """The `OfferedTask` of a task that is not a research task, such as a game."""
 
     task: WorldTask
     max_turns: int
@@ -121,15 +123,15 @@ class WorldOffer:
             finally:
                 await world.close()
 
-    def said(self, message: str) -> Action:
+    def action_of_text(self, message: str) -> Action:
         if not message.strip():
-            raise Mistake("The message is empty.")
+            raise InvalidAction("The message is empty.")
         return Action(answer=message)
 
-    def called(self, name: str, arguments: Mapping[str, Any]) -> Action:
+    def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
         if self.task.tools:
             return Action(tool=ToolCall(name, arguments=dict(arguments)))
-        return self.said(text_of(arguments, "answer"))
+        return self.action_of_text(text_of(arguments, "answer"))
 
     def reward(self, step: Step) -> float | None:
         return step.reward
@@ -140,9 +142,9 @@ class WorldOffer:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the value of the argument `name`, a text. Raises Mistake if the argument is missing, or there
-    are others."""
+    """Returns the value of the argument `name`, which must be a text. Raises InvalidAction if this argument
+    is missing or not a text, or if there are other arguments."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
-        raise Mistake(f"The arguments must be one text: `{name}`.")
+        raise InvalidAction(f"The arguments must be one text: `{name}`.")
     return value

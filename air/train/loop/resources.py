@@ -23,9 +23,9 @@ from air.train.config.run_config import RunConfig
 from air.train.devices import device, memory
 from air.train.devices.device import Device
 from air.train.evaluation.during_run import Evaluations
-from air.train.loop import needed, run_folder
-from air.train.loop.needed import NeededModels
-from air.train.loop.rollout import Source, serving, settled
+from air.train.loop import further_models, run_folder
+from air.train.loop.further_models import FurtherModels
+from air.train.loop.rollout import Source, serving, with_defaults
 from air.train.loop.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model import determinism, policy
@@ -49,7 +49,7 @@ class Resources:
     trainer: Trainer
     server: Server
     sources: Sequence[Source]
-    needed: NeededModels
+    further_models: FurtherModels
     """The further models that the algorithm needs besides the policy."""
     tokens: TokenLog | None
     """The log of trained tokens. None if the run records no tokens."""
@@ -57,7 +57,7 @@ class Resources:
     """The evaluations that the run makes between training steps. None if the run file configures none."""
 
 
-class Opening:
+class ResourceOpener:
     """Opens the resources of one run. Call `open` only once.
 
     `needs` are the inputs that the run's algorithm needs beyond rewards. `checkpoint` is the folder of the
@@ -84,8 +84,9 @@ class Opening:
         self.folder = config.folder
         self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of the inference server and the trainer, which boxes must not use, under the names of the
-        environment settings that reserve them: `inference_gpus` and `trainer_gpus`. None reserves no GPU."""
+        """The GPUs of the inference server and the trainer, which boxes must not use. The keys are the
+        environment settings that reserve the GPUs: `inference_gpus` and `trainer_gpus`. A value of None
+        reserves no GPU."""
 
     async def open(self, stack: AsyncExitStack) -> Resources:
         """Loads the models, starts the inference server and the environments, and returns all resources.
@@ -102,7 +103,7 @@ class Opening:
         # Cancelling does not end a thread that waits for a teacher's server; this event ends it.
         stack.callback(self._stopping.set)
         model, models = await asyncio.to_thread(self._load, place)
-        if problem := self._problem_of_auto(model, models, choice, place):
+        if problem := self._shared_gpu_problem(model, models, choice, place):
             models.close()
             del model, models
             place = device.cpu_instead(place, problem)
@@ -141,7 +142,7 @@ class Opening:
     async def _sources(self, model: Policy, stack: AsyncExitStack) -> Sequence[Source]:
         trajectories = self.folder / run_folder.TRAJECTORIES
         sources = self.config.orchestrator.train.source
-        configs = [self._settled(source, model, trajectories) for source in sources]
+        configs = [self._with_run_defaults(source, model, trajectories) for source in sources]
         group_size = self.config.orchestrator.group_size
         return await stack.enter_async_context(serving(configs, group_size))
 
@@ -150,13 +151,15 @@ class Opening:
         if config is None:
             return None
 
-        def settle(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
-            return self._settled(source, model, record_dir)
+        def fill_in_settings(source: EvalSourceConfig, record_dir: Path) -> EvalSourceConfig:
+            return self._with_run_defaults(source, model, record_dir)
 
         embedded = self.config.embedded
         seed = embedded.seed if self.config.seeds_requests else None
         metric = embedded.best_metric
-        evaluations = Evaluations(config, self.folder, settle, seed=seed, best_metric=metric)
+        evaluations = Evaluations(
+            config, self.folder, fill_in_settings, seed=seed, best_metric=metric
+        )
         evaluations.check_tasks()
         return evaluations
 
@@ -174,23 +177,23 @@ class Opening:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Returns the device for the policy. It is never a GPU that boxes may use, and it is the GPU of vLLM
-        only if no other GPU is free."""
+        """Returns the device for the policy. It is never a GPU that boxes may use. It is the GPU of vLLM only
+        if no other GPU is free. `choice` is the inference server that was chosen, with its GPU."""
         place = self._free_device(choice.gpu)
-        if self.config.embedded.device == "auto" and self._overlaps_on(place, choice):
+        if self.config.embedded.device == "auto" and self._overlaps_on_shared_gpu(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
         return place
 
-    def _overlaps_on(self, place: Device, choice: Choice) -> bool:
-        """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there.
-        This is not supported."""
+    def _overlaps_on_shared_gpu(self, place: Device, choice: Choice) -> bool:
+        """Returns whether vLLM would have to sample on the policy's GPU while the policy is updated there,
+        which is not supported. `place` is the device of the policy, `choice` the inference server."""
         return self.config.overlaps and choice.vllm is not None and _shared(place, choice)
 
     def _free_device(self, inference: Gpu | None) -> Device:
         envs = [source.env for source in self.config.orchestrator.sources]
         return device.choose_beside(envs, self.config.embedded.device, inference=inference)
 
-    def _load(self, place: Device) -> tuple[Policy, NeededModels]:
+    def _load(self, place: Device) -> tuple[Policy, FurtherModels]:
         """Loads the policy onto the device `place`, and the further models that the algorithm needs."""
         embedded = self.config.embedded
         model = policy.load(
@@ -201,13 +204,13 @@ class Opening:
             lora=self.config.trainer.model.lora,
         )
         check_length(model.model.config, model.name, self._context_tokens(model), "seq_len")
-        return model, needed.load(self.needs, self.config, model, self.say, self._stopping)
+        return model, further_models.load(self.needs, self.config, model, self.say, self._stopping)
 
-    def _problem_of_auto(
-        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+    def _shared_gpu_problem(
+        self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> str:
-        """Returns the reason why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose
-        the GPU of vLLM and its memory is too small for both. Otherwise returns an empty string."""
+        """Returns why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose the GPU of
+        vLLM for the policy, and its memory is too small for both. Otherwise returns an empty string."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -217,7 +220,7 @@ class Opening:
             return f"vLLM has the only GPU: {error}"
         return ""
 
-    def _memory(self, model: Policy, models: NeededModels, choice: Choice) -> memory.Memory:
+    def _memory(self, model: Policy, models: FurtherModels, choice: Choice) -> memory.Memory:
         embedded = self.config.embedded
         at_once = min(embedded.max_batch, self.config.orchestrator.batch_size)
         return memory.estimate(
@@ -242,7 +245,7 @@ class Opening:
         return int(embedded.prefix_cache_mb * 2**20)
 
     def _check_memory(
-        self, model: Policy, models: NeededModels, choice: Choice, place: Device
+        self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> float | None:
         """Warns the user if the run may not fit into the memory of its device. If vLLM and the trainer use
         the same GPU, tells the user how they share its memory, and returns vLLM's share (0 to 1); otherwise
@@ -277,7 +280,7 @@ class Opening:
         wanted = "transformers" if embedded.deterministic else embedded.inference
         return choose_server.choose(wanted, list(dict.fromkeys(names)))
 
-    def _trainer(self, model: Policy, models: NeededModels) -> Trainer:
+    def _trainer(self, model: Policy, models: FurtherModels) -> Trainer:
         kl = self.config.embedded.kl
         in_loss = kl is not None and kl.place == "loss"
         return Trainer(
@@ -292,7 +295,7 @@ class Opening:
             gradient_checkpointing=self.config.embedded.gradient_checkpointing,
         )
 
-    def _settled(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
+    def _with_run_defaults(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
         """Returns a copy of the source's config in which absent settings of the environment have the run's
         values: tokenizer, context length, the GPUs that boxes must not use, and `record_dir` as the folder of
         trajectories."""
@@ -300,7 +303,7 @@ class Opening:
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}
             env = env.model_copy(update={k: [gpu.uuid] for k, gpu in absent.items() if gpu})
-        env = settled(
+        env = with_defaults(
             env,
             model,
             max_context_tokens=self._context_tokens(model),
@@ -313,7 +316,8 @@ class Opening:
 
 
 def _shared(place: Device, choice: Choice) -> bool:
-    """Returns whether the policy and the inference server use the same GPU."""
+    """Returns whether the policy, on the device `place`, and the inference server `choice` use the same
+    GPU."""
     return place.gpu is not None and place.gpu == choice.gpu
 
 

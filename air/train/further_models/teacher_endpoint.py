@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from air.aio import ended, together
+from air.aio import cancel_and_wait, run_concurrently
 from air.errors import ConfigError, InferenceError
-from air.train.config.needs_config import TeacherConfig
+from air.train.config.further_models_config import TeacherConfig
 from air.train.tree.sample import Sample
 
 KEY = "orchestrator.algo.teacher.base_url"
@@ -29,7 +29,8 @@ _AT_ONCE = 16
 _TIMEOUT = httpx.Timeout(600.0, connect=10.0)
 _READY_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
-"""Seconds between two checks, while `score` waits for the server, whether the run is being stopped."""
+"""Interval in seconds at which `score`, while it waits for the server, checks whether the run is being
+stopped."""
 
 
 class TeacherEndpoint:
@@ -37,8 +38,8 @@ class TeacherEndpoint:
     `close` at the end.
 
     `say` is called with one line of text if the server does not answer at once. A failed request is sent
-    again after `pause` seconds; each later pause is twice as long. Setting the event `stopping` ends `wait`
-    and `score` with InferenceError: `wait` after its current request, `score` also during requests. `close`
+    again after `pause` seconds; each later pause is twice as long. If the event `stopping` is set, `wait` and
+    `score` end with InferenceError: `wait` after its current request, `score` also during a request. `close`
     sets `stopping`.
     """
 
@@ -60,8 +61,8 @@ class TeacherEndpoint:
 
     def wait(self) -> None:
         """Waits until the server answers. Raises InferenceError if the server does not answer within the
-        seconds of the setting `wait_for_ready_timeout`, and ConfigError if the server does not list the
-        model."""
+        seconds of the setting `wait_for_ready_timeout`, or if the event `stopping` is set. Raises ConfigError
+        if the server does not list the model."""
         limit = self.config.wait_for_ready_timeout
         deadline, told = time.monotonic() + limit, False
         while True:
@@ -100,12 +101,12 @@ class TeacherEndpoint:
             raise self._stopped()
         async with httpx.AsyncClient(headers=self._headers, timeout=_TIMEOUT) as http:
             work = asyncio.create_task(
-                together([self._score(http, sample) for sample in samples], _AT_ONCE)
+                run_concurrently([self._score(http, sample) for sample in samples], _AT_ONCE)
             )
             while not work.done():
                 await asyncio.wait([work], timeout=_STOP_SECONDS)
                 if self._stopping.is_set():
-                    await ended(work)
+                    await cancel_and_wait(work)
                     raise self._stopped()
             return work.result()
 
