@@ -41,8 +41,8 @@ Classes of other modules, such as quantised layers and adapters, are not accepte
 class LlamaDecoder:
     """Computes the logits after new tokens in each row (request). Create a decoder with `LlamaDecoder.of`.
 
-    The decoder copies the model's weights when it is first used. So `release` must be called before the
-    weights change. The model's modules must not be replaced.
+    On a CPU the decoder copies the model's weights, and copies them anew after they were changed in place.
+    The model's modules and the storage of its weights must not be replaced without a call of `release`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -50,10 +50,22 @@ class LlamaDecoder:
         self._layers: list[_Layer] = []
         """The layers with copies of their weights; empty before the first use."""
         self._head: PackedLinear | None = None
+        self._versions: list[int] = []
+        """How often each weight of the model had been changed in place when it was copied."""
 
     def release(self) -> None:
         """Frees the copies of the weights. The next use copies the weights anew."""
         self._layers, self._head = [], None
+
+    def _prepared(self) -> PackedLinear:
+        """Copies the weights if there are no copies, or if the weights have changed since. Returns the
+        output head."""
+        versions = [weight._version for weight in self._model.parameters()]
+        if self._head is None or versions != self._versions:
+            self.release()
+            self._layers = [_Layer(layer, at) for at, layer in enumerate(self._model.model.layers)]
+            self._head, self._versions = PackedLinear(self._model.lm_head), versions
+        return self._head
 
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
@@ -79,10 +91,7 @@ class LlamaDecoder:
         `positions` are [R, W]; rows with fewer new tokens are padded at the beginning. `bias` [R, 1, W,
         columns] is added to the attention scores; a column is a place for a token in the cache. The caller
         must have called `cache.aim` for this pass."""
-        if self._head is None:
-            self._layers = [_Layer(layer, at) for at, layer in enumerate(self._model.model.layers)]
-            self._head = PackedLinear(self._model.lm_head)
-        inner = self._model.model
+        head, inner = self._prepared(), self._model.model
         hidden = F.embedding(token_ids, inner.embed_tokens.weight)
         cosine, sine = inner.rotary_emb(hidden, positions)
         half = cosine.shape[-1] // 2
@@ -93,7 +102,7 @@ class LlamaDecoder:
             hidden = layer(hidden, turn, cache, bias, hidden.shape[1])
         # Of the last layer's outputs, only those of each row's last token are needed.
         hidden = self._layers[-1](hidden, turn, cache, bias, 1)
-        return self._head(_norm(inner.norm, hidden[:, -1]))
+        return head(_norm(inner.norm, hidden[:, -1]))
 
 
 class _Layer:

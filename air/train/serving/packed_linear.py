@@ -17,34 +17,32 @@ from torch import Tensor
 
 
 class PackedLinear:
-    """The outputs of one or more linear modules with the same input, concatenated, as one matrix product.
+    """The outputs of one or more linear modules with the same input, concatenated.
 
-    The weights and biases are copied: later changes to the modules have no effect on this object. All modules
-    must have a bias, or none. The weights must be float32.
+    On a CPU this is one matrix product with copies of the weights: later changes to the modules have no
+    effect on this object. Elsewhere, and for weights that are not float32, the modules' own weights are used.
+    All modules must have a bias, or none.
     """
 
     def __init__(self, *modules: Any) -> None:
-        weights = [module.weight.detach() for module in modules]
         biases = [module.bias.detach() for module in modules if module.bias is not None]
         assert len(biases) in {0, len(modules)}
-        self._weight, self._bias = _joined(weights), _joined(biases) if biases else None
-        self._is_packed = _can_pack(self._weight)
-        if self._is_packed:
-            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight)
+        self._modules: Sequence[Any] = modules
+        self._packed: Tensor | None = None
+        self._bias = torch.cat(biases) if biases else None
+        if all(_can_pack(module.weight) for module in modules):
+            weight = torch.cat([module.weight.detach() for module in modules])
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Returns the outputs [..., sum of out_features] for `inputs` [..., in_features]."""
-        if not self._is_packed:
-            return F.linear(inputs, self._weight, self._bias)
+        if self._packed is None:
+            each = [F.linear(inputs, module.weight, module.bias) for module in self._modules]
+            return each[0] if len(each) == 1 else torch.cat(each, -1)
         outputs: Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs, self._weight, self._bias, "none", [], ""
+            inputs, self._packed, self._bias, "none", [], ""
         )
         return outputs
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Returns a copy of the tensors, concatenated along the first dimension."""
-    return torch.cat(list(tensors))
 
 
 def _can_pack(weight: Tensor) -> bool:
@@ -53,6 +51,7 @@ def _can_pack(weight: Tensor) -> bool:
     operations = torch.ops.mkldnn
     return (
         weight.device.type == "cpu"
+        and weight.dtype == torch.float32
         and torch._C._has_mkldnn
         and hasattr(operations, "_reorder_linear_weight")
         and hasattr(operations, "_linear_pointwise")
