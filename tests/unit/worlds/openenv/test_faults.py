@@ -67,7 +67,7 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
     assert results["whole"] == EPISODES - harmful
     assert results["whole"] > 0
     assert set(proxy.faults) == {"", *KINDS}
-    assert served.server.places.taken == 0
+    assert served.server.client_limit.taken == 0
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "late"), "no answer"])
