@@ -32,7 +32,7 @@ COMPARED_LINES = 2_000
 """The maximum number of lines of one file that are compared, because the time of a comparison grows with the
 square of this number. Lines at the start and at the end that are equal before and after the turn do not
 count. A changed file with more lines is only listed."""
-STEP_LINES = 4_000
+TURN_LINES = 4_000
 """The maximum number of lines that are compared after one turn, over all changed files. A file counts with
 its old or new number of lines, whichever is larger, without the equal lines at the start and the end."""
 MOST_READ = 100
@@ -67,7 +67,7 @@ class Differ:
     _texts: dict[str, bytes] = field(default_factory=dict)
     """The latest known content of every file of at most `FILE_BYTES`, by path."""
     _lines_left: int = 0
-    """The number of lines that the running call of `diff` may still compare. It starts at `STEP_LINES`."""
+    """The number of lines that the running call of `diff` may still compare. It starts at `TURN_LINES`."""
 
     async def start(self) -> None:
         """Reads the workspace's files, with which the first call of `diff` compares. Raises BoxDiedError if
@@ -83,7 +83,7 @@ class Differ:
     async def diff(self) -> Diff:
         """Returns the changes in the workspace since the last call of `diff` or `start`. Raises BoxDiedError
         if the box is gone."""
-        began, self._lines_left = time.monotonic(), STEP_LINES
+        began, self._lines_left = time.monotonic(), TURN_LINES
         files = await self._list()
         if isinstance(files, str):
             return Diff(problem=files, seconds=round(time.monotonic() - began, 4))
@@ -131,11 +131,11 @@ class Differ:
         before, after = _text(old or b""), _text(new or b"")
         if before is None or after is None:
             return FileChange(path=path, status=status, bytes=size, note="binary"), ""
-        both = _Both.of(before, after)
-        if both.most > MOST_LINES or both.compared > min(COMPARED_LINES, self._lines_left):
+        versions = _FileVersions.of(before, after)
+        if versions.most > MOST_LINES or versions.compared > min(COMPARED_LINES, self._lines_left):
             return FileChange(path=path, status=status, bytes=size, note="too many lines"), ""
-        self._lines_left -= both.compared
-        return await asyncio.to_thread(_summary, path, both, status, size)
+        self._lines_left -= versions.compared
+        return await asyncio.to_thread(_summary, path, versions, status, size)
 
     async def _list(self) -> dict[str, _File] | str:
         """Returns the regular files in the workspace by path, or an error message if they cannot be
@@ -178,7 +178,7 @@ def _quoted(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Both:
+class _FileVersions:
     """The lines of one file before and after a turn."""
 
     old: list[str]
@@ -190,7 +190,7 @@ class _Both:
     again."""
 
     @classmethod
-    def of(cls, before: str, after: str) -> _Both:
+    def of(cls, before: str, after: str) -> _FileVersions:
         """Splits the old and the new content into lines, only at newlines; `str.splitlines` would also split
         at other characters."""
         old, new = (list(io.StringIO(text, newline="\n")) for text in (before, after))
@@ -221,9 +221,9 @@ class _Both:
             yield line
 
 
-def _summary(path: str, both: _Both, status: str, size: int) -> tuple[FileChange, str]:
+def _summary(path: str, versions: _FileVersions, status: str, size: int) -> tuple[FileChange, str]:
     """Returns the summary of a file's change, and its diff with at most `PART_CHARS` characters."""
-    lines = _unified(path, both, status)
+    lines = _unified(path, versions, status)
     whole = "".join(lines)
     text = _bounded(whole, PART_CHARS)
     change = FileChange(
@@ -237,13 +237,13 @@ def _summary(path: str, both: _Both, status: str, size: int) -> tuple[FileChange
     return change, text
 
 
-def _unified(path: str, both: _Both, status: str) -> list[str]:
+def _unified(path: str, versions: _FileVersions, status: str) -> list[str]:
     names = (
         "/dev/null" if status == "added" else _quoted(f"a/{path}"),
         "/dev/null" if status == "removed" else _quoted(f"b/{path}"),
     )
     lines = []
-    for line in both.unified(*names):
+    for line in versions.unified(*names):
         lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
     return lines
 

@@ -51,7 +51,7 @@ WATCH_SECONDS = 0.2
 """Seconds between two checks of whether verifiers has stopped the episode."""
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
-_SERVERS_OWN = (401, 403, 407, 408, 425, 429)
+_SERVER_FAULT_STATUSES = (401, 403, 407, 408, 425, 429)
 """HTTP status codes below 500 with which a model server reports a problem of its own, such as overload. If a
 program fails after such a response, this is an infrastructure error, and not the agent's doing."""
 _EXECUTABLE = '''#!/usr/bin/env python3
@@ -215,7 +215,7 @@ class Gateway:
         if error is None:
             return "killed"
         status = error.status_code
-        if status is None or status >= 500 or status in _SERVERS_OWN:
+        if status is None or status >= 500 or status in _SERVER_FAULT_STATUSES:
             return ""
         overlong = status == 400 and any(sign in error.message.lower() for sign in OVERLONG)
         return "context" if overlong else "killed"

@@ -13,7 +13,7 @@ MOST_BYTES = 8_000_000
 """The maximum size of a request's body in bytes."""
 _HEADER_BYTES = 64_000
 _READ_BYTES = 1 << 16
-_PASSED_ON = {
+_FORWARDED_HEADERS = {
     *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
 }
 """The request headers that are forwarded to the model endpoint. All others are dropped, because with some of
@@ -41,12 +41,12 @@ class HttpRequest:
 
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
         """Returns the bytes of the request to forward: with the body `body`, only the headers in
-        `_PASSED_ON`, and `secret` in place of `placeholder`.
+        `_FORWARDED_HEADERS`, and `secret` in place of `placeholder`.
 
         The request asks the server to close the connection after its response.
         """
         line = f"{self.method} {self.path} HTTP/1.1".encode("ascii")
-        kept = [(k, v) for k, v in self.headers if k in _PASSED_ON]
+        kept = [(k, v) for k, v in self.headers if k in _FORWARDED_HEADERS]
         if secret:
             kept = [(k, v.replace(placeholder.encode(), secret.encode())) for k, v in kept]
         kept += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
