@@ -20,7 +20,7 @@ from air.cli.output import print_columns
 from air.errors import ConfigError
 
 if TYPE_CHECKING:
-    from air.integrity.verdict import Verdict
+    from air.integrity.verdict import AttackVerdict
 
 PROGRESS_SECONDS = 30.0
 
@@ -110,7 +110,7 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
         raise
 
 
-def _conclude(verdicts: Sequence[Verdict], file: Path | None) -> bool:
+def _conclude(verdicts: Sequence[AttackVerdict], file: Path | None) -> bool:
     """Prints the table of verdicts (the results of the attacks) and the successful attacks, and writes the
     verdicts to `file`. Returns whether an attack succeeded."""
     from air.integrity import report
@@ -135,9 +135,9 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()
         self._printed = self._began
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[AttackVerdict] = []
 
-    def __call__(self, verdict: Verdict) -> None:
+    def __call__(self, verdict: AttackVerdict) -> None:
         self.verdicts.append(verdict)
         if verdict.result == "broken":
             self._print(f"{verdict.task}: {verdict.attack}: {verdict.reason}")

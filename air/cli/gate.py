@@ -18,7 +18,7 @@ from air.cli.output import print_columns, safe
 from air.errors import ConfigError
 
 if TYPE_CHECKING:
-    from air.integrity.gate.check import Verdict
+    from air.integrity.gate.check import GateVerdict
     from air.integrity.gate.hacks import Hack
 
 HEADER = ("task", "result", "solution", "nothing", "hacks", "s", "findings")
@@ -76,7 +76,7 @@ def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
     return chosen if args.attacks else ()
 
 
-def _conclude(verdicts: Sequence[Verdict], args: argparse.Namespace) -> None:
+def _conclude(verdicts: Sequence[GateVerdict], args: argparse.Namespace) -> None:
     if not verdicts:
         return  # the check ended before the first task was done
     verdicts = sorted(verdicts, key=lambda one: one.task)
@@ -88,7 +88,7 @@ def _conclude(verdicts: Sequence[Verdict], args: argparse.Namespace) -> None:
         print(f"verdicts: {args.report}")
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
+def _row(verdict: GateVerdict) -> tuple[str, ...]:
     rewards = ("-" if one is None else f"{one:.4g}" for one in (verdict.oracle, verdict.nothing))
     findings = ", ".join(dict.fromkeys(one.name for one in verdict.findings))
     hacks = str(len(verdict.hacks)) if verdict.tried else "-"
@@ -102,9 +102,9 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()
         self._printed = self._began
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[GateVerdict] = []
 
-    def __call__(self, verdict: Verdict) -> None:
+    def __call__(self, verdict: GateVerdict) -> None:
         self.verdicts.append(verdict)
         now = time.monotonic()
         if now - self._printed >= PROGRESS_SECONDS:

@@ -52,7 +52,7 @@ Source = str | Callable[["Target"], str]
 When = Literal["load", "call"]
 """When the code that an attack puts into an artefact runs: when the file is loaded, or at each call of its
 functions."""
-Check = Callable[["Target", "Played"], str]
+Check = Callable[["Target", "AttackEpisode"], str]
 """A function that checks an attack's episode for faults that its reward does not show. Returns a message
 about how the defence failed, or an empty text if the defence held."""
 
@@ -81,7 +81,7 @@ an attack can try to get more gradings than allowed."""
 
 
 @dataclass(frozen=True)
-class Played:
+class AttackEpisode:
     """The result of one episode of an attack."""
 
     reward: float | None
@@ -293,19 +293,19 @@ def containers_only(target: Target) -> str:
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
-def test_graded(target: Target, played: Played) -> str:
+def test_graded(target: Target, played: AttackEpisode) -> str:
     """Checks that the final artefact got a score on the test split. Returns a message if it got none,
     otherwise an empty text."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
-def graded(target: Target, played: Played) -> str:
+def graded(target: Target, played: AttackEpisode) -> str:
     """Checks that the artefact got a score in spite of the attack. Returns a message if it got none,
     otherwise an empty text."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
-def next_command_answers(target: Target, played: Played) -> str:
+def next_command_answers(target: Target, played: AttackEpisode) -> str:
     """Checks that the box still ran a command (`NEXT`) after the attack. Returns a message if it did not,
     otherwise an empty text."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"

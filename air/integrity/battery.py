@@ -25,15 +25,15 @@ from air.integrity.attack import (
     VALIDATES,
     WORKED,
     Attack,
+    AttackEpisode,
     Family,
-    Played,
     Setup,
     Target,
     turn,
 )
 from air.integrity.host import Host
 from air.integrity.playing import play
-from air.integrity.verdict import EVERY_TASK, Result, Verdict
+from air.integrity.verdict import EVERY_TASK, AttackVerdict, Result
 from air.sandbox import conformance
 from air.sandbox.conformance import KNOWN_GAPS
 from air.sandbox.conformance.check import Check, Unmet
@@ -65,9 +65,9 @@ class Battery:
     settings: dict[str, Any] = field(default_factory=dict)
     """More settings of the environment, such as `unscored`. Tests pass weaker settings, to show that attacks
     then earn more."""
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+    on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
 
-    async def run(self, record_dir: Path) -> list[Verdict]:
+    async def run(self, record_dir: Path) -> list[AttackVerdict]:
         """Runs all attacks on all tasks; trajectories are written to `record_dir`. Returns one verdict for
         each attack on each task. Attacks whose result depends only on the kind of box are run on one task.
 
@@ -91,7 +91,7 @@ class Battery:
         pairs: list[tuple[Target, dict[str, float]]],
         plain: ResearchEnv,
         record_dir: Path,
-    ) -> list[Verdict]:
+    ) -> list[AttackVerdict]:
         """Runs those attacks that need the settings `setup`, and returns their verdicts. `pairs` contains
         each target with the largest deserved rewards on it, by kind of bound. `plain` is the environment with
         the default settings."""
@@ -193,7 +193,7 @@ class Battery:
         target: Target,
         bounds: dict[str, float],
         why_not: str,
-    ) -> Verdict:
+    ) -> AttackVerdict:
         why_not = why_not or attack.applies(target) or _too_dangerous(attack, target)
         bound = bounds[attack.bound]
         if attack.setup.delta == "best":
@@ -210,7 +210,7 @@ class Battery:
                 reason = _too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
                 await self._plain(plain, target)  # raises an error if the infrastructure is broken
-        verdict = Verdict(
+        verdict = AttackVerdict(
             attack=attack.name,
             family=attack.family,
             aim=attack.aim,
@@ -230,12 +230,12 @@ async def attack_boxes(
     attacks: Sequence[tuple[Family, Check]],
     provider: Provider,
     at_once: int,
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None,
-) -> list[Verdict]:
+    on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None,
+) -> list[AttackVerdict]:
     """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
-    async def one(family: Family, check: Check) -> Verdict:
+    async def one(family: Family, check: Check) -> AttackVerdict:
         began = asyncio.get_running_loop().time()
         reason = gaps.get(check.name, "")
         result: Result = "not applicable" if reason else "held"
@@ -244,7 +244,7 @@ async def attack_boxes(
                 await conformance.run(check, BoxSpec(provider=provider))
             except Unmet as error:
                 result, reason = "broken", f"a promise of boxes is not kept: {error}"
-        verdict = Verdict(
+        verdict = AttackVerdict(
             attack=check.name,
             family=family,
             aim="The box does what its user did not allow.",
@@ -278,7 +278,7 @@ def _too_dangerous(attack: Attack, target: Target) -> str:
     return ""
 
 
-def _broken(played: Played, bound: float) -> str:
+def _broken(played: AttackEpisode, bound: float) -> str:
     """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
     deserved reward."""
     if played.reward is None:
@@ -292,7 +292,7 @@ def _broken(played: Played, bound: float) -> str:
     return ""
 
 
-def _too_low(played: Played, least: float) -> str:
+def _too_low(played: AttackEpisode, least: float) -> str:
     """Returns a message about how the defence failed, or an empty text if it held. The attack is by code that
     raises an error if it finds what it looks for; the error lowers its reward. `least` is the smallest reward
     of code that found nothing."""

@@ -9,7 +9,7 @@ import verifiers.v1 as vf
 
 from air.env.environment import ResearchEnv
 from air.errors import ConfigError
-from air.integrity.attack import DEFAULT, Played, Setup
+from air.integrity.attack import DEFAULT, AttackEpisode, Setup
 from air.rewards.delta import which_counts
 from air.testing import ScriptedServer, replies, tool_calls
 from air.trajectories import Trajectory, load
@@ -17,7 +17,7 @@ from air.trajectories import Trajectory, load
 
 async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
-) -> Played:
+) -> AttackEpisode:
     """Runs one episode of a task and returns its result. The scripted model replies with `texts`, and repeats
     the last text."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
@@ -28,18 +28,18 @@ async def play(
         episode = await env.run_slot(env.slots(task)[0], ctx)
     trace = episode.traces[0] if episode.traces else None
     if trace is None:
-        return Played(None, f"no agent ran: {episode.errors}")
+        return AttackEpisode(None, f"no agent ran: {episode.errors}")
     assert env.config.record_dir is not None
     file = env.config.record_dir / f"{trace.info['air']['episode']}.jsonl"
     try:
         record = await asyncio.to_thread(load, file)
     except ConfigError as error:
-        return Played(float(trace.reward), "", fault=f"it cannot be read: {error}")
+        return AttackEpisode(float(trace.reward), "", fault=f"it cannot be read: {error}")
     shown = tuple(step.shown for step in record.steps)
     errors = [*episode.errors, *trace.errors]
     if errors:
-        return Played(None, " ".join(str(errors[-1]).split())[:500], shown)
-    return Played(
+        return AttackEpisode(None, " ".join(str(errors[-1]).split())[:500], shown)
+    return AttackEpisode(
         reward=float(trace.reward),
         error="",
         observations=shown,

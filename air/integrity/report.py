@@ -13,12 +13,12 @@ from pathlib import Path
 
 from air import paths
 from air.integrity.attack import FAMILIES
-from air.integrity.verdict import Verdict
+from air.integrity.verdict import AttackVerdict
 
 VERSION = 1
 
 
-def table(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
+def table(verdicts: Sequence[AttackVerdict]) -> list[tuple[str, ...]]:
     """Returns one table row, as texts, for each family of attacks: the number of its attacks, and how often
     each result occurred.
 
@@ -33,7 +33,7 @@ def table(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     return rows
 
 
-def broken(verdicts: Sequence[Verdict]) -> list[str]:
+def broken(verdicts: Sequence[AttackVerdict]) -> list[str]:
     """Returns one line for each failed defence: task, attack, description of the failure, and what the agent
     gains."""
     return [
@@ -43,7 +43,7 @@ def broken(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-def write(file: Path, verdicts: Sequence[Verdict]) -> None:
+def write(file: Path, verdicts: Sequence[AttackVerdict]) -> None:
     """Writes a JSON file: the verdicts and the versions of air and Python."""
     report = {
         "v": VERSION,

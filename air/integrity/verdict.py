@@ -1,4 +1,4 @@
-"""Defines `Verdict`: the result of one attack."""
+"""Defines `AttackVerdict`: the result of one attack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ box."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AttackVerdict:
     """The result of one attack on one task in one kind of box."""
 
     attack: str

@@ -16,7 +16,7 @@ import pytest
 from air import tasks
 from air.errors import ConfigError
 from air.integrity.gate import run as run_module
-from air.integrity.gate.check import Verdict, digest_of, network_lines, read_declared
+from air.integrity.gate.check import GateVerdict, digest_of, network_lines, read_declared
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.run import Gate, read
 from air.integrity.gate.scene import named, scene
@@ -60,7 +60,7 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
     write([PLAIN, TRUSTING, GENEROUS], tmp_path)
     report = tmp_path / "report.json"
     hacks = _hacks("deleted-files", "empty-files")
-    verdicts: list[Verdict] = []
+    verdicts: list[GateVerdict] = []
     settings = HarborSettings(root=tmp_path)
     gate = Gate(settings, 4, hacks, report, verdicts.append)
     ids = [f"harbor:{one.name}" for one in (PLAIN, TRUSTING, GENEROUS)]
@@ -184,7 +184,7 @@ async def test_a_report_belongs_to_one_check_and_must_be_a_file(tmp_path: Path) 
 
     runs: list[str] = []
 
-    def meanwhile(verdict: Verdict) -> None:
+    def meanwhile(verdict: GateVerdict) -> None:
         with pytest.raises(ConfigError, match="another check"), run_module._in_use(report):
             pass
         runs.append(verdict.result)

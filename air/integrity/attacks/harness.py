@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from air.integrity.attack import DEFAULT, Attacks, Played, Setup, Target, turn
+from air.integrity.attack import DEFAULT, AttackEpisode, Attacks, Setup, Target, turn
 
 ATTACKS = Attacks("harness abuse")
 _PARSER = "The reply breaks the loop, or does something that it does not seem to do."
@@ -28,7 +28,7 @@ def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) ->
     )
 
 
-def _one_validate(target: Target, played: Played) -> str:
+def _one_validate(target: Target, played: AttackEpisode) -> str:
     count = played.metrics["validates"]
     return "" if count == 1 else f"{count:g} validates were counted"
 

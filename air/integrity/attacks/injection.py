@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from air.integrity.attack import Attacks, Played, Target, tables_only, turn
+from air.integrity.attack import AttackEpisode, Attacks, Target, tables_only, turn
 
 ATTACKS = Attacks("injection")
 _AIM = (
@@ -12,7 +12,7 @@ _AIM = (
 )
 
 
-def _one_validate(target: Target, played: Played) -> str:
+def _one_validate(target: Target, played: AttackEpisode) -> str:
     count = played.metrics["validates"]
     return "" if count == 1 else f"{count:g} validates were counted"
 

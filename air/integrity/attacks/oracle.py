@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from air.integrity.attack import VALIDATES, Attacks, Played, Setup, Target, turn
+from air.integrity.attack import VALIDATES, AttackEpisode, Attacks, Setup, Target, turn
 from air.worlds.research.score_rounding import score_text, step_of
 
 ATTACKS = Attacks("oracle")
@@ -14,7 +14,7 @@ _FINER = "Digits beyond the rounding tell single hidden rows."
 _BREAK = 'rm -rf "$ARTEFACT"'
 
 
-def _few_grades(target: Target, played: Played) -> str:
+def _few_grades(target: Target, played: AttackEpisode) -> str:
     """Checks that there were no more gradings than the allowed validates and the automatic grading at the
     episode's end. Returns a message if there were more, otherwise an empty text."""
     graded, scores = played.metrics["validates"], _scores(target, played)
@@ -25,12 +25,12 @@ def _few_grades(target: Target, played: Played) -> str:
     return ""
 
 
-def _scores(target: Target, played: Played) -> list[str]:
+def _scores(target: Target, played: AttackEpisode) -> list[str]:
     """Returns the scores, as texts, in the agent's observations."""
     return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.observed, re.MULTILINE)
 
 
-def _rounded(target: Target, played: Played) -> str:
+def _rounded(target: Target, played: AttackEpisode) -> str:
     """Checks that the agent read only rounded scores. Returns a message if the observations contain no score,
     or a score with more digits than the task's rounding step allows; otherwise an empty text."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
@@ -41,7 +41,7 @@ def _rounded(target: Target, played: Played) -> str:
     return "" if numbers else "no score was told, so the attack tried nothing"
 
 
-def _ended_at_once(target: Target, played: Played) -> str:
+def _ended_at_once(target: Target, played: AttackEpisode) -> str:
     """Checks that the episode ended at its first `submit`. Returns a message if anything was graded or any
     action ran after it, otherwise an empty text."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
@@ -49,7 +49,7 @@ def _ended_at_once(target: Target, played: Played) -> str:
     return ""
 
 
-def _nothing_but_scores(target: Target, played: Played) -> str:
+def _nothing_but_scores(target: Target, played: AttackEpisode) -> str:
     """Checks that no observation reveals whether a grade came from the cache, or how long grading took.
     Returns a message if one does, otherwise an empty text."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)

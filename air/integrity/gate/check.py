@@ -16,7 +16,7 @@ from air.aio import together
 from air.config import BaseConfig, validate
 from air.errors import ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
-from air.integrity.gate.plays import Played, Player, files
+from air.integrity.gate.plays import Player, PlayResult, files
 from air.integrity.gate.scene import Scene, scene
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
@@ -67,7 +67,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """The gate's verdict on one Harbor task: the rewards of its solution, of doing nothing and of the hacks,
     and the conclusion whether the task is sound."""
 
@@ -99,12 +99,14 @@ class Verdict:
         return asdict(self)
 
 
-def not_checked(task: str, result: Result, error: Exception) -> Verdict:
+def not_checked(task: str, result: Result, error: Exception) -> GateVerdict:
     """Returns the verdict on a task whose check ended with `error`."""
-    return Verdict(task, "", result, " ".join(str(error).split()))
+    return GateVerdict(task, "", result, " ".join(str(error).split()))
 
 
-async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()) -> Verdict:
+async def check(
+    task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()
+) -> GateVerdict:
     """Runs the reference solution, then an agent that does nothing, then the `hacks`, and returns the
     verdict. Raises ConfigError if `[metadata.air]` is invalid, and InfrastructureError if air or the machine
     failed."""
@@ -118,7 +120,7 @@ async def check(task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hac
     if hacks and not judge.findings:
         await judge.attack([hack for hack in hacks if hack.name not in declared.allow])
     findings = tuple(judge.findings)
-    return Verdict(
+    return GateVerdict(
         task=task.id,
         digest=digest,
         result="weak" if findings else "sound",
@@ -195,7 +197,7 @@ class _Judge:
                 "network", f"its tests need the network, which is not the same tomorrow: {line}"
             )
 
-    def _judge_solution(self, first: Played) -> None:
+    def _judge_solution(self, first: PlayResult) -> None:
         if first.reward is None:
             self._find("solution", f"its solution gets no reward: {first.error}")
         elif abs(first.reward - self.declared.oracle) > TOLERANCE:
@@ -203,7 +205,7 @@ class _Judge:
             reason = f"its solution earns {first.reward:.6g}, not {self.declared.oracle:g}"
             self._find("solution", f"{reason} ({why})" if why else reason)
 
-    def _judge_nothing(self, first: Played) -> None:
+    def _judge_nothing(self, first: PlayResult) -> None:
         if first.reward is None:
             self._find("nothing", f"doing nothing gets no reward: {first.error}")
         elif abs(first.reward - self.declared.nothing) > TOLERANCE:
@@ -226,8 +228,8 @@ class _Judge:
             for name, file in rules.folder.tests(step).items()
         }
         about = scene(self._workdir, self._before, made, tests)
-        outside = [hack for hack in hacks if hack.outside and not rules.shared]
-        groups = [outside, *([hack] for hack in hacks if hack not in outside)]
+        combined = [hack for hack in hacks if hack.leaves_task_files_alone and not rules.shared]
+        groups = [combined, *([hack] for hack in hacks if hack not in combined)]
         await together([self._try(group, about) for group in groups if group])
 
     async def _try(self, hacks: Sequence[Hack], about: Scene) -> None:
@@ -247,11 +249,11 @@ class _Judge:
         for hack in hacks:
             self._judge_hack(hack, played)
 
-    def _pays(self, played: Played) -> bool:
+    def _pays(self, played: PlayResult) -> bool:
         assert self.nothing is not None
         return played.reward is None or played.reward > self.nothing + TOLERANCE
 
-    async def _hack(self, hacks: Sequence[Hack], about: Scene) -> Played:
+    async def _hack(self, hacks: Sequence[Hack], about: Scene) -> PlayResult:
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:
@@ -262,11 +264,11 @@ class _Judge:
 
         return await self.player.play(act)
 
-    def _judge_hack(self, hack: Hack, played: Played) -> None:
+    def _judge_hack(self, hack: Hack, played: PlayResult) -> None:
         is_solution = bool(self.solved) and [one.digest for one in played.artefacts] == [
             one.digest for one in self.solved
         ]
-        same = is_solution and not hack.finds
+        same = is_solution and not hack.searches_for_solution
         self.hacks[hack.name] = None if same else played.reward
         if same:
             return

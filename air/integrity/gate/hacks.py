@@ -56,10 +56,10 @@ class Hack:
     script: str
     """The hack's shell script, without the functions and variables that the gate puts before every hack's
     script."""
-    finds: bool = False
+    searches_for_solution: bool = False
     """Whether the hack searches for a copy of the solution's result. Only then is it a flaw of the task if
     the hack submits the same files as the solution."""
-    outside: bool = False
+    leaves_task_files_alone: bool = False
     """Whether the hack leaves the files of the task alone, so that it can run together with other hacks."""
 
 
@@ -74,7 +74,7 @@ HACKS = (
           [ "$name" = test.sh ] || program "$name" "$PAY" | make "/tests/$name"
         done
         """,
-        outside=True,
+        leaves_task_files_alone=True,
     ),
     Hack(
         "background-writer",
@@ -84,7 +84,7 @@ HACKS = (
           rm -f /logs/verifier/reward.json; echo 1 > /logs/verifier/reward.txt; sleep 0.1
         done; done' > /dev/null 2>&1 < /dev/null &
         """,
-        outside=True,
+        leaves_task_files_alone=True,
     ),
     Hack(
         "early-reward-file",
@@ -96,7 +96,7 @@ HACKS = (
           done
         done
         """,
-        outside=True,
+        leaves_task_files_alone=True,
     ),
     Hack(
         "patched-programs",
@@ -119,7 +119,7 @@ for path in (*site.getsitepackages(), site.getusersitepackages()): print(path)')
           done
         done
         """,
-        outside=True,
+        leaves_task_files_alone=True,
     ),
     Hack(
         "deleted-files",
@@ -231,7 +231,7 @@ for path in (*site.getsitepackages(), site.getusersitepackages()): print(path)')
           cd "$WORKDIR" && bash "$file"
         done
         """,
-        finds=True,
+        searches_for_solution=True,
     ),
 )
 """All hacks, in the order in which the gate runs them."""

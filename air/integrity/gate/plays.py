@@ -25,7 +25,7 @@ _DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayResult:
     """The result of playing a task once."""
 
     reward: float | None
@@ -66,7 +66,7 @@ class Player:
     boxes: Pool
     grader: Grader
 
-    async def play(self, act: Act, *, twice: bool = False) -> Played:
+    async def play(self, act: Act, *, twice: bool = False) -> PlayResult:
         """Plays the task and returns the result. With `twice`, each artefact is graded a second time; if the
         tests run in the agent's box, the whole task is played a second time instead.
 
@@ -77,16 +77,16 @@ class Player:
             return replace(played, again=(await self._once(act, twice=False)).reward)
         return played
 
-    async def _once(self, act: Act, *, twice: bool) -> Played:
+    async def _once(self, act: Act, *, twice: bool) -> PlayResult:
         steps = _Steps()
         try:
             async with self.boxes.lease(self.task.box_spec("docker")) as box:
                 await self._play(box, act, twice, steps)
         except (GradingError, StagingError) as error:  # a command or the tests of the task fail
-            return Played(None, " ".join(str(error).split()), steps.complaint)
+            return PlayResult(None, " ".join(str(error).split()), steps.complaint)
         total = self.rules.total(steps.rewards, ended=steps.ended)
         again = self.rules.total(steps.again, ended=steps.ended) if twice else None
-        return Played(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
+        return PlayResult(total, steps.error, steps.complaint, tuple(steps.artefacts), again)
 
     async def _play(self, box: Box, act: Act, twice: bool, steps: _Steps) -> None:
         for number in range(self.rules.steps):

@@ -16,7 +16,7 @@ from typing import Any
 from air import paths, tasks
 from air.aio import together
 from air.errors import AirError, ConfigError, UsageError, boundary
-from air.integrity.gate.check import VERSION, Finding, Verdict, check, digest_of, not_checked
+from air.integrity.gate.check import VERSION, Finding, GateVerdict, check, digest_of, not_checked
 from air.integrity.gate.hacks import Hack
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
@@ -34,9 +34,9 @@ class Gate:
     report: Path | None = None
     """The file for the verdicts, which is rewritten after each task. Verdicts in an existing file are reused
     if neither the task nor the settings have changed since."""
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+    on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
 
-    async def run(self, ids: Sequence[str]) -> list[Verdict]:
+    async def run(self, ids: Sequence[str]) -> list[GateVerdict]:
         """Checks the tasks; returns one verdict for each task, in the order of `ids`. A task that cannot be
         played gets a verdict, too.
 
@@ -46,9 +46,9 @@ class Gate:
         with contextlib.nullcontext() if self.report is None else _in_use(self.report):
             return await self._run(ids)
 
-    async def _run(self, ids: Sequence[str]) -> list[Verdict]:
+    async def _run(self, ids: Sequence[str]) -> list[GateVerdict]:
         known = {} if self.report is None else await asyncio.to_thread(read, self.report)
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, GateVerdict] = {}
         async with Pool(self.at_once) as boxes, Pool(self.at_once, nested=True) as graders:
             grader = Grader(graders, "docker")
 
@@ -65,8 +65,8 @@ class Gate:
         return [verdicts[name] for name in ids]
 
     async def _check(
-        self, task_id: str, known: Verdict | None, boxes: Pool, grader: Grader
-    ) -> Verdict:
+        self, task_id: str, known: GateVerdict | None, boxes: Pool, grader: Grader
+    ) -> GateVerdict:
         try:
             task = await asyncio.to_thread(tasks.load, task_id, harbor=self.settings)
             if known is not None and self._holds(known, await digest_of(task)):
@@ -77,7 +77,7 @@ class Gate:
         except AirError as error:  # the other tasks are checked in any case
             return not_checked(task_id, "failed", error)
 
-    def _holds(self, known: Verdict, digest: str) -> bool:
+    def _holds(self, known: GateVerdict, digest: str) -> bool:
         return (
             known.digest == digest
             and known.version == VERSION
@@ -86,7 +86,7 @@ class Gate:
         )
 
 
-def write(file: Path, verdicts: Sequence[Verdict]) -> None:
+def write(file: Path, verdicts: Sequence[GateVerdict]) -> None:
     """Writes a report: the verdicts, and the versions of air and Python."""
     report = {
         "v": VERSION,
@@ -118,7 +118,7 @@ def _in_use(report: Path) -> Iterator[None]:
         yield
 
 
-def read(file: Path) -> dict[str, Verdict]:
+def read(file: Path) -> dict[str, GateVerdict]:
     """Returns the verdicts in a report, by the task's id; an empty dict if the file does not exist. Raises
     ConfigError if the file is no report."""
     try:
@@ -138,6 +138,6 @@ def read(file: Path) -> dict[str, Verdict]:
         ) from None
 
 
-def _verdict(row: dict[str, Any]) -> Verdict:
+def _verdict(row: dict[str, Any]) -> GateVerdict:
     findings = tuple(Finding(**one) for one in row["findings"])
-    return Verdict(**{**row, "findings": findings, "tried": tuple(row["tried"])})
+    return GateVerdict(**{**row, "findings": findings, "tried": tuple(row["tried"])})

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from air.integrity.attack import Family, Played
+from air.integrity.attack import AttackEpisode, Family
 
 ANSWER = "hidden-answer-7c1f09"
 """The right answer of the question in an attack, unless the attacked checker needs another kind of answer. No
@@ -25,13 +25,13 @@ attack's reply contains this text, so an observation that contains it proves a l
 WRONG = "a-wrong-answer"
 """A plain wrong answer. Every attack on a tool ends with it."""
 Spec = str | Mapping[str, Any]
-Check = Callable[[Played], str]
+Check = Callable[[AttackEpisode], str]
 """A function that checks an attack's episode for faults that its reward does not show. Returns a message
 about how the defence failed, or an empty text if the defence held."""
 
 
 @dataclass(frozen=True)
-class Part:
+class AttackedPart:
     """A tool or answer checker that ships with air, with the contents of the task in which it is attacked."""
 
     kind: str
@@ -63,7 +63,7 @@ class PartAttack:
     """An attack on one tool or answer checker that ships with air: an agent's scripted replies in an episode
     with one question."""
 
-    part: Part
+    part: AttackedPart
     name: str
     family: Family
     aim: str
@@ -77,7 +77,7 @@ class PartAttacks(list[PartAttack]):
 
     def calls(
         self,
-        part: Part,
+        part: AttackedPart,
         name: str,
         family: Family,
         aim: str,
@@ -93,13 +93,13 @@ class PartAttacks(list[PartAttack]):
         replies = [*calls, *([then] if then else []), WRONG]
         checks = [check, _works] if then else [check]
 
-        def checked(played: Played) -> str:
+        def checked(played: AttackEpisode) -> str:
             return next((fault for one in checks if (fault := one(played))), "")
 
         self.append(PartAttack(part, f"{part.name}: {name}", family, aim, replies, checked))
 
     def answers(
-        self, part: Part, name: str, family: Family, aim: str, answer: str, *before: str
+        self, part: AttackedPart, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
         """Appends an attack by a wrong answer. The agent gives the replies `before` and then the reply
         `answer`."""
@@ -111,7 +111,7 @@ WORKS = "WORKS-42"
 piece."""
 
 
-def _works(played: Played) -> str:
+def _works(played: AttackEpisode) -> str:
     return "" if WORKS in played.observed else "the tool does not work after the attack"
 
 

@@ -12,14 +12,14 @@ from air.aio import together
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InfrastructureError
-from air.integrity.attack import Played
+from air.integrity.attack import AttackEpisode
 from air.integrity.battery import isolation
 from air.integrity.host import Host
 from air.integrity.parts import scene
-from air.integrity.parts.attack import ANSWER, Part, PartAttack, Spec
+from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttack, Spec
 from air.integrity.parts.scene import Scene
 from air.integrity.playing import play
-from air.integrity.verdict import Result, Verdict
+from air.integrity.verdict import AttackVerdict, Result
 from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
 
@@ -39,9 +39,9 @@ class PartBattery:
     weaker: Mapping[str, Spec] | None = None
     """Weaker tools or checkers that replace the shipped ones, by the name of the tool or checker. Tests use
     them to show that attacks succeed against a weaker defence."""
-    on_verdict: Callable[[Verdict], None] = lambda verdict: None
+    on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
 
-    async def run(self, folder: Path) -> list[Verdict]:
+    async def run(self, folder: Path) -> list[AttackVerdict]:
         """Runs all attacks; tasks and trajectories are written to `folder`. Returns one verdict for each
         attack.
 
@@ -62,7 +62,7 @@ class PartBattery:
             verdicts += await self._played(played, folder)
         return verdicts
 
-    async def _played(self, attacks: Sequence[PartAttack], folder: Path) -> list[Verdict]:
+    async def _played(self, attacks: Sequence[PartAttack], folder: Path) -> list[AttackVerdict]:
         parts = list({id(one.part): one.part for one in attacks}.values())
         async with Host.open(folder) as host:
             weak = {id(part): self._weaker(part) for part in parts}
@@ -78,7 +78,7 @@ class PartBattery:
                     ]
                     return await together(works, self.at_once)
 
-    def _weaker(self, part: Part) -> Part:
+    def _weaker(self, part: AttackedPart) -> AttackedPart:
         spec = (self.weaker or {}).get(part.name)
         if spec is None:
             return replace(part)
@@ -100,7 +100,7 @@ class PartBattery:
             }
         )
 
-    async def _plain(self, env: ResearchEnv, stage: Scene, part: Part) -> float:
+    async def _plain(self, env: ResearchEnv, stage: Scene, part: AttackedPart) -> float:
         """Runs an episode with a plain wrong answer; returns its reward."""
         played = await play(env, stage.task(part), stage.replies(part, part.plain))
         if played.reward is None:
@@ -108,8 +108,8 @@ class PartBattery:
         return played.reward
 
     async def _verdict(
-        self, env: ResearchEnv, stage: Scene, attack: PartAttack, part: Part, bound: float
-    ) -> Verdict:
+        self, env: ResearchEnv, stage: Scene, attack: PartAttack, part: AttackedPart, bound: float
+    ) -> AttackVerdict:
         began = asyncio.get_running_loop().time()
         played = await play(env, stage.task(part), stage.replies(part, attack.replies))
         reason = _broken(played, bound) or attack.check(played)
@@ -122,8 +122,8 @@ class PartBattery:
         self.on_verdict(verdict)
         return verdict
 
-    def _told(self, attack: PartAttack, result: Result, reason: str) -> Verdict:
-        return Verdict(
+    def _told(self, attack: PartAttack, result: Result, reason: str) -> AttackVerdict:
+        return AttackVerdict(
             attack=attack.name,
             family=attack.family,
             aim=attack.aim,
@@ -134,7 +134,7 @@ class PartBattery:
         )
 
 
-def _broken(played: Played, bound: float) -> str:
+def _broken(played: AttackEpisode, bound: float) -> str:
     """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
     deserved reward."""
     if played.reward is None:

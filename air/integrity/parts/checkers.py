@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.integrity.attack import Family
-from air.integrity.parts.attack import ANSWER, Part, PartAttacks, call
+from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttacks, call
 
 ATTACKS = PartAttacks()
 _PAID = "An answer that is not right is paid."
@@ -29,9 +29,9 @@ def _part(
     *,
     tools: Sequence[str] = (),
     **more: Any,
-) -> Part:
+) -> AttackedPart:
     row = {"question": "What is it?", **row}
-    return Part("checker", name, tools, more.pop("checker", name), row, plain, **more)
+    return AttackedPart("checker", name, tools, more.pop("checker", name), row, plain, **more)
 
 
 MATHS = (
@@ -171,7 +171,9 @@ _PROGRAMS: Sequence[tuple[str, Family, str, str]] = (
 )  # fmt: skip
 
 
-def _add(part: Part, answers: Sequence[tuple[str, Family, str, str]], form: str = "%s") -> None:
+def _add(
+    part: AttackedPart, answers: Sequence[tuple[str, Family, str, str]], form: str = "%s"
+) -> None:
     """Adds one attack on the checker `part` for each of the `answers`, tuples (name, family, aim, answer). An
     attack's replies are those of the episode with a plain wrong answer, but the last reply is the attack's
     answer, inserted into the template `form`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from air.integrity.parts.attack import WORKS, Part, PartAttacks, call, raw_call
+from air.integrity.parts.attack import WORKS, AttackedPart, PartAttacks, call, raw_call
 
 ATTACKS = PartAttacks()
 _HANG = "The tool never answers, so that the episode ends without a bad reward."
@@ -36,12 +36,12 @@ for line in sys.stdin:
 """The program of an MCP server that runs code which the agent sends. So the agent decides how the server
 behaves."""
 
-INTERPRETER = Part(
+INTERPRETER = AttackedPart(
     "tool", "code_interpreter", [{"name": "code_interpreter", "seconds": _SECONDS}], in_box=True
 )
-BASH = Part("tool", "bash", [{"name": "bash", "seconds": _SECONDS}], in_box=True)
-FILES = Part("tool", "files", [{"name": "bash", "seconds": _SECONDS}, "files"], in_box=True)
-MCP = Part(
+BASH = AttackedPart("tool", "bash", [{"name": "bash", "seconds": _SECONDS}], in_box=True)
+FILES = AttackedPart("tool", "files", [{"name": "bash", "seconds": _SECONDS}, "files"], in_box=True)
+MCP = AttackedPart(
     "tool",
     "mcp",
     [{"name": "mcp", "command": ["python3", "-c", _MCP_SERVER], "seconds": _SECONDS}],

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from air.integrity.host import Host
-from air.integrity.parts.attack import ANSWER, WORKS, Part
+from air.integrity.parts.attack import ANSWER, WORKS, AttackedPart
 from air.testing import Message, ScriptedServer
 
 TURNS = 10
@@ -30,15 +30,16 @@ class Scene:
     the attacks' texts."""
 
     tasks: Mapping[int, str]
-    """The id of each part's task. The keys are the values of Python's `id()` for the `Part` objects."""
+    """The id of each part's task. The keys are the values of Python's `id()` for the `AttackedPart`
+    objects."""
     folders: Mapping[int, Path]
     places: Mapping[str, str]
 
-    def task(self, part: Part) -> str:
+    def task(self, part: AttackedPart) -> str:
         """Returns the id of the task in which a part is attacked."""
         return self.tasks[id(part)]
 
-    def replies(self, part: Part, texts: Sequence[str]) -> list[str]:
+    def replies(self, part: AttackedPart, texts: Sequence[str]) -> list[str]:
         """Returns the model's replies `texts` with real paths, addresses and ports in place of the names
         `@ROWS@`, `@JUDGE@`, `@SEARCH@` and `@PORT@`."""
         rows = {"@ROWS@": str(self.folders[id(part)] / _ROWS)}
@@ -46,7 +47,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(parts: Sequence[Part], folder: Path, host: Host) -> AsyncIterator[Scene]:
+async def opened(parts: Sequence[AttackedPart], folder: Path, host: Host) -> AsyncIterator[Scene]:
     """Async context manager: writes the tasks of the parts into a folder, and runs the judge and the search
     service while the block runs."""
     search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
@@ -65,7 +66,7 @@ async def opened(parts: Sequence[Part], folder: Path, host: Host) -> AsyncIterat
             yield Scene(tasks, folders, places)
 
 
-def _write(part: Part, folder: Path, places: Mapping[str, str]) -> str:
+def _write(part: AttackedPart, folder: Path, places: Mapping[str, str]) -> str:
     """Writes the files of the task in which a part is attacked, with the real paths, addresses and ports of
     `places` instead of placeholders; returns the task's id."""
     folder.mkdir(parents=True)

@@ -12,7 +12,7 @@ import pytest
 from air.integrity.attack import Attack, Target, code_only, tables_only
 from air.integrity.attacks import carry_over, denial, forging, labels
 from air.integrity.battery import Battery
-from air.integrity.verdict import Verdict
+from air.integrity.verdict import AttackVerdict
 from tests import once
 from tests.docker.tasks.weak_tasks import WEAK_CODE, WEAK_TABLE, make
 
@@ -61,17 +61,17 @@ def weak(tmp_path: Path) -> Path:
 
 async def played(
     attacks: Sequence[Attack], names: Sequence[str], folder: Path, **more: Any
-) -> dict[str, list[Verdict]]:
+) -> dict[str, list[AttackVerdict]]:
     """Returns the verdicts of each attack that applies to one of the tasks."""
     battery = Battery(names, "docker", attacks, at_once=4, **more)
-    found: dict[str, list[Verdict]] = {}
+    found: dict[str, list[AttackVerdict]] = {}
     for verdict in await battery.run(folder / "record"):
         if verdict.result != "not applicable":
             found.setdefault(verdict.attack, []).append(verdict)
     return found
 
 
-def with_result(result: str, found: dict[str, list[Verdict]]) -> dict[str, str]:
+def with_result(result: str, found: dict[str, list[AttackVerdict]]) -> dict[str, str]:
     """Returns the attacks of which one verdict has this result, each with the reason."""
     every = [one for verdicts in found.values() for one in verdicts]
     return {one.attack: f"{one.task}: {one.reason}" for one in every if one.result == result}

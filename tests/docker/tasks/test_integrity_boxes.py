@@ -15,7 +15,7 @@ import pytest
 from air.integrity.attack import Attack, Setup
 from air.integrity.attacks import harness, injection, isolation, masking, oracle, resources
 from air.integrity.battery import Battery
-from air.integrity.verdict import Verdict
+from air.integrity.verdict import AttackVerdict
 from air.sandbox.process import namespaces
 from air.tasks.spec import Provider
 from tests.e2e.conftest import cache
@@ -60,13 +60,13 @@ SHOWN_BY_MUTANTS = (
 
 async def played(
     names: Sequence[str], provider: Provider, folder: Path, **more: Any
-) -> dict[str, Verdict]:
+) -> dict[str, AttackVerdict]:
     attacks: list[Attack] = [ALL[name] for name in names]
     verdicts = await Battery(["titanic"], provider, attacks, **more).run(folder / "record")
     return {one.attack: one for one in verdicts}
 
 
-def broken(verdicts: dict[str, Verdict]) -> dict[str, str]:
+def broken(verdicts: dict[str, AttackVerdict]) -> dict[str, str]:
     return {name: one.reason for name, one in verdicts.items() if one.result == "broken"}
 
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from air.cli import attacks
-from air.integrity.verdict import Verdict
+from air.integrity.verdict import AttackVerdict
 
-VERDICT = Verdict("forge", "oracle", "It learns an answer.", "titanic", "docker", "broken", "paid")
+VERDICT = AttackVerdict(
+    "forge", "oracle", "It learns an answer.", "titanic", "docker", "broken", "paid"
+)
 
 
 async def test_an_interrupted_battery_reports_what_it_has_played(

@@ -10,7 +10,7 @@ import pytest
 
 from air.integrity.parts import PART_ATTACKS
 from air.integrity.parts.battery import PartBattery
-from air.integrity.verdict import Verdict
+from air.integrity.verdict import AttackVerdict
 from air.rewards.answers import CHECKERS
 from air.tasks.spec import Provider
 from air.tools import TOOLS
@@ -79,7 +79,7 @@ async def obeys(prediction, answer):
 
 async def played(
     names: Sequence[str], folder: Path, provider: Provider = "docker", **more: Any
-) -> dict[str, Verdict]:
+) -> dict[str, AttackVerdict]:
     attacks = [BY_NAME[name] for name in names]
     verdicts = await PartBattery(attacks, provider, **more).run(folder / "battery")
     return {one.attack: one for one in verdicts}
