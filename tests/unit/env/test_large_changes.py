@@ -28,7 +28,7 @@ def listing(count: int) -> bytes:
 
 
 def summary(texts: tuple[str, str]) -> object:
-    return diffs._summary("a", diffs._Both.of(*texts), "changed", 1)
+    return diffs._summary("a", diffs._FileVersions.of(*texts), "changed", 1)
 
 
 def swapped(count: int) -> str:
@@ -49,7 +49,7 @@ PAIRS: dict[str, Callable[[int], tuple[str, str]]] = {
 
 @pytest.mark.parametrize("shape", PAIRS)
 def test_what_needs_no_comparison_takes_linear_time(shape: str) -> None:
-    assert diffs._Both.of(*PAIRS[shape](5000)).compared <= 1
+    assert diffs._FileVersions.of(*PAIRS[shape](5000)).compared <= 1
     assert growth(PAIRS[shape], summary) < MOST
 
 
@@ -65,12 +65,12 @@ def test_a_diff_is_that_of_the_whole_files() -> None:
         for _ in range(numbers.randrange(3)):
             at = numbers.randrange(len(new) + 1)
             new[at : at + numbers.randrange(3)] = ["x\n"] * numbers.randrange(3)
-        both = diffs._Both.of("".join(old), "".join(new))
-        assert _patched(old, list(both.unified("a", "b"))) == new
+        versions = diffs._FileVersions.of("".join(old), "".join(new))
+        assert _patched(old, list(versions.unified("a", "b"))) == new
     old = [f"{n}\n" for n in range(100)]
     new = [*old[:50], "x\n", *old[51:]]
-    both = diffs._Both.of("".join(old), "".join(new))
-    assert list(both.unified("a", "b")) == list(difflib.unified_diff(old, new, "a", "b"))
+    versions = diffs._FileVersions.of("".join(old), "".join(new))
+    assert list(versions.unified("a", "b")) == list(difflib.unified_diff(old, new, "a", "b"))
 
 
 def _patched(old: list[str], diff: list[str]) -> list[str]:
