@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="list|check|new|record|fetch|export|rows"
     )
-    listed = actions.add_parser(_LIST, help="list the tasks, or those of Harbor; `list` can be left out")
+    listed = actions.add_parser(
+        _LIST, help="list the tasks, or those of Harbor; `list` can be left out"
+    )
     listed.add_argument(
         "ids", nargs="*", metavar="harbor:PATH", help="a task, or a set of tasks (air's own)"
     )
