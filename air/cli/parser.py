@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import re
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from air import paths
@@ -40,16 +42,30 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def parser_of(name: str) -> Parser:
-    """Returns the parser of the command `air NAME`. Its help ends with examples of the command."""
+    """Returns the parser of the command `air NAME`. Its help ends with examples of the command, and the help
+    of a subcommand with those of the subcommand."""
     module = importlib.import_module(COMMANDS[name])
     parser = Parser(prog=f"air {name}", description=module.HELP)
     module.add_arguments(parser)
+    _add_examples(parser, module.EXAMPLES)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help for choice in action._choices_actions}
+            for word, inner in action.choices.items():
+                inner.description = inner.description or helps.get(word)
+                start = re.compile(rf"(\S+=\S+ )?air {name} {re.escape(word)}( |$)")
+                _add_examples(inner, filter(start.match, module.EXAMPLES))
+    return parser
+
+
+def _add_examples(parser: argparse.ArgumentParser, examples: Iterable[str]) -> None:
+    """Adds examples of a command to the end of its parser's help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     run = paths.command()
-    lines = [f"  {line.replace('air ', f'{run} ', 1)}" for line in module.EXAMPLES]
-    examples = "\n".join(["examples:", *lines])
-    parser.epilog = f"{parser.epilog}\n\n{examples}" if parser.epilog else examples
-    return parser
+    lines = [f"  {line.replace('air ', f'{run} ', 1)}" for line in examples]
+    if lines:
+        text = "\n".join(["examples:", *lines])
+        parser.epilog = f"{parser.epilog}\n\n{text}" if parser.epilog else text
 
 
 def check_command(name: str) -> None:

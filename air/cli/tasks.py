@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 HELP = "list the tasks; check, make, record or export tasks"
 EXAMPLES = (
     "air tasks",
-    "air tasks harbor:DIR",
+    "air tasks list harbor:DIR",
     "air tasks check titanic",
     "air tasks check harbor:DIR --attacks",
-    "air tasks new my-task",
+    "air tasks new myTask --dir my-tasks",
+    "air tasks record myTask --task-root my-tasks",
+    "air tasks fetch titanic",
     "air tasks export titanic digits --to harbor exported",
-    "air tasks rows:data.jsonl --where level=3",
+    "air tasks rows data.jsonl --where level=3",
 )
 _LIST, _HARBOR, _ROWS = "list", "harbor:", "rows:"
 MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
@@ -54,8 +56,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", metavar="list|check|new|record|fetch|export|rows"
     )
-    listed = actions.add_parser(_LIST, help="list Harbor's tasks; `list` can be left out")
-    listed.add_argument("ids", nargs="+", metavar="harbor:PATH", help="a task, or a set of tasks")
+    listed = actions.add_parser(
+        _LIST, help="list the tasks, or those of Harbor; `list` can be left out"
+    )
+    listed.add_argument(
+        "ids", nargs="*", metavar="harbor:PATH", help="a task, or a set of tasks (air's own)"
+    )
     check = actions.add_parser("check", help="play the recorded solvers and compare their scores")
     check.add_argument("ids", nargs="*", metavar="ID", help="the tasks to check")
     check.add_argument("--all", action="store_true", help="check every task")
@@ -123,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     `check` found a wrong score."""
     if args.action == "check":
         return asyncio.run(_check(args))
-    if args.action == _LIST:
+    if args.action == _LIST and args.ids:
         return _list_harbor(args.ids)
     if args.action == "record":
         return asyncio.run(_record(args))

@@ -108,7 +108,8 @@ def check_docker(image: str) -> None:
             where="env.agent.runtime.type",
             remedy=("" if " — " in reason else "run `air setup`, ")
             + "or play without isolation in process boxes: "
-            '`type = "subprocess"` (--orchestrator.train.source.0.env.agent.runtime.type subprocess)',
+            "--runtime subprocess (rl: --orchestrator.train.source.0.env.agent.runtime.type subprocess; "
+            "air tasks check: --provider process)",
         )
 
 

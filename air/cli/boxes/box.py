@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HELP = "list boxes, look into one, or remove the boxes of dead runs"
 EXAMPLES = (
     "air box ls",
+    "air box logs NAME",
     "air box exec NAME -- ls",
     "air box gc",
 )

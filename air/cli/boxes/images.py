@@ -69,12 +69,13 @@ def _list() -> int:
     from air.sandbox.docker import images
     from air.sandbox.images import collection
 
+    shipped, of_tasks = images.ls(), collection.stored_images()
     print(f"{'IMAGE':<31} {'STATE':<10} {'SIZE':>8}  DIGEST")
-    for image in images.ls():
+    for image in shipped:
         state = "current" if image.current else "stale" if image.id else "not built"
         size = f"{image.size / 1e6:.0f} MB" if image.id else "-"
         print(f"{image.name:<31} {state:<10} {size:>8}  {image.id[:19] or '-'}")
-    for stored in collection.stored_images():
+    for stored in of_tasks:
         state, size = "in use" if stored.busy else "task's", f"{stored.size / 1e6:.0f} MB"
         print(f"{stored.name:<31} {state:<10} {size:>8}  {stored.id[:19]}")
     return 0

@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     from air.view import export
     from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.tables import check_sort
+    from air.view.index.tables import sort_order
 
-    check_sort(args.sort)
+    sort = sort_order(args.sort)
     if args.episodes < 0:
         raise ConfigError(f"must be 0 or more, not {args.episodes}", where="--episodes")
     runs = discover([args.run])
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     index = RunIndex(runs[0].folder)
     index.file.refresh()
     filter_ = Filter(task=args.task)
-    episodes = index.episodes(filter_, sort=args.sort, limit=args.episodes)
+    episodes = index.episodes(filter_, sort=sort, limit=args.episodes)
     export.write(runs[0], index, episodes, args.html)
     omitted = index.count(filter_) - len(episodes)
     note = f"; {omitted} more are left out, see --episodes" if omitted else ""

@@ -76,10 +76,9 @@ def _run(args: argparse.Namespace) -> None:
     from air.view import terminal
     from air.view.index.run_discovery import discover
     from air.view.index.run_index import Filter, RunIndex
-    from air.view.index.tables import check_sort
+    from air.view.index.tables import sort_order
 
-    sort, last = args.sort or DEFAULT_SORT, args.last or DEFAULT_LAST
-    check_sort(sort)
+    sort, last = sort_order(args.sort or DEFAULT_SORT), args.last or DEFAULT_LAST
     runs = discover([args.path])
     for run in runs:
         index = RunIndex(run.folder)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from air.trajectories.importers import About
 
 HELP = "export recorded episodes (ATIF, SFT), or import episodes of MLGym and verifiers"
-EXAMPLES = ("air trajectories export outputs/RUN --to sft --out demos.jsonl",)
+EXAMPLES = (
+    "air trajectories export outputs/RUN --to sft --out demos.jsonl",
+    "air trajectories import traces.jsonl --out imported",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -307,8 +307,7 @@ async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Roll
     episodes are recorded already."""
     from air.train.loop import run_folder
 
-    with run_folder.locked(evaluation.folder):
-        evaluation.open()
+    with run_folder.locked(evaluation.folder), evaluation.opened():
         missing = evaluation.missing(args.episodes or _EPISODES)
         count = sum(missing.values())
         total = sum(evaluation.wanted(args.episodes or _EPISODES).values())

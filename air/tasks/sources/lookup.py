@@ -82,9 +82,17 @@ def unknown(task_id: str, known: Sequence[str]) -> MissingError:
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in the folders `roots`, by default of those that ship with air."""
-    names = {file.parent.name for root in _roots(roots) for file in root.glob("*/task.toml")}
-    return sorted(names)
+    """Returns the sorted ids of all tasks in the folders `roots`, by default of those that ship with air.
+    Raises MissingError if a folder does not exist."""
+    folders = _roots(roots)
+    for folder in folders:
+        if not folder.is_dir():
+            raise MissingError(
+                "no such folder of tasks",
+                where=str(folder),
+                remedy="correct --task-root, or task_roots in the run file",
+            )
+    return sorted({file.parent.name for root in folders for file in root.glob("*/task.toml")})
 
 
 def mlgym(root: Path | None = None) -> Checkout | None:

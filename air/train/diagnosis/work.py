@@ -26,6 +26,7 @@ _REMEDIES = {
 
 def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that infrastructure errors end a large share of the episodes."""
+    window = max(1, min(window, len(rows)))  # a run may have failed before it has that many steps
     shares = series(rows, ratio("failed_episodes", "episodes"), window)
     step = shares.began(lambda mean: mean >= LIMITS.failures) if shares else None
     if shares is None or step is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,20 @@ class Evaluation:
             }
         changed: AirTasksetConfig = taskset.model_copy(update=changes)
         return changed
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Context manager that calls `open`. If the `with` block fails before an episode is recorded, such as
+        when the model cannot be loaded, removes a file `evaluation.json` that `open` has created."""
+        file = self.folder / FILE
+        there = file.is_file()
+        self.open()
+        try:
+            yield
+        except BaseException:
+            if not there and not (self.folder / TRAJECTORIES).exists():
+                file.unlink(missing_ok=True)
+            raise
 
     def open(self) -> None:
         """Creates the folder and `evaluation.json` if they do not exist. Raises UsageError if the folder has

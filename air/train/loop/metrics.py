@@ -101,7 +101,9 @@ class Failures:
         """Adds the failures of training step `step` to the counts. `played` is the number of the step's
         episodes, and `errors` has the error text of each failed episode. Returns one line for the user about
         the failures, or an empty string if there are none."""
-        reasons = Counter((error.splitlines() or [""])[0][:200] for error in errors)
+        reasons = Counter(
+            (error.splitlines() or [""])[0].removesuffix(".")[:200] for error in errors
+        )
         self._reasons += reasons
         self._played += played
         self.steps = self.steps + 1 if len(errors) == played else 0

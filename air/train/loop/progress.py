@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
+from rich.text import Text
 
 from air import paths
 
@@ -151,7 +152,9 @@ class Progress:
 def plain_table(title: str = "") -> Table:
     """Returns a new, empty table without borders. The caller should print it on a console of the width
     `WIDE`."""
-    return Table(title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    # A title wider than the table would otherwise be wrapped at the table's width.
+    whole = Text(title, style="table.title", no_wrap=True, overflow="ignore") if title else None
+    return Table(title=whole, title_justify="left", box=None, padding=(0, 2, 0, 0))
 
 
 def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,10 @@ from air.view.render.metric_series import TIMES
 
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 240
+_NUMBER = ".6~g"
+"""The format of numbers at an axis. With less precision, 850 would be 8.5e+2."""
+_CROWDED = 9
+"""Curves with at least this number of points have smaller points."""
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
 """The setting that keeps the curves of a chart in the given order instead of the order of their names."""
 
@@ -31,7 +35,7 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
     selects the fields `step` and `name` of this point; the Altair selection has the name `pick`.
     """
     several, explained = len(chart.curves) > 1, chart.smoothed and height >= HEIGHT
-    values = alt.Axis(format="~g", tickCount=4)
+    values = alt.Axis(format=_NUMBER, tickCount=4)
     curves = alt.Legend(orient="top", labelLimit=340) if several else None
     base = alt.Chart(_data(chart)).encode(
         x=alt.X(
@@ -52,7 +56,7 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
     drawn = base.mark_line(interpolate="linear", **({} if chart.smoothed else {"strokeWidth": 2}))
     if chart.smoothed:
         kinds = [EACH, MEAN]
-        legend = alt.Legend(orient="top", symbolType="stroke") if explained else None
+        legend = alt.Legend(orient="bottom", symbolType="stroke") if explained else None
         common: dict[str, Any] = {"title": None, "sort": kinds, "legend": legend}
         width, opacity = (alt.Scale(domain=kinds, range=r) for r in ([1, 2.5], [0.35, 1]))
         drawn = drawn.encode(
@@ -60,7 +64,10 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
             strokeOpacity=alt.StrokeOpacity("kind:N", scale=opacity, **common),
         )
     strong = base.transform_filter(alt.datum.strong)
-    dots = strong.mark_circle(size=12 if chart.smoothed else 36, opacity=1)
+    longest = max((len(points) for points in chart.curves.values()), default=0)
+    dots = strong.mark_circle(
+        size=36 if longest < _CROWDED else 6 if chart.exact else 12, opacity=1
+    )
     layers = [drawn, dots]
     if clickable:
         pick = alt.selection_point(name="pick", fields=["step", "name"], on="click", empty=False)
@@ -121,7 +128,7 @@ def episode(
     x = alt.X("item:Q", title=None, scale=scale, axis=None)
     tips = ["turn:Q", alt.Tooltip("score:Q", format=".6g"), alt.Tooltip("delta:Q", format="+.4g")]
     scored = alt.Chart(values).transform_filter("isValid(datum.score)")
-    width = {"minExtent": 52, "maxExtent": 52, "format": "~g"}  # aligns the two charts
+    width = {"minExtent": 52, "maxExtent": 52, "format": _NUMBER}  # aligns the two charts
     y = alt.Y(
         "score:Q", title="score", scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4, **width)
     )

@@ -202,8 +202,10 @@ def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[
     in substance, and those whose values differ only in a folder.
 
     Values differ only in a folder if the key is `output_dir` or `record_dir`, or if they are paths with the
-    same last name, such as two copies of one model. Differences of `run.name` are ignored."""
-    keys = [key for key in {**one, **other} if one.get(key) != other.get(key) and key != "run.name"]
+    same last name, such as two copies of one model. A key without a value (null) equals a key that is
+    missing. Differences of `run.name` are ignored."""
+    pairs = {key: (one.get(key, "null"), other.get(key, "null")) for key in {**one, **other}}
+    keys = [key for key, (a, b) in pairs.items() if a != b and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
     return [key for key in keys if key not in paths], paths
 

@@ -97,11 +97,14 @@ def episode_of(row: sqlite3.Row) -> Episode:
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
-def check_sort(name: str) -> None:
-    """Raises ConfigError if there is no sort order `name` in `SORTS`."""
-    if name not in SORTS:
-        known = ", ".join(f'"{each}"' for each in SORTS)
-        raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
+def sort_order(name: str) -> str:
+    """Returns the sort order (a key of `SORTS`) with this name, or else the first whose name begins so: for
+    `reward`, the order `reward, best first`. Raises ConfigError if there is none."""
+    for order in (name, *SORTS):
+        if order in SORTS and order.startswith(name):
+            return order
+    known = ", ".join(f'"{each}"' for each in SORTS)
+    raise ConfigError(f"unknown: {name}", where="--sort", remedy=f"one of {known}")
 
 
 def where(conditions: Filter) -> tuple[str, list[Any]]:

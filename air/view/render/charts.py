@@ -93,7 +93,10 @@ def small(rows: Sequence[Row]) -> list[Chart]:
         Chart(name, {name: series(rows, name)}, exact=name in levels)
         for name in (*levels, *extra, *_SMALL)
     ]
-    return [chart for chart in charts if chart.curves[chart.title]]
+    shown = [points for chart in main(rows) for points in chart.curves.values()]
+    return [
+        chart for chart in charts if (points := chart.curves[chart.title]) and points not in shown
+    ]
 
 
 def smooth(points: Points) -> list[tuple[float, float]]:

@@ -410,6 +410,36 @@ def test_a_run_is_seen_live_and_compared(page: Page, viewer: str, outputs: Path)
     expect(page.locator("[data-testid=stVegaLiteChart]").first).to_be_visible()
 
 
+def test_the_chosen_run_is_among_the_results(page: Page, viewer: str) -> None:
+    show(page, viewer, "Results")
+    expect(page.locator("table tr").filter(has_text=f"{RUN}")).not_to_have_count(0)
+    chosen = page.locator("[data-testid=stMultiSelect]").inner_text().split()
+    assert chosen[:2] == ["Runs", RUN]
+
+
+def test_settings_that_were_not_recorded_do_not_differ(page: Page, viewer: str) -> None:
+    show(page, viewer, "Compare", other="scripted")
+    expect(page.get_by_text("scripted: no settings are recorded")).to_be_visible()
+    expect(page.locator("table").filter(has_text="setting")).to_have_count(0)
+
+
+def test_a_telephone_shows_whole_names_and_scrolls_wide_tables(page: Page, viewer: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    try:
+        for name, cell in (("Run", "titanic"), ("Results", "scripted"), ("Co-evolution", None)):
+            show(page, viewer, name)
+            if cell is not None:
+                box = page.locator("td").get_by_text(cell, exact=True).first.bounding_box()
+                assert box is not None
+                assert box["height"] < 30, name  # one line
+            wide = page.locator("[data-testid=stMain]").evaluate(
+                "main => main.scrollWidth - main.clientWidth"
+            )
+            assert wide <= 0, name
+    finally:
+        page.set_viewport_size({"width": 1440, "height": 1000})
+
+
 def test_nothing_of_a_hostile_agent_runs_or_is_fetched(page: Page, viewer: str) -> None:
     show(page, viewer, "Episode", run="hostile", episode="aa", item=2)
     action = page.locator(".step.here pre.action")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -60,3 +61,11 @@ def test_a_start_model_that_is_gone_is_named(trained: Path, tmp_path: Path) -> N
     nothing = command("air", "eval", run, "--episodes", "0", cwd=tmp_path)
     assert nothing.returncode == 2
     assert "--episodes: must be 1 or more, not 0" in nothing.stderr
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_evaluation(small: Path, tmp_path: Path) -> None:
+    cut = shutil.copytree(small, tmp_path / "cut")
+    os.truncate(cut / "model.safetensors", 1000)
+    flags = ["--tasks", "titanic", "--runtime", "subprocess", "--episodes", "1"]
+    bad(command("air", "eval", cut, *flags, cwd=tmp_path), str(cut), "cannot be loaded")
+    assert not (tmp_path / "outputs").exists()

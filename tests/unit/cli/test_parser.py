@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,11 +23,30 @@ from air.cli.runs import eval as evaluation
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_examples_that_its_parser_reads(name: str) -> None:
-    parser = parser_of(name)
-    assert "examples:" in parser.format_help()
-    for flag in parser._actions:
-        assert flag.help or isinstance(flag, argparse._SubParsersAction), flag
+def test_every_help_has_examples_that_the_parser_reads(name: str) -> None:
+    module = importlib.import_module(COMMANDS[name])
+    for parser in _parsers(parser_of(name)):
+        _, found, examples = parser.format_help().partition("examples:\n")
+        assert found, parser.prog
+        for line in examples.splitlines():
+            _, given, words = line.partition(f"{paths.command()} {name}")
+            assert given, line
+            args = shlex.split(words.removesuffix(')"'))  # one is inside eval "$(…)"
+            if hasattr(module, "spelled_out"):
+                args = module.spelled_out(args)
+            _, rest = parser_of(name).parse_known_args(args)
+            assert not rest or getattr(module, "TAKES_REST", False), line
+        for flag in parser._actions:
+            assert flag.help or isinstance(flag, argparse._SubParsersAction), flag
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yields a parser and those of its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _parsers(inner)
 
 
 def _flags(

@@ -1,4 +1,4 @@
-"""`air setup` where there is no engine, and the pid files that keep one from starting."""
+"""`air setup` and `air images` where there is no engine, and the pid files that keep one from starting."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from air.cli.boxes import setup
+from air.cli.main import main
 
 CALL = "import sys; from air.cli.main import main; sys.exit(main(['setup']))"
 
@@ -31,6 +32,16 @@ def test_an_engine_that_the_user_named_must_answer(tmp_path: Path, required: str
         f"error: DOCKER_HOST={host}: no Docker engine answers: its socket is not"
     )
     assert line.count(" — ") == 1
+
+
+def test_no_table_is_begun_without_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    assert main(["images", "ls"]) == 2
+    out, error = capsys.readouterr()
+    assert not out
+    assert "no Docker engine answers" in error
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "999999999"])

@@ -74,9 +74,10 @@ def test_the_list(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["task", "metric", "better", "baseline", "target", "needs"]
     assert any(line.split()[:3] == ["titanic", "accuracy", "higher"] for line in lines)
-    assert main(["tasks", "--task-root", str(root)]) == 0
     expected = ["tiny", "error", "lower", "4", "2", "1", "cpu,", "512", "MiB"]
-    assert capsys.readouterr().out.splitlines()[1].split() == expected
+    for action in ([], ["list"]):
+        assert main(["tasks", "--task-root", str(root), *action]) == 0
+        assert capsys.readouterr().out.splitlines()[1].split() == expected
 
 
 def test_a_check_that_holds(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from air.trajectories import Recorder
 from air.view.index.index_file import IndexFile
 from air.view.index.run_discovery import discover
 from air.view.index.run_index import Filter, RunIndex
-from air.view.index.tables import file_of
+from air.view.index.tables import file_of, sort_order
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +106,13 @@ def test_episodes_are_found_filtered_and_sorted(folder: Path) -> None:
         ("mo", "a", 0.6),
         ("mo", "a", 0.9),
     }
+
+
+def test_a_sort_order_is_found_by_the_beginning_of_its_name() -> None:
+    assert sort_order("reward") == "reward, best first"
+    assert sort_order("reward, worst first") == "reward, worst first"
+    with pytest.raises(ConfigError, match="unknown: luck"):
+        sort_order("luck")
 
 
 def test_a_turn_and_its_validates_are_one_item_and_jumps_find_them(folder: Path) -> None:

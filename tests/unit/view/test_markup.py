@@ -278,6 +278,7 @@ def test_settings_that_differ_only_in_a_folder_stand_apart() -> None:
         "model.name": "/x/warm",
         "seed": 1,
         "env": {"taskset": {"task_roots": ["/x/tasks"]}, "hub": "Qwen/Q", "data": "/x/a.jsonl"},
+        "resume": None,
     }
     other = {
         "run.name": "b",
@@ -324,6 +325,7 @@ def test_a_run_of_sft_is_shown_with_loss_tokens_and_learning_rate(
     assert index.problems() == []
     assert (overview.kind(run, index.metrics()), run.recorded()) == ("sft", 0)
     assert [chart.title for chart in charts.main(index.metrics())] == ["loss", "learning rate"]
+    assert "loss/mean" not in [chart.title for chart in charts.small(index.metrics())]  # is above
     assert main(["show", str(folder)]) == 0
     out = capsys.readouterr().out
     for words in ("warm  sft", "steps           12", "of 24,000 read", "held-out loss", "0.001"):

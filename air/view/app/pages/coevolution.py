@@ -25,7 +25,7 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     report = found[chosen]
     widgets.heading(str(report["name"]))
     widgets.note(coevolution.MEANING)
-    st.html(coevolution.as_html(report))
+    st.html(f'<div class="air">{coevolution.as_html(report)}</div>')
     charts = [one for one in coevolution.charts(report) if any(one.curves.values())]
     for column, chart in zip(st.columns(max(1, len(charts))), charts, strict=False):
         with column:

@@ -86,6 +86,9 @@ def _tasks(pair: Mapping[str, RunIndex]) -> str:
 
 
 def _differences(one: Run, other: Run) -> str:
+    for run in (one, other):
+        if not run.config():
+            return f'<div class="air note">{markup.text(run.name)}: no settings are recorded</div>'
     first, second = flat(one.config()), flat(other.config())
     keys, paths = differences(first, second)
     rows = [(key, first.get(key, "–"), second.get(key, "–")) for key in keys]

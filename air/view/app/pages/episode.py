@@ -76,7 +76,11 @@ def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
                 (facts.metric or "score", figure(facts.score), "last validate"),
                 ("best", figure(facts.best), better),
                 ("test", figure(facts.test), f"baseline {figure(facts.baseline)}"),
-                ("turns", str(facts.turns), f"{facts.validates} validates"),
+                (
+                    "turns",
+                    str(facts.turns),
+                    f"{facts.validates} validate{'' if facts.validates == 1 else 's'}",
+                ),
                 ("errors", str(facts.errors), "turns and validates"),
                 ("time", seconds(facts.seconds), "first line to last"),
             ]

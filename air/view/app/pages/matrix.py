@@ -35,5 +35,5 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
                 "CSV", text, csv.name, "text/csv", on_click="ignore", type="tertiary"
             )
     widgets.note(matrix.MEANING)
-    st.html(matrix.as_html(results))
+    st.html(f'<div class="air">{matrix.as_html(results)}</div>')
     widgets.note(f"The episodes of a cell: air view {Path(chosen) / files.CELLS}/ROW-seedN")

@@ -13,18 +13,20 @@ from air.view.index.run_index import RunIndex
 from air.view.render import markup, results
 
 MOST_RUNS = 8
-"""The number of runs in the table when the page opens. The most recent runs are selected."""
+"""The number of runs in the table when the page opens: the selected run, and the most recent others."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     """Renders the page with the results of the runs that the user selects from `runs`."""
-    del run, index
+    del index
     played = [one.name for one in runs if one.recorded()]
     if not played:
         widgets.note("No run here has recorded episodes.")
         return
     left, middle, right = st.columns([6, 2, 2], vertical_alignment="bottom")
-    names = left.multiselect("Runs", played, played[:MOST_RUNS], key="results-runs")
+    first = [name for name in played if name == run.name]
+    others = [name for name in played if name != run.name]
+    names = left.multiselect("Runs", played, [*first, *others][:MOST_RUNS], key="results-runs")
     value = middle.selectbox("Score", list(results.SCORES), key="results-score")
     last = right.toggle(
         "Last ¼ of training",

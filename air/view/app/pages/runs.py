@@ -16,6 +16,8 @@ from air.view.render import metric_series, overview
 from air.view.render.charts import MEAN, Chart
 
 MOST_CURVES = 8
+_WIDEST_NAME = 290
+"""The most pixels of the column with the names of runs."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
@@ -41,7 +43,9 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         url_state.go(page="Run")
 
     widgets.heading(f"{len(runs)} runs")
-    widgets.grid(columns, "runs-grid", pick, config=_CONFIG)
+    longest = max(len(one.name) for one in runs)
+    names = st.column_config.TextColumn(width=min(_WIDEST_NAME, 6 * longest + 24))
+    widgets.grid(columns, "runs-grid", pick, config={"run": names, **_CONFIG})
     for title, label, curves in (("reward", "reward", rewards), ("loss", "nats a token", losses)):
         latest = dict(list(curves.items())[:MOST_CURVES])
         title += f", the latest {MOST_CURVES}" if len(curves) > len(latest) else ""

@@ -89,4 +89,5 @@ def grid(
         column_config=dict(config or {}),
         height=height or min(640, 38 + 30 * max(1, count)),
         row_height=30,
+        placeholder="–",
     )

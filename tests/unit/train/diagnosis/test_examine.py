@@ -204,6 +204,14 @@ def test_a_short_run_is_judged_by_what_few_steps_can_show() -> None:
     assert [finding.check for finding in examine(rows)] == ["failed episodes"]
 
 
+def test_a_run_that_fails_from_its_first_step_is_called_so() -> None:
+    for steps in (1, 2, 3):
+        rows = [one | {"failed_episodes": one["episodes"]} for one in healthy(steps)]
+        found = {finding.check: finding for finding in examine(rows)}["failed episodes"]
+        assert found.step == 1
+        assert f"the last {steps} steps" in found.numbers
+
+
 def test_the_beginning_is_the_first_bad_value_of_the_first_bad_mean() -> None:
     values = [1.0, 9.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0]
     series = Series(range(1, 10), values, 3)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from air.train.loop.metrics import Failures
-from air.train.loop.progress import Progress
+from air.train.loop.progress import Progress, last_table
 
 ROW = {
     **{"step": 8, "reward": 0.5, "valid": 1.0, "well_formed": 1.0, "zero_spread_groups": 0},
@@ -42,7 +42,7 @@ def test_the_commonest_failure_is_named() -> None:
     failures = Failures()
     assert failures.count(1, 4, []) == ""
     assert not failures.everything
-    line = failures.count(2, 4, ["a\nmore", "b", "a", "a"])
+    line = failures.count(2, 4, ["a\nmore", "b", "a.", "a."])
     assert line == "step 2: 4 of 4 episodes failed; the commonest failure (3 of 4): a"
     assert failures.steps == 1
     assert not failures.everything
@@ -52,3 +52,15 @@ def test_the_commonest_failure_is_named() -> None:
     lost = Failures()
     lost.count(1, 2, ["x", "x"])
     assert lost.everything
+
+
+def test_the_title_of_a_narrow_table_stays_one_line() -> None:
+    scores = dict.fromkeys(("baseline", "first_mean", "first_best", "last_mean", "last_best"), 0.5)
+    console = Console(file=io.StringIO(), width=80)
+    last_table(console, [{"task": "t", **scores, "first_reward": 0.0, "last_reward": 1.0}])
+    assert isinstance(console.file, io.StringIO)
+    title, head, _ = console.file.getvalue().splitlines()
+    assert title.rstrip() == (
+        "scores on the validation split, at the last validate of each episode"
+    )
+    assert head.startswith("task")
