@@ -179,9 +179,10 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the result of the program that plays the agent. Its exit code is 0, unless the program
-        failed for a reason that may lie outside the box. Raises the error with which running the program
-        ended, if the agent cannot have caused it."""
+        """Returns the result of the program that plays the agent. verifiers treats an exit code other than 0
+        as a failure that is not the agent's. Therefore the exit code is 0 if the program failed because of
+        the agent, for example because the agent ended its box. Raises the error with which running the
+        program ended, if the agent cannot have caused the error."""
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended

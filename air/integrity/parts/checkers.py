@@ -174,9 +174,10 @@ _PROGRAMS: Sequence[tuple[str, Family, str, str]] = (
 def _add(
     part: AttackedPart, answers: Sequence[tuple[str, Family, str, str]], form: str = "%s"
 ) -> None:
-    """Adds one attack on the checker `part` for each of the `answers`, tuples (name, family, aim, answer). An
-    attack's replies are those of the episode with a plain wrong answer, but the last reply is the attack's
-    answer, inserted into the template `form`."""
+    """Adds one attack on the checker `part` to `ATTACKS` for each of the `answers`. An answer is a tuple: the
+    attack's name, its family (kind of attack), its aim in words, and the text that the agent answers. The
+    agent's replies are those in `part.plain`, the episode of an honest agent whose answer is wrong, except
+    the last reply, which is the text inserted into the template `form`."""
     kind = f" ({part.row['gt_action']})" if part.name == "gui" else ""
     for name, family, aim, answer in answers:
         ATTACKS.answers(

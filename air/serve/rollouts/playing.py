@@ -92,7 +92,8 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
 
 
 def _names(body: RolloutsRequest) -> list[str]:
-    """Returns the ids of the tasks to load. AgentGym needs one task id for each entry of `ids`."""
+    """Returns the ids of the tasks to load for a request. An environment of AgentGym has numbered tasks: the
+    request lists their numbers in `ids`, and each makes one task id. Any other environment is one task."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]

@@ -1,4 +1,5 @@
-"""The settings of an ORS world, written after `#` in its task id."""
+"""The settings of a world that is played on a server of the Open Reward Standard (ORS), written after `#` in
+its task id."""
 
 from __future__ import annotations
 

@@ -53,8 +53,9 @@ class Attempt(Protocol):
         ...
 
     async def act_again(self, sent: Any) -> None:
-        """Repeats the action that got no result in the episode. Raises Unanswered if the action gets no
-        result again."""
+        """Repeats, in this new environment, the action that got no result in the episode, to see whether the
+        action is the cause. `sent` is the action in the form in which the client sends it. Returns nothing if
+        the action gets a result now, and raises Unanswered if it gets none again."""
         ...
 
     async def check(self) -> None:

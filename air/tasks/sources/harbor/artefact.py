@@ -67,8 +67,8 @@ class HarborArtefact:
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
     def artefact(self) -> Artefact:
-        """Returns this object as an `Artefact`, whose files are the contents and a JSON file with everything
-        else."""
+        """Returns this work of an agent as an `Artefact`. The artefact consists of the files that the agent
+        handed in, and of a JSON file with the other fields of this object."""
         about = {
             "step": self.step,
             "links": self.links,

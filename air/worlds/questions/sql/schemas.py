@@ -77,7 +77,7 @@ class Table:
     least: int
     greatest: int
     people: bool = False
-    """Whether the labels are names of people."""
+    """Whether the label column (`label`) holds names of people."""
 
     def __str__(self) -> str:
         return self.name
