@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,10 @@ unless the user asks for everything."""
 SHOWN_DIFF = 3_000
 """The largest number of characters of a diff that is printed whole. The middle of a longer diff is left out,
 unless the user asks for everything."""
+_NAME, _LABEL = 15, 32
+"""The cells for the name of a number, at least, and the most characters of a curve's label."""
+_FIGURE = 10
+"""The most characters of a number that `figure` returns, such as −1.234e−05."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
@@ -61,11 +66,13 @@ def show_run(
     """
     metrics, totals = index.metrics(), index.totals()
     out.print(Text(one_line(str(run.folder), 200), "bold"))
+    curves = [(chart, name) for chart in charts.main(metrics) for name in chart.curves]
+    labels = [_label(chart, name) for chart, name in curves]
+    column = max([_NAME, *map(cell_len, labels)])
     for name, value, remark in overview.tiles(run, metrics, totals, index.models()):
-        out.print(_tile(name, value, remark), soft_wrap=True)
-    for chart in charts.main(metrics):
-        for curve in chart.curves:
-            out.print(_curve(chart, curve))
+        out.print(_tile(name, value, remark, column), soft_wrap=True)
+    for label, (chart, curve) in zip(labels, curves, strict=True):
+        out.print(_curve(chart, curve, label, column, out.width))
     if totals["episodes"]:
         out.print(_times(metric_series.times(totals)))
     for name, problems in index.problems()[:3]:
@@ -132,21 +139,26 @@ def show_item(out: Console, item: Item, *, everything: bool) -> None:
     out.print()
 
 
-def _tile(name: str, value: str, remark: str) -> Text:
-    line = Text(f"{one_line(name, 30):<15} ", "bright_black")
+def _tile(name: str, value: str, remark: str, column: int) -> Text:
+    line = Text(f"{set_cell_size(one_line(name, 30), column)} ", "bright_black")
     line.append(one_line(value, 60), "bold")
     return line.append(f"  {one_line(remark, 80)}", "bright_black")
 
 
-def _curve(chart: Chart, name: str) -> Text:
-    """Returns a line of text with a small curve of bar characters, and the last value. The curve `name` of
-    the chart is smoothed as in the other views."""
-    points = chart.strong(name)
-    label = chart.title if len(chart.curves) == 1 else f"{chart.y}, {name}"
-    line = Text(f"{one_line(label, 40):<15} ", "bright_black")
-    line.append(spark([value for _, value in points]), "cyan")
-    line.append(f" {figure(points[-1][1])}")
-    return line.append(f"  {MEAN}" if chart.smoothed else "", "bright_black")
+def _label(chart: Chart, name: str) -> str:
+    return one_line(chart.title if len(chart.curves) == 1 else f"{chart.y}, {name}", _LABEL)
+
+
+def _curve(chart: Chart, name: str, label: str, column: int, out_width: int) -> Text:
+    """Returns a line of text with the curve's label, padded to `column` cells, a small curve of bar
+    characters, and the last value. The curve `name` of the chart is smoothed as in the other views. If
+    possible, the line fits on a terminal of `out_width` columns."""
+    values = [value for _, value in chart.strong(name)]
+    remark = f"  {MEAN}" if chart.smoothed else ""
+    room = out_width - column - _FIGURE - len(remark) - 2
+    line = Text(f"{set_cell_size(label, column)} ", "bright_black")
+    line.append(spark(values, max(8, min(60, room))), "cyan")
+    return line.append(f" {figure(values[-1])}").append(remark, "bright_black")
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:

@@ -39,12 +39,6 @@ _SETTINGS = {
     "theme.dark.secondaryBackgroundColor": "#171a21",
     "theme.light.textColor": "#1b1f24",
     "theme.dark.textColor": "#e6e8eb",
-    "theme.light.chartCategoricalColors": json.dumps(
-        ["#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499"]
-    ),
-    "theme.dark.chartCategoricalColors": json.dumps(
-        ["#6f9bff", "#f0a04b", "#4cc38a", "#cf8be0", "#ff7b72", "#4dc4d6", "#c2a878", "#98a2b3"]
-    ),
 }
 """Settings for Streamlit, the viewer's web framework: no telemetry, no file watching, and colours."""
 
@@ -89,8 +83,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
     import air
+    from air.view.render.charts import COLOURS, DARK_COLOURS
 
     settings = {**_SETTINGS, "server.address": host, "server.port": str(port)}
+    for theme, colours in (("light", COLOURS), ("dark", DARK_COLOURS)):
+        settings[f"theme.{theme}.chartCategoricalColors"] = json.dumps(colours)
     flags = [f"--{name}={value}" for name, value in settings.items()]
     flags += [f"--server.allowedHosts={name}" for name in _hosts(host)]
     script = Path(air.__file__).parent / "view" / "app" / "entry" / "viewer.py"

@@ -31,12 +31,12 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
     """Returns a line chart, `height` pixels high, with straight lines between the points.
 
     If a curve has many points, the values are a thin line and their running mean is a thick line; a legend
-    explains the lines, unless the chart is lower than `HEIGHT`. If `clickable` is true, a click on a point
-    selects the fields `step` and `name` of this point; the Altair selection has the name `pick`.
+    explains the lines, unless the chart is lower than `HEIGHT`. `markup.legend` explains the colours of the
+    curves, because the chart would cut a legend that is wider than the page. If `clickable` is true, a click
+    on a point selects the fields `step` and `name` of this point; the Altair selection has the name `pick`.
     """
-    several, explained = len(chart.curves) > 1, chart.smoothed and height >= HEIGHT
+    explained = chart.smoothed and height >= HEIGHT
     values = alt.Axis(format=_NUMBER, tickCount=4)
-    curves = alt.Legend(orient="top", labelLimit=340) if several else None
     base = alt.Chart(_data(chart)).encode(
         x=alt.X(
             "step:Q",
@@ -45,7 +45,7 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
             axis=alt.Axis(tickMinStep=1, grid=False, format="d"),
         ),
         y=alt.Y("value:Q", title=chart.y or None, scale=alt.Scale(zero=False), axis=values),
-        color=alt.Color("name:N", title=None, sort=_ORDER, legend=curves),
+        color=alt.Color("name:N", title=None, sort=_ORDER, legend=None),
         tooltip=[
             "name:N",
             alt.Tooltip("step:Q", title=chart.x),

@@ -17,6 +17,10 @@ from air.view.render.metric_series import names, series, task_series
 
 Row = Mapping[str, Any]
 Points = Sequence[tuple[float, float]]
+COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499")
+_DARK = "#6f9bff #f0a04b #4cc38a #cf8be0 #ff7b72 #4dc4d6 #c2a878 #98a2b3"
+DARK_COLOURS = tuple(_DARK.split())
+"""The colours of a chart's curves, in their order, on a light and on a dark page."""
 SMOOTH = 5
 """A smoothed curve shows at each step the mean of the last `SMOOTH` values."""
 SMOOTHED_FROM = 9
@@ -61,12 +65,14 @@ class Chart:
 
 def main(rows: Sequence[Row]) -> list[Chart]:
     """Returns the main charts of a run: the rewards or, for a run of `sft`, the loss and the learning rate.
-    `rows` are the lines of its `metrics.jsonl`."""
-    if series(rows, "reward"):
-        return [
+    Returns none for a training without any reward, because every episode failed. `rows` are the lines of the
+    run's `metrics.jsonl`."""
+    if any("reward" in row for row in rows):
+        rewards = [
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
             Chart("reward by task", task_series(rows), y="reward"),
         ]
+        return rewards if series(rows, "reward") else []
     losses = {"loss": series(rows, "loss/mean"), "held-out loss": series(rows, "val/loss")}
     charts = [
         Chart(

@@ -6,6 +6,7 @@ All HTML tags and CSS classes come from this module, never from recorded text. T
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from html import escape as _escape
@@ -14,6 +15,7 @@ from typing import Any
 
 from air.view.index.facts import number
 from air.view.index.items import Item, diff_of, outputs, reasoning, thought
+from air.view.render.charts import COLOURS, DARK_COLOURS, Chart
 from air.view.render.clean import clean, clean_cut, cut, one_line
 from air.view.render.clean import preview as clean_preview
 
@@ -91,6 +93,18 @@ def split(times: Mapping[str, float | None]) -> str:
         for name, value in parts.items()
     )
     return f'<div class="air split"><div class="bar">{bars}</div><div class="legend">{legend}</div></div>'
+
+
+def legend(chart: Chart) -> str:
+    """Returns the HTML of a chart's legend, which continues on further lines where the page is narrow. Curves
+    without points have no entry, and no colour."""
+    names = dict.fromkeys(line(name, 80) for name, points in chart.curves.items() if points)
+    colours = itertools.cycle(zip(COLOURS, DARK_COLOURS, strict=True))
+    entries = "".join(
+        f'<span><i class="dot" style="background:light-dark({light},{dark})"></i>{name}</span>'
+        for name, (light, dark) in zip(names, colours, strict=False)
+    )
+    return f'<div class="air"><div class="legend">{entries}</div></div>'
 
 
 def item(

@@ -60,4 +60,4 @@ def _cell(results: Mapping[str, Any], cell: Mapping[str, Any]) -> str:
         value = f"<i>{value}</i>"
     note = f"<br><small>{line(interval(cell), 40)}</small>"
     colour = f"rgba(47, 158, 110, {0.75 * dark:.2f})"
-    return f'<td style="background: {colour}; text-align: center">{value}{note}</td>'
+    return f'<td style="background: {colour}">{value}{note}</td>'

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from air.view.render.charts import EACH, MEAN, Chart, Points, as_csv, file_name
+from air.view.render.charts import COLOURS, EACH, MEAN, Chart, Points, as_csv, file_name
 from air.view.render.markup import figure, line
 
 WIDTH, HEIGHT = 560, 190
 LEFT, RIGHT, TOP, BOTTOM = 60, 8, 8, 34
-COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499")
 
 
 def curves(chart: Chart, *, step: bool = False) -> str:

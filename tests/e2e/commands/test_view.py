@@ -440,6 +440,43 @@ def test_a_telephone_shows_whole_names_and_scrolls_wide_tables(page: Page, viewe
         page.set_viewport_size({"width": 1440, "height": 1000})
 
 
+def test_a_chart_of_many_runs_names_them_all(page: Page, viewer: str, outputs: Path) -> None:
+    """Beside it stand a run whose episodes all failed, which has no curve, and one that trained by `sft`."""
+    names = [f"2026-11-2{n}-titanic-and-digits--small-model--77aa0{n}" for n in range(8)]
+    failed = {"step": 1, "reward": None, "loss/mean": 0.0, "episodes": 8}
+    try:
+        for name in names:
+            (outputs / name).mkdir()
+            shutil.copy(outputs / RUN / "metrics.jsonl", outputs / name)
+        (outputs / "fails").mkdir()
+        (outputs / "fails" / "metrics.jsonl").write_text(json.dumps(failed) + "\n")
+        for width, height in ((1440, 1000), (390, 844)):
+            page.set_viewport_size({"width": width, "height": height})
+            show(page, viewer, "Runs")
+            chart = page.get_by_test_id("stVegaLiteChart").first
+            legend = page.locator(".air .legend").first
+            for name in names:
+                entry = legend.get_by_text(name)
+                box = entry.bounding_box()
+                assert box is not None
+                assert 0 <= box["x"] < box["x"] + box["width"] <= width
+                dot = entry.locator(".dot").evaluate("e => getComputedStyle(e).backgroundColor")
+                point = chart.locator(f".mark-symbol path[aria-label*='{name}']").first
+                assert point.evaluate("e => getComputedStyle(e).fill") == dot
+            main = page.get_by_test_id("stMain")
+            assert main.evaluate("e => e.scrollWidth - e.clientWidth") <= 0
+            # The one other curve needs no legend.
+            expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(2)
+            expect(page.locator(".air .legend")).to_have_count(1)
+        show(page, viewer, "Run", run="fails")
+        expect(page.get_by_text("No step has a reward")).to_be_visible()
+        expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
+    finally:
+        page.set_viewport_size({"width": 1440, "height": 1000})
+        for name in (*names, "fails"):
+            shutil.rmtree(outputs / name, ignore_errors=True)
+
+
 def test_nothing_of_a_hostile_agent_runs_or_is_fetched(page: Page, viewer: str) -> None:
     show(page, viewer, "Episode", run="hostile", episode="aa", item=2)
     action = page.locator(".step.here pre.action")

@@ -44,7 +44,7 @@ def test_names_of_tasks_stay_text() -> None:
     assert page.count("<b>") == 1  # of the cell whose row was trained on its column
     assert "<b>0.75</b>" in page
     assert "0.20 – 0.50" in page
-    assert page.count("<td>–</td>") == 1
+    assert page.count(">–</td>") == 1
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

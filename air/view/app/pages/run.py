@@ -28,6 +28,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
     if to_episodes is not None:
         widgets.note("A click on a point opens the episodes of its training step.")
     main = charts.main(metrics)
+    if metrics and not main:
+        widgets.note("No step has a reward.")
     for column, chart in zip(st.columns(max(1, len(main))), main, strict=False):
         with column:
             widgets.chart(chart, pick=to_episodes)

@@ -34,8 +34,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
         rows.append(_row(one, log, metrics))
         if points := metric_series.series(metrics, "reward"):
             rewards[one.name] = points
-        elif points := metric_series.series(metrics, "loss/mean"):
-            losses[one.name] = points
+        elif overview.kind(one, metrics) == "sft":
+            losses[one.name] = metric_series.series(metrics, "loss/mean")
     columns = {name: [row[name] for row in rows] for name in rows[0]}
 
     def pick(number: int) -> None:

@@ -28,7 +28,8 @@ def chart(
     height: int = plots.HEIGHT,
     pick: Callable[[int, str], None] | None = None,
 ) -> None:
-    """Renders a line chart with its title, and a button that saves the chart's numbers as CSV.
+    """Renders a line chart with its title, a legend if it has several curves, and a button that saves the
+    chart's numbers as CSV.
 
     If the user clicks a point, calls `pick` with the point's step and the name of its curve.
     """
@@ -45,6 +46,8 @@ def chart(
             on_click="ignore",
             type="tertiary",
         )
+    if len(content.curves) > 1:
+        st.html(markup.legend(content))
     if pick is None:
         st.altair_chart(plots.lines(content, height=height))
         return
