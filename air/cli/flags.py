@@ -105,12 +105,15 @@ def count(text: str) -> int:
     return int(text)
 
 
-def add_task_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
-    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks. `inner` must be true if
-    `parser` belongs to a subcommand and users may also write the flag before the subcommand's name. The
-    subcommand's parser then sets no default, which would overwrite their value."""
+def add_task_root(
+    parser: argparse.ArgumentParser, *, inner: bool = False, dest: str = "task_root"
+) -> None:
+    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks; `dest` is the name of its
+    value. `inner` must be true if `parser` belongs to a subcommand and users may also write the flag before
+    the subcommand's name. The subcommand's parser then sets no default, which would overwrite their value."""
     parser.add_argument(
         "--task-root",
+        dest=dest,
         type=Path,
         action="append",
         default=argparse.SUPPRESS if inner else [],

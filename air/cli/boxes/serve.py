@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from air.cli import flags
+
 HELP = (
     "serve boxes (SandboxFusion, E2B), tools, tasks (OpenEnv, ORS), rollouts, or a model's answers"
 )
@@ -140,9 +142,7 @@ def _add_episodes(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_task_sources(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--task-roots", nargs="+", type=Path, metavar="DIR", help="folders with tasks of your own"
-    )
+    flags.add_task_root(parser, dest="task_roots")
     parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help="checkout of MLGym")
     parser.add_argument(
         "--provider", choices=["docker", "process"], help="kind of box (default: docker)"

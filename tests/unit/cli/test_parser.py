@@ -90,6 +90,14 @@ def test_defaults_in_help_are_those_of_the_code() -> None:
     assert compared > 15
 
 
+def test_folders_of_tasks_have_one_flag_in_all_commands() -> None:
+    every = [one for name in COMMANDS for one in _parsers(parser_of(name))]
+    flags = {word for one in every for flag in one._actions for word in flag.option_strings}
+    assert {word for word in flags if "root" in word} == {"--task-root", "--mlgym-root"}
+    args = parser_of("serve").parse_args(["ors", "a", "--task-root", "x", "--task-root", "y"])
+    assert args.task_roots == [Path("x"), Path("y")]
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("air ")
