@@ -122,13 +122,15 @@ def add_task_root(
     )
 
 
-def add_mlgym_root(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout."""
+def add_mlgym_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
+    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout. For `inner`, see
+    `add_task_root`."""
     parser.add_argument(
         "--mlgym-root",
         type=Path,
+        default=argparse.SUPPRESS if inner else None,
         metavar="DIR",
-        help="a checkout of MLGym, for tasks mlgym:NAME (AIR_MLGYM_ROOT)",
+        help="a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)",
     )
 
 

@@ -24,20 +24,25 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         unknown = message.removeprefix("unrecognized arguments: ").split()
-        similar: list[str] = []
+        remedy = f"see `{self.prog} --help`"
         if message.startswith("unrecognized arguments: ") and unknown:
             message = f"there is no flag or place for {' '.join(unknown)}"
-            similar = difflib.get_close_matches(unknown[0].partition("=")[0], _flags(self), n=1)
-        remedy = f"did you mean {similar[0]}?" if similar else f"see `{self.prog} --help`"
+            flag = unknown[0].partition("=")[0]
+            owners = _flags(self)
+            if flag in owners:
+                message, remedy = f"{flag} does not belong here", f"it is a flag of `{owners[flag]}`"
+            elif similar := difflib.get_close_matches(flag, owners, n=1):
+                remedy = f"did you mean {similar[0]}?"
         raise UsageError(message, where=self.prog, remedy=remedy)
 
 
-def _flags(parser: argparse.ArgumentParser) -> list[str]:
-    """Returns all flags of a parser, including the flags of its subcommands."""
-    flags = [flag for action in parser._actions for flag in action.option_strings]
+def _flags(parser: argparse.ArgumentParser) -> dict[str, str]:
+    """Returns all flags of a parser and of its subcommands, and for each the command that takes it."""
+    flags = {flag: parser.prog for action in parser._actions for flag in action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            flags += [flag for inner in action.choices.values() for flag in _flags(inner)]
+            for inner in action.choices.values():
+                flags = _flags(inner) | flags
     return flags
 
 

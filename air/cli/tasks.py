@@ -40,7 +40,6 @@ EXAMPLES = (
     "air tasks rows data.jsonl --where level=3",
 )
 _LIST, _HARBOR, _ROWS = "list", "harbor:", "rows:"
-MLGYM_HELP = "a checkout of MLGym, for its tasks mlgym:NAME (or set AIR_MLGYM_ROOT)"
 SPLIT_SEED_HELP = (
     "split the data by this seed; compares only the order of the scores (default: the public split)"
 )
@@ -52,7 +51,7 @@ EVALUATOR_CAVEAT = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_task_root(parser)
-    parser.add_argument("--mlgym-root", type=Path, metavar="DIR", help=MLGYM_HELP)
+    flags.add_mlgym_root(parser)
     actions = parser.add_subparsers(
         dest="action", metavar="list|check|new|record|fetch|export|rows"
     )
@@ -68,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument(
         "--provider", choices=("docker", "process"), default="docker", help=PROVIDER_HELP
     )
-    keep = argparse.SUPPRESS  # keeps the value of `air tasks --mlgym-root DIR check`
-    check.add_argument("--mlgym-root", type=Path, metavar="DIR", default=keep, help=MLGYM_HELP)
     flags.add_gpus(check)
     check.add_argument("--split-seed", type=int, help=SPLIT_SEED_HELP)
     cores = len(os.sched_getaffinity(0))
@@ -97,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fetch = actions.add_parser("fetch", help="download the sources of a task's data")
     fetch.add_argument("ids", nargs="+", metavar="ID", help="the tasks")
-    fetch.add_argument("--mlgym-root", type=Path, metavar="DIR", default=keep, help=MLGYM_HELP)
     export = actions.add_parser("export", help="write tasks in another program's format")
     export.add_argument("ids", nargs="*", metavar="ID", help="the tasks")
     export.add_argument("--all", action="store_true", help="every task that can be exported")
@@ -111,8 +107,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--force", action="store_true", help="replace folders that are there")
     rows = actions.add_parser("rows", help="list rows of questions, and what leaks between splits")
     task_rows.add_arguments(rows)
-    for action in (check, record, fetch, export):
+    for action in (listed, check, record, fetch, export):
         flags.add_task_root(action, inner=True)
+    for action in (listed, check, fetch):
+        flags.add_mlgym_root(action, inner=True)
 
 
 def spelled_out(arguments: list[str]) -> list[str]:

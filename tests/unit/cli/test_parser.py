@@ -116,6 +116,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["help", "nothing"], "air: there is no command 'nothing' — `{air} --help` lists them"),
         (["show", "x", "--srot"], "air show: there is no flag or place for --srot — did you mean --sort?"),
         (["tasks", "check", "--al"], "air tasks: there is no flag or place for --al — did you mean --all?"),
+        (["tasks", "list", "--all"], "air tasks: --all does not belong here — it is a flag of `{air} tasks check`"),
     ],
 )  # fmt: skip
 def test_a_mistyped_command_or_flag_is_one_line(
@@ -123,6 +124,14 @@ def test_a_mistyped_command_or_flag_is_one_line(
 ) -> None:
     assert main(args) == 2
     assert capsys.readouterr().err == f"error: {line.format(air=paths.command())}\n"
+
+
+@pytest.mark.parametrize("action", ["list", "check", "fetch"])
+def test_flags_of_air_tasks_stand_before_or_after_the_subcommand(action: str) -> None:
+    flags = ["--mlgym-root", "checkout", "--task-root", "mine"]
+    for words in ([*flags, action, "x"], [action, "x", *flags]):
+        args = parser_of("tasks").parse_args(words)
+        assert (args.mlgym_root, args.task_root) == (Path("checkout"), [Path("mine")])
 
 
 def test_printed_commands_start_this_python_s_air(
