@@ -59,6 +59,8 @@ def client() -> docker.APIClient:
         except FOREIGN as error:
             if engine_missing(str(error)):
                 raise no_engine(str(error), host) from error
+            if "HTTPS server" in str(error):  # Docker's answer to plain HTTP on a port for TLS
+                refuse_encrypted(host, tls=True)
             raise translated(error, doing="connecting to it") from error
 
 

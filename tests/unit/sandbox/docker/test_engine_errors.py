@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
+
 import pytest
 
 from air.errors import BoxStartError, MissingError
+from air.sandbox.docker import engine
 from air.sandbox.docker.engine_errors import (
     EngineAwayError,
     TransientStartError,
@@ -97,6 +101,27 @@ def test_an_engine_behind_an_encrypted_connection_is_refused_by_name(
         return
     with pytest.raises(MissingError, match=f"DOCKER_HOST={host}: .* through {kind} — .*ssh -NL"):
         refuse_encrypted(host, tls=tls)
+
+
+class _TlsPort(http.server.BaseHTTPRequestHandler):
+    """Answers plain HTTP as Docker does on its port for TLS."""
+
+    def do_GET(self) -> None:
+        body = b"Client sent an HTTP request to an HTTPS server.\n"
+        self.send_response(400)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_an_engine_that_wants_tls_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with http.server.HTTPServer(("127.0.0.1", 0), _TlsPort) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"tcp://127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("DOCKER_HOST", host)
+        with pytest.raises(MissingError, match=f"DOCKER_HOST={host}: .* through TLS — .*ssh -NL"):
+            engine.client()
+        server.shutdown()
 
 
 def test_no_engine_names_the_docker_host_that_the_user_set() -> None:
