@@ -15,6 +15,7 @@ import gc
 import os
 import select
 import signal
+import sys
 import time
 
 # Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
@@ -466,9 +467,12 @@ class Guest:
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
     """Returns the object (`resets.Reuse`) that can reset this box for another caller. The host sends the
-    source of the module `resets` in `config`, because only reusable boxes need it."""
-    module = type(os)("air.sandbox.reuse.resets")
-    exec(compile(config["source"], "air/resets.py", "exec"), module.__dict__)
+    sources of the modules in `config`, the module `resets` last, because only reusable boxes need them."""
+    module: Any = None
+    for name, source in config["sources"].items():
+        full_name = f"air.sandbox.reuse.{name}"
+        module = sys.modules[full_name] = type(os)(full_name)
+        exec(compile(source, f"air/{name}.py", "exec"), module.__dict__)
     return module.Reuse(config, starter)
 
 

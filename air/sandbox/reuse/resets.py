@@ -1,5 +1,4 @@
-"""The part of the guest that lets a box serve one caller after another: it resets the box, and starts a
-Python interpreter before a command needs it.
+"""The part of the guest that resets a box, so that the box serves one caller after another.
 
 Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
 folders in memory, System V and POSIX objects, and the loopback network. A reset removes the files, and
@@ -8,35 +7,22 @@ never be reset again) if the comparison finds a difference, if a command ended u
 a request that this module does not know. Only counters of the kernel, such as the next process id, are not
 compared.
 
-`Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). Before each
-command, a fork of it is ready, already as the Unix user who runs commands. The fork runs one command and
-ends: the interpreter's own script, or any other program. Standard library only, Python >= 3.8, no import of
-`air`.
+Standard library only, Python >= 3.8. `air.sandbox.reuse.prestarted` is loaded into the guest before it.
 """
 
 # ruff: noqa: PTH208, SIM105
 from __future__ import annotations
 
-import array
-import binascii
 import ctypes
 import errno
 import fcntl
 import os
 import select
 import signal
-import socket
 import stat
 import time
 
-from air.sandbox.guest.users import (
-    SETGID,
-    SETPCAP,
-    SETUID,
-    SYS_RESOURCE,
-    keep_capabilities,
-    limit_capabilities,
-)
+from air.sandbox.reuse.prestarted import NotPrestarted, Prestarted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -368,169 +354,3 @@ def _has_keyrings() -> bool:
     if libc.syscall(number, get_id, user_keyring, 0) >= 0:
         return True
     return ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS)
-
-
-CONTROL, PROGRAM = 3, 4
-JOB_BYTES = 1 << 16
-CAPABILITIES = (SETGID, SETUID, SETPCAP, SYS_RESOURCE)
-START_SECONDS, FORK_SECONDS = 20.0, 5.0
-STARTED, READY, FAILED = b"started", b"ready", b"failed"
-
-
-class NotPrestarted(Exception):
-    """The error that is raised if the Python interpreter that a box starts in advance does not start, or does
-    not answer."""
-
-
-class Prestarted:
-    """A Python interpreter that is started in advance, once per box, and its fork that waits for a job (a
-    command to run).
-
-    `config` has the interpreter's command line `argv`, its working directory `cwd` and, in Base64, the zip
-    file `program`, which contains the module `sitecustomize` (see `air.sandbox.reuse.zygote`). `starter`
-    starts the other commands.
-    """
-
-    def __init__(self, config: dict[str, Any], starter: Starter) -> None:
-        self.argv: list[str] = config["argv"]
-        self.cwd: str = config["cwd"]
-        self.env = starter.env
-        self.uid = starter.user or 0
-        self.jobs: socket.socket | None = None
-        """The socket to the fork that waits for a job or runs one. None if there is no such fork."""
-        self.fork_pid = 0
-        """The pid of the last fork. 0 after it has ended."""
-        self.waits = False
-        """Whether the last fork still waits for its job."""
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        program = os.memfd_create("air", os.MFD_CLOEXEC)
-        os.write(program, binascii.a2b_base64(config["program"]))
-        self.pid = self._launch(theirs.fileno(), program)
-        theirs.close()
-        os.close(program)
-        if self._heard(self.control, START_SECONDS) != STARTED:
-            raise NotPrestarted(f"{self.argv[0]} did not start")
-
-    def _launch(self, control: int, program: int) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            os.setsid()
-            control, program = os.dup(control), os.dup(program)
-            # Streams of the same kinds as a command's: Python remembers the kinds from its start.
-            for number, fd in enumerate((os.open("/dev/null", os.O_RDONLY), os.pipe()[1])):
-                os.dup2(fd, number)
-            # Copied to unused numbers first, so that neither descriptor is overwritten.
-            spare = max(control, program, PROGRAM) + 1
-            os.dup2(control, spare)
-            os.dup2(program, spare + 1)
-            os.dup2(spare, CONTROL)
-            os.dup2(spare + 1, PROGRAM)
-            os.closerange(PROGRAM + 1, spare + 2)
-            os.setgroups([])
-            limit_capabilities(CAPABILITIES)
-            keep_capabilities(CAPABILITIES)
-            os.chdir(self.cwd)
-            path = f"/proc/self/fd/{PROGRAM}"
-            others = self.env.get("PYTHONPATH")
-            env = dict(self.env, PYTHONPATH=f"{path}:{others}" if others else path)
-            os.execvpe(self.argv[0], self.argv, env)
-        except BaseException as error:  # nothing may return into the guest's loop
-            os.write(2, f"cannot start {self.argv[0]!r} in advance: {error}\n".encode())
-        os._exit(1)
-
-    def prepare(self) -> None:
-        """Makes a new fork of the interpreter, and waits until the fork is ready for a job. Raises
-        NotPrestarted if that fails.
-
-        The new fork kills all other processes of the Unix user who runs commands. No command may run
-        meanwhile.
-        """
-        self.discard()
-        self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        right = array.array("i", [theirs.fileno()])
-        try:
-            self.control.sendmsg(
-                [b"%d" % self.uid], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, right)]
-            )
-            theirs.close()
-            self.fork_pid = int(self._heard(self.control, FORK_SECONDS))
-            if self._heard(self.jobs, FORK_SECONDS) != READY:
-                raise NotPrestarted("its fork is not ready")
-        except (OSError, ValueError) as error:
-            raise NotPrestarted(str(error)) from error
-        self.waits = True
-
-    def run(
-        self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], mark: str
-    ) -> int | None:
-        """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
-        if this command cannot run in a fork; the caller must then start the command itself.
-
-        The fork runs the interpreter's own script if the command is the one with which the interpreter was
-        started, otherwise it executes the command's program. `mark` is the name of the environment variable
-        whose value differs for each command; this comparison ignores it.
-        """
-        if not self.waits or self.jobs is None:
-            return None
-        plain = (argv, cwd.rstrip("/")) == (self.argv, self.cwd) and {**env, mark: ""} == {
-            **self.env,
-            mark: "",
-        }
-        texts = [*argv, *(f"{name}={value}" for name, value in env.items())]
-        parts = ["script" if plain else "program", mark, env[mark], cwd, str(len(argv)), *texts]
-        job = b"\0".join(os.fsencode(part) for part in parts)
-        inherits = any(part.startswith("/proc/self/fd/") for part in argv)
-        if inherits or not argv or len(job) > JOB_BYTES or any("\0" in part for part in parts):
-            self.discard()
-            return None
-        rights = array.array("i", streams)
-        try:
-            self.jobs.sendmsg([job], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        except OSError:
-            self.discard()
-            return None
-        self.waits = False
-        return self.fork_pid
-
-    def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, its wait
-        status, and whether its program ran at all.
-
-        Returns None if no message has come yet. Raises NotPrestarted if the interpreter itself has ended.
-        """
-        try:
-            message = self.control.recv(64, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except OSError:
-            message = b""
-        if not message:
-            raise NotPrestarted("it has ended")
-        pid, status = map(int, message.split())
-        began = True
-        if self.jobs is not None:
-            began = self._heard(self.jobs, 0.0) != FAILED
-            self.jobs.close()
-        self.jobs, self.fork_pid, self.waits = None, 0, False
-        return pid, status, began
-
-    def discard(self) -> None:
-        """Ends the fork that waits for a job, if there is one. Called before another command of the same user
-        starts, because that command could harm the fork."""
-        if self.fork_pid and self.waits and self.jobs is not None:
-            self.jobs.close()
-            self.jobs, self.waits = None, False
-            self._heard(self.control, FORK_SECONDS)
-            self.fork_pid = 0
-
-    def _heard(self, source: socket.socket, seconds: float) -> bytes:
-        """Receives one message from the socket `source`. Returns no bytes if no message comes within
-        `seconds`, or if the other side is gone."""
-        try:
-            if select.select([source], [], [], seconds)[0]:
-                return source.recv(64)
-        except OSError:
-            pass
-        return b""

@@ -14,6 +14,10 @@ from typing import Any
 from air.sandbox.contract.box import WORKSPACE, BoxSpec
 from air.sandbox.wire.connection import stripped
 
+GUEST_MODULES = ("prestarted", "resets")
+"""The modules of this folder that run in the guest of a reusable box. Each module imports only modules that
+come before it in this tuple."""
+
 
 def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
     """Returns the part of the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`. Returns an
@@ -23,7 +27,9 @@ def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
     """
     if not spec.reusable:
         return {}
-    config: dict[str, Any] = {"source": _stripped(Path(__file__).with_name("resets.py"))}
+    folder = Path(__file__).parent
+    sources = {name: _stripped(folder / f"{name}.py") for name in GUEST_MODULES}
+    config: dict[str, Any] = {"sources": sources}
     config["folders"] = [*folders, "/dev/shm"]
     if spec.prestart:
         argv = list(spec.prestart)
