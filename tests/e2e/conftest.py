@@ -12,8 +12,8 @@ import verifiers.v1 as vf
 
 from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
 from air.testing import Script, ScriptedServer
+from air.train.config.embedded_config import EmbeddedConfig
 from air.train.config.model_options import SFTConfig
-from air.train.config.run_config import EmbeddedConfig
 from air.train.model import policy as policies
 from air.train.model.sft import train_sft
 from tests import once

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from air import actions, tasks
 from air.actions import Action
+from air.train.config.embedded_config import EmbeddedConfig
 from air.train.config.model_options import SFTConfig
-from air.train.config.run_config import EmbeddedConfig
 from air.train.model import policy as policies
 from air.train.model.sft import train_sft
 from air.worlds.research.world import describe

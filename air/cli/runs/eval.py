@@ -22,7 +22,7 @@ from air.cli import flags
 from air.cli.runs import eval_suite
 
 if TYPE_CHECKING:
-    from air.train.config.run_config import ComputeConfig
+    from air.train.config.embedded_config import ComputeConfig
     from air.train.evaluation.recorded import Evaluation
     from air.train.evaluation.settings import EvaluatedCheckpoint, Settings
     from air.train.evaluation.suites import Data
@@ -138,7 +138,7 @@ def _compute(args: argparse.Namespace) -> dict[str, Any]:
     from pydantic import ValidationError
 
     from air.errors import ConfigError
-    from air.train.config.run_config import ComputeConfig
+    from air.train.config.embedded_config import ComputeConfig
 
     given = {key: getattr(args, key) for key in ("device", "dtype") if getattr(args, key)}
     if given and _is_url(args.model):
@@ -208,7 +208,7 @@ def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
     """Returns the evaluation of a model that is not a checkpoint of a run: a folder, a hub id or an
     endpoint."""
     from air.errors import ConfigError
-    from air.train.config.run_config import ComputeConfig
+    from air.train.config.embedded_config import ComputeConfig
 
     if args.no_start:
         raise ConfigError(

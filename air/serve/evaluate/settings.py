@@ -15,7 +15,7 @@ from air.errors import ConfigError
 from air.serve.settings import ListenConfig
 from air.serve.tool_names import calling, load_named
 from air.tools import ToolSet
-from air.train.config.run_config import ComputeConfig
+from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.play import research_env
 from air.train.evaluation.settings import Settings, find_checkpoint, read_evaluated_checkpoint
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set

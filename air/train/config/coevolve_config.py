@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from air.config import BaseConfig
 from air.rewards.proposals.agreement import Definition
 from air.rewards.proposals.novelty import MOST_TEXTS
-from air.train.config.run_config import RunNameConfig
+from air.train.config.run_name import RunNameConfig
 from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
 

@@ -9,14 +9,10 @@ from pathlib import Path
 
 from renderers import RendererConfig
 
+from air.train.config.embedded_config import ComputeConfig
 from air.train.config.model_options import LoRAConfig, SFTConfig
-from air.train.config.run_config import (
-    CheckpointConfig,
-    ComputeConfig,
-    ModelConfig,
-    ResumeConfig,
-    RunNameConfig,
-)
+from air.train.config.run_config import CheckpointConfig, ModelConfig, ResumeConfig
+from air.train.config.run_name import RunNameConfig
 
 
 class SFTModelConfig(ModelConfig):

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from air.env.config import DEFAULT_TURNS, RESEARCH_FORMAT, ResearchEnvConfig
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
-from air.train.config.run_config import ComputeConfig, RunConfig
+from air.train.config.embedded_config import ComputeConfig
+from air.train.config.run_config import RunConfig
 from air.train.loop import run_folder
 from air.trajectories import evaluations
 from air.worlds.sources import load as load_world

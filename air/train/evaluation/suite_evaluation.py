@@ -16,7 +16,7 @@ import verifiers.v1 as vf
 from rich.table import Table
 
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
-from air.train.config.run_config import ComputeConfig
+from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.play import evaluate, research_env
 from air.train.evaluation.recorded import TRAJECTORIES, Evaluation
 from air.train.evaluation.settings import Settings

@@ -12,7 +12,7 @@ import torch
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.sandbox.pool import gpus
-from air.train.config.run_config import EmbeddedConfig, Inference
+from air.train.config.embedded_config import EmbeddedConfig, Inference
 from air.train.model import adapters
 from air.train.model.policy import Policy
 from air.train.serving.server import InferenceServer

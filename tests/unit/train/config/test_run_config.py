@@ -12,7 +12,8 @@ import torch
 
 from air.errors import ConfigError, MissingError
 from air.train.config import overrides
-from air.train.config.run_config import ComputeConfig, RunConfig
+from air.train.config.embedded_config import ComputeConfig
+from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun

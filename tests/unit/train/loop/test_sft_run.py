@@ -15,7 +15,7 @@ import torch
 from air.cli.main import main
 from air.errors import MissingError, UsageError
 from air.train.config import overrides
-from air.train.config.run_config import usable_cores
+from air.train.config.embedded_config import usable_cores
 from air.train.config.sft_config import SFTRunConfig
 from air.train.evaluation.settings import find_checkpoint
 from air.train.loop import run_folder, sft_run

@@ -1,0 +1,43 @@
+"""The name of a run: the run file's table `[run]`, and the name of a run whose run file gives none."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import field_validator
+
+from air.config import BaseConfig
+
+_NAMED_TASKS = 3
+"""Largest number of task ids in a run's default name. Further tasks appear there as a number, `N-more`."""
+
+
+class RunNameConfig(BaseConfig):
+    """Settings in the run file's table `[run]`: the name of the run."""
+
+    name: str | None = None
+    """The name of the run; its folder is `output_dir / name`. None: a new name from the date, the tasks and
+    the model, with a random part."""
+
+    @field_validator("name")
+    @classmethod
+    def _stays_below_output_dir(cls, value: str | None) -> str | None:
+        parts = [] if value is None else value.split("/")
+        if value is not None and ("\0" in value or {"", ".", ".."} & set(parts)):
+            raise ValueError(
+                f"{value!r} is not a name in the folder of runs; --output-dir sets this folder"
+            )
+        return value
+
+
+def default_name(tasks: Sequence[str], model: str) -> str:
+    """Returns a new name for a run, from the date, the ids of its tasks and the name of its model, with a
+    random part."""
+    more = [f"{len(tasks) - _NAMED_TASKS}-more"] if len(tasks) > _NAMED_TASKS else []
+    parts = "-".join([time.strftime("%Y-%m-%d"), *tasks[:_NAMED_TASKS], *more])
+    name = f"{parts}--{Path(model).name}--{secrets.token_hex(3)}"
+    return re.sub(r"[^\w.-]+", "_", name)  # ids of tasks and models can be paths and URLs
