@@ -21,6 +21,21 @@ def print_columns(rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table: with borders on a terminal, otherwise with spaces between columns."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if console.is_terminal:
+        table = Table(*header)
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+        return
+    print_columns([header, *rows])
+
+
 def discard_output() -> None:
     """Discards all further output to standard output. Call this function after a BrokenPipeError, which
     occurs if the process that reads the output has ended, as with `| head`."""
