@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from air.actions import Action, get
 from air.testing import Message
 from air.train.evaluation.scripted_agent import ScriptedAgent
-from air.trajectories.trajectory import Trajectory
+from air.trajectories.schema import Trajectory
 
 ARTEFACT = "submission.csv"
 SAMPLE = "data/sample.csv"

@@ -23,7 +23,7 @@ from air.tasks.grading import Grader, Split
 from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Trajectory, Validation
 from air.trajectories.artefacts import read_artefact
-from air.trajectories.trajectory import Test
+from air.trajectories.schema import Test
 
 
 @dataclass

@@ -21,7 +21,7 @@ from air.sandbox.pool.gpus import GpuSelection, plan
 from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Start, Step, Trajectory, Validation, read
-from air.trajectories.trajectory import parse
+from air.trajectories.schema import parse
 from air.worlds import base as worlds
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from air.trajectories.reader import load, read, trajectory_files
 from air.trajectories.recorder import Recorder
-from air.trajectories.trajectory import (
+from air.trajectories.schema import (
     VERSION,
     Call,
     Diff,

@@ -8,7 +8,7 @@ from typing import Any
 
 from air import json_lines
 from air.errors import ConfigError, MissingError
-from air.trajectories.trajectory import VERSION, End, Start, Step, Trajectory, Validation, parse
+from air.trajectories.schema import VERSION, End, Start, Step, Trajectory, Validation, parse
 
 
 def trajectory_files(path: Path) -> list[Path]:

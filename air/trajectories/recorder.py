@@ -1,4 +1,4 @@
-"""Writes trajectory files; `air.trajectories.trajectory` documents every field.
+"""Writes trajectory files; `air.trajectories.schema` documents every field.
 
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
 "type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the step that is
@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, TextIO
 
 from air.errors import InfrastructureError
-from air.trajectories.trajectory import VERSION
+from air.trajectories.schema import VERSION
 
 Kind = Literal["start", "step", "validate", "end"]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from air.errors import ConfigError, boundary
 from air.trajectories.atif.rules import NEWEST, SINCE, Object, objects, schema
 from air.trajectories.importers import traces
-from air.trajectories.trajectory import MessageCall, Start, Step, ToolUse, Trajectory
+from air.trajectories.schema import MessageCall, Start, Step, ToolUse, Trajectory
 
 _STRUCTURE_ERRORS = (KeyError, TypeError, ValueError)
 

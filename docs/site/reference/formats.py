@@ -7,7 +7,7 @@ import inspect
 from air.tasks.check import Solvers
 from air.tasks.spec import TaskSpec
 from air.trajectories import VERSION, trained_tokens
-from air.trajectories import trajectory as model
+from air.trajectories import schema as model
 
 from .markdown import Section, page
 from .models import model_section, sections

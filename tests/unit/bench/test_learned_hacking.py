@@ -18,7 +18,7 @@ from air import tasks
 from air.actions import get
 from air.tasks import data
 from air.train.config import overrides
-from air.trajectories.trajectory import Call, Start, Step, Trajectory
+from air.trajectories.schema import Call, Start, Step, Trajectory
 
 BENCH = Path(air.__file__).parents[1] / "bench"
 
