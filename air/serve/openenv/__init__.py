@@ -1,2 +1,2 @@
 """OpenEnv's protocol, for its own unmodified clients. `protocol` has the routes, `session` handles one
-client's WebSocket, and `frames` has the messages."""
+client's WebSocket, and `messages` has the messages."""

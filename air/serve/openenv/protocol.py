@@ -22,7 +22,7 @@ from air.serve.app import Protocol, body_of
 from air.serve.episodes import task_list
 from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import NAME, Refused, answering
-from air.serve.openenv import frames
+from air.serve.openenv import messages
 from air.serve.openenv.session import Session, rpc
 
 RESERVED = {"reset", "step", "state", "close"}
@@ -54,7 +54,7 @@ class OpenEnv(Protocol):
             return {"name": NAME, "description": text, "version": version("air-agent")}
 
         async def schema(_: Request) -> dict[str, Any]:
-            return frames.SCHEMAS
+            return messages.SCHEMAS
 
         async def openapi(_: Request) -> dict[str, Any]:
             return described
@@ -87,13 +87,13 @@ class OpenEnv(Protocol):
         try:
             if socket.query_params.get("session_id"):
                 text = "the server has no sessions to attach to: connect without session_id"
-                await socket.send_text(frames.error("SESSION_ERROR", text))
+                await socket.send_text(messages.error("SESSION_ERROR", text))
                 return
             try:
                 client_limit.take()
             except Full as error:
                 counts = {"active_sessions": client_limit.taken, "max_sessions": client_limit.total}
-                await socket.send_text(frames.error("CAPACITY_REACHED", str(error), **counts))
+                await socket.send_text(messages.error("CAPACITY_REACHED", str(error), **counts))
                 return
             try:
                 await Session(self._server, socket).run()

@@ -16,7 +16,7 @@ from air.errors import UsageError
 from air.serve.episodes.client_episode import ClientEpisode, EpisodeFailed, NoRunningEpisode
 from air.serve.episodes.server import EpisodesServer
 from air.serve.episodes.task_list import problems
-from air.serve.openenv import frames
+from air.serve.openenv import messages
 
 MOST_WAITING = 64
 """The maximum number of a client's messages that wait for responses. A client that sends more is
@@ -34,7 +34,7 @@ class _Problem(Exception):
 
     def __init__(self, code: str, message: str, **more: Any) -> None:
         super().__init__(message)
-        self.frame = frames.error(code, message, **more)
+        self.frame = messages.error(code, message, **more)
 
 
 class Session:
@@ -75,7 +75,7 @@ class Session:
             self._size += len(message)
             if self._waiting.full() or self._size > self._server.config.max_body_mb * 2**20:
                 text = "too many or too large messages wait for answers"
-                await self._send(frames.error("SESSION_ERROR", text))
+                await self._send(messages.error("SESSION_ERROR", text))
                 return
             self._waiting.put_nowait(message)
 
@@ -87,7 +87,7 @@ class Session:
                     message = await self._waiting.get()
             except TimeoutError:
                 text = f"no message for {idle:g} s: the session is over"
-                await self._send(frames.error("SESSION_ERROR", text))
+                await self._send(messages.error("SESSION_ERROR", text))
                 return
             self._size -= len(message)
             try:
@@ -95,7 +95,7 @@ class Session:
             except _Problem as problem:
                 answer = problem.frame
             except EpisodeFailed as error:
-                await self._send(frames.error("SESSION_ERROR", str(error)))
+                await self._send(messages.error("SESSION_ERROR", str(error)))
                 return
             except _Bye:
                 return
@@ -109,31 +109,31 @@ class Session:
         kind, data = _parsed(message)
         try:
             if kind == "reset":
-                return await self._reset(frames.Reset.model_validate(data))
+                return await self._reset(messages.Reset.model_validate(data))
             if kind == "step":
-                return await self._step(frames.step_kind(data).model_validate(data))
+                return await self._step(messages.step_kind(data).model_validate(data))
         except ValidationError as error:
             raise _Problem("VALIDATION_ERROR", "Invalid message", errors=problems(error)) from None
         except (NoRunningEpisode, UsageError) as error:
             raise _Problem("EXECUTION_ERROR", str(error)) from None
         if kind == "state":
-            return frames.text("state", self._state())
+            return messages.text("state", self._state())
         if kind == "mcp":
-            return frames.text("mcp", rpc(self._server, data))
+            return messages.text("mcp", rpc(self._server, data))
         raise _Bye
 
-    async def _reset(self, wanted: frames.Reset) -> str:
+    async def _reset(self, wanted: messages.Reset) -> str:
         task, seed = self._chosen(wanted)
         episode = self._server.new_episode(task, seed)
         if self._episode is not None:
             await self._episode.close()
         self._episode, self._episode_id = episode, wanted.episode_id or episode.id
         prompt = await episode.start()
-        return frames.first(
+        return messages.first(
             prompt, {"task": task, "seed": seed, "max_turns": episode.task.max_turns}
         )
 
-    def _chosen(self, wanted: frames.Reset) -> tuple[str, int]:
+    def _chosen(self, wanted: messages.Reset) -> tuple[str, int]:
         catalogue = self._server.catalogue
         if wanted.split is not None or wanted.index is not None:
             if wanted.task is not None or wanted.split is None or wanted.index is None:
@@ -149,18 +149,20 @@ class Session:
             catalogue.task(task)
         return task, seed if wanted.seed is None else wanted.seed
 
-    async def _step(self, action: frames.MessageAction | frames.ListTools | frames.CallTool) -> str:
-        if isinstance(action, frames.ListTools):
-            return frames.of_tools(frames.described(tools(self._server, self._episode)))
+    async def _step(
+        self, action: messages.MessageAction | messages.ListTools | messages.CallTool
+    ) -> str:
+        if isinstance(action, messages.ListTools):
+            return messages.of_tools(messages.described(tools(self._server, self._episode)))
         if self._episode is None:
             raise NoRunningEpisode("no episode has begun: send `reset` first")
         if self._episode.failed:
             raise EpisodeFailed("the time of the episode was over, and the server ended it")
-        if isinstance(action, frames.CallTool):
+        if isinstance(action, messages.CallTool):
             turn = await self._episode.call(action.tool_name, action.arguments)
         else:
             turn = await self._episode.say(action.message)
-        return frames.of_turn(turn, action)
+        return messages.of_turn(turn, action)
 
     def _state(self) -> dict[str, Any]:
         episode = self._episode
@@ -212,6 +214,6 @@ def rpc(
     if wanted.get("jsonrpc") != "2.0":
         return answer | {"error": {"code": -32600, "message": "Invalid Request"}}
     if wanted.get("method") == "tools/list":
-        return answer | {"result": {"tools": frames.described(tools(server, episode))}}
+        return answer | {"result": {"tools": messages.described(tools(server, episode))}}
     text = "Method not found: call tools by steps of the type `call_tool`, which have rewards"
     return answer | {"error": {"code": -32601, "message": text}}

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from air.actions.base import Action
 from air.serve.episodes.client_episode import ClientEpisode, NoRunningEpisode, Turn
 from air.serve.episodes.offered_tasks import OfferedWorld
-from air.serve.openenv import frames
+from air.serve.openenv import messages
 from air.serve.openenv.session import MOST_WAITING
 from air.testing import Letters
 from air.worlds import sources
@@ -196,7 +196,7 @@ async def test_a_token_is_asked_for() -> None:
 def test_nan_is_never_sent() -> None:
     turn = Turn("text", float("nan"), False)
     with pytest.raises(ValueError, match="JSON"):
-        frames.of_turn(turn, frames.MessageAction(message="7"))
+        messages.of_turn(turn, messages.MessageAction(message="7"))
 
 
 async def test_a_page_of_another_site_cannot_connect() -> None:
