@@ -31,8 +31,8 @@ from air.integrity.attack import (
     Target,
     turn,
 )
+from air.integrity.attack_episode import play
 from air.integrity.host import Host
-from air.integrity.playing import play
 from air.integrity.verdict import EVERY_TASK, AttackVerdict, Result
 from air.sandbox import conformance
 from air.sandbox.conformance import KNOWN_GAPS

@@ -13,12 +13,12 @@ from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.errors import InfrastructureError
 from air.integrity.attack import AttackEpisode
+from air.integrity.attack_episode import play
 from air.integrity.battery import isolation
 from air.integrity.host import Host
 from air.integrity.parts import scene
 from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttack, Spec
 from air.integrity.parts.scene import Scene
-from air.integrity.playing import play
 from air.integrity.verdict import AttackVerdict, Result
 from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
