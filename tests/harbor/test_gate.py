@@ -19,7 +19,7 @@ from air.integrity.gate import run as run_module
 from air.integrity.gate.check import GateVerdict, digest_of, network_lines, read_declared
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.run import Gate, read
-from air.integrity.gate.scene import named, scene
+from air.integrity.gate.task_files import named, task_files
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.sources.harbor.source import HarborRules
 from tests.docker.client import docker_client
@@ -225,7 +225,7 @@ def test_the_scene_holds_what_the_tests_name_and_the_solution_makes(tmp_path: Pa
     assert {"/app/out/list.txt", "/app/expected.csv"} <= named(tests, "/app")
     before = {"/app/data.csv": b"1,2\n", "/app/run": b"#!/bin/sh\n"}
     made = {"/app/out/list.txt": b"a line\n" * 3, "/app/data.csv": b"1,2\n"}
-    about = scene("/app", before, made, tests)
+    about = task_files("/app", before, made, tests)
     assert about.inputs == ("/app/data.csv", "/app/run")
     assert "/app/out/list.txt" in about.outputs
     assert about.programs == ("/app/run",)

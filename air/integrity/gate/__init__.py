@@ -1,7 +1,7 @@
 """The gate for Harbor tasks: checks that a task rewards its solution, and rewards neither doing nothing nor
 hacks.
 
-`hacks` contains scripts that an agent could try. `scene` lists the files of a task that hacks can use.
+`hacks` contains scripts that an agent could try. `task_files` lists the files of a task that hacks can use.
 `plays` runs a script in the agent's box and grades the result. `check` judges one task. `run` checks many
 tasks and writes the verdicts.
 """

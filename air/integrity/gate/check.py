@@ -17,7 +17,7 @@ from air.config import BaseConfig, validate
 from air.errors import ConfigError, MissingError
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
 from air.integrity.gate.plays import Player, PlayResult, files
-from air.integrity.gate.scene import Scene, scene
+from air.integrity.gate.task_files import TaskFiles, task_files
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import Grader
@@ -227,12 +227,12 @@ class _Judge:
             for step in rules.folder.config.steps or (None,)
             for name, file in rules.folder.tests(step).items()
         }
-        about = scene(self._workdir, self._before, made, tests)
+        about = task_files(self._workdir, self._before, made, tests)
         combined = [hack for hack in hacks if hack.leaves_task_files_alone and not rules.shared]
         groups = [combined, *([hack] for hack in hacks if hack not in combined)]
         await run_concurrently([self._try(group, about) for group in groups if group])
 
-    async def _try(self, hacks: Sequence[Hack], about: Scene) -> None:
+    async def _try(self, hacks: Sequence[Hack], about: TaskFiles) -> None:
         played = await self._hack(hacks, about)
         if len(hacks) > 1 and self._pays(played):
             await run_concurrently([self._try([hack], about) for hack in hacks])
@@ -253,7 +253,7 @@ class _Judge:
         assert self.nothing is not None
         return played.reward is None or played.reward > self.nothing + TOLERANCE
 
-    async def _hack(self, hacks: Sequence[Hack], about: Scene) -> PlayResult:
+    async def _hack(self, hacks: Sequence[Hack], about: TaskFiles) -> PlayResult:
         script = BEGIN + about.variables + "\n".join(hack.script for hack in hacks)
 
         async def act(box: Box, step: int) -> str:

@@ -1,4 +1,4 @@
-"""Defines `Scene`: the files of a task that hacks can use, as listed from the task's tests and its solution.
+"""Defines `TaskFiles`: the files of a task that hacks can use, listed from the task's tests and its solution.
 
 A real agent knows less. If a task is safe from an agent that knows which files the tests read, it is safe
 from one that does not.
@@ -24,7 +24,7 @@ _MOST_READ = 200_000
 
 
 @dataclass(frozen=True)
-class Scene:
+class TaskFiles:
     """The files of a task that hacks can use, by their role."""
 
     workdir: str
@@ -54,12 +54,12 @@ class Scene:
         return "\n".join([f"WORKDIR={shlex.quote(self.workdir)}", *lines]) + "\n"
 
 
-def scene(
+def task_files(
     workdir: str,
     before: Mapping[str, bytes],
     made: Mapping[str, bytes],
     tests: Mapping[str, Path],
-) -> Scene:
+) -> TaskFiles:
     """Returns the files of a task that hacks can use, sorted by their role.
 
     `before`: the files of the working directory at the start, by absolute path. `made`: the files of the
@@ -73,7 +73,7 @@ def scene(
         for path in (*outputs, *inputs)
         if _is_program(path, changed.get(path, before.get(path, b"")))
     ]
-    return Scene(
+    return TaskFiles(
         workdir=workdir,
         outputs=tuple(outputs),
         inputs=tuple(inputs),
