@@ -16,9 +16,9 @@ from air.integrity.attack import AttackEpisode
 from air.integrity.attack_episode import play
 from air.integrity.battery import isolation
 from air.integrity.host import Host
-from air.integrity.parts import scene
+from air.integrity.parts import attack_tasks
 from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttack, Spec
-from air.integrity.parts.scene import Scene
+from air.integrity.parts.attack_tasks import AttackTasks
 from air.integrity.verdict import AttackVerdict, Result
 from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
@@ -66,7 +66,7 @@ class PartBattery:
         parts = list({id(one.part): one.part for one in attacks}.values())
         async with Host.open(folder) as host:
             weak = {id(part): self._weaker(part) for part in parts}
-            async with scene.opened(list(weak.values()), folder / "tasks", host) as stage:
+            async with attack_tasks.opened(list(weak.values()), folder / "tasks", host) as stage:
                 env = ResearchEnv(self._config(stage, folder))
                 async with env.serving():
                     plain = [self._plain(env, stage, weak[id(part)]) for part in parts]
@@ -84,7 +84,7 @@ class PartBattery:
             return replace(part)
         return replace(part, tools=[spec]) if part.kind == "tool" else replace(part, checker=spec)
 
-    def _config(self, stage: Scene, folder: Path) -> ResearchEnvConfig:
+    def _config(self, stage: AttackTasks, folder: Path) -> ResearchEnvConfig:
         runtime = next(kind.runtime for kind in KINDS if kind.provider == self.provider)
         return ResearchEnvConfig.model_validate(
             {
@@ -100,7 +100,7 @@ class PartBattery:
             }
         )
 
-    async def _plain(self, env: ResearchEnv, stage: Scene, part: AttackedPart) -> float:
+    async def _plain(self, env: ResearchEnv, stage: AttackTasks, part: AttackedPart) -> float:
         """Runs an episode with a plain wrong answer; returns its reward."""
         played = await play(env, stage.task(part), stage.replies(part, part.plain))
         if played.reward is None:
@@ -108,7 +108,12 @@ class PartBattery:
         return played.reward
 
     async def _verdict(
-        self, env: ResearchEnv, stage: Scene, attack: PartAttack, part: AttackedPart, bound: float
+        self,
+        env: ResearchEnv,
+        stage: AttackTasks,
+        attack: PartAttack,
+        part: AttackedPart,
+        bound: float,
     ) -> AttackVerdict:
         began = asyncio.get_running_loop().time()
         played = await play(env, stage.task(part), stage.replies(part, attack.replies))

@@ -25,7 +25,7 @@ _ROWS = "rows.jsonl"
 
 
 @dataclass(frozen=True)
-class Scene:
+class AttackTasks:
     """The tasks in which attacks on tools and checkers are played, and the paths, addresses and ports in
     the attacks' texts."""
 
@@ -47,7 +47,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(parts: Sequence[AttackedPart], folder: Path, host: Host) -> AsyncIterator[Scene]:
+async def opened(
+    parts: Sequence[AttackedPart], folder: Path, host: Host
+) -> AsyncIterator[AttackTasks]:
     """Async context manager: writes the tasks of the parts into a folder, and runs the judge and the search
     service while the block runs."""
     search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
@@ -63,7 +65,7 @@ async def opened(parts: Sequence[AttackedPart], folder: Path, host: Host) -> Asy
                 id(part): await asyncio.to_thread(_write, part, folders[id(part)], places)
                 for part in parts
             }
-            yield Scene(tasks, folders, places)
+            yield AttackTasks(tasks, folders, places)
 
 
 def _write(part: AttackedPart, folder: Path, places: Mapping[str, str]) -> str:
