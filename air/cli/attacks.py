@@ -66,8 +66,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
-    from air.integrity.parts import PART_ATTACKS
-    from air.integrity.parts.battery import PartBattery
+    from air.integrity.tools_and_checkers import PART_ATTACKS
+    from air.integrity.tools_and_checkers.battery import PartBattery
 
     attacks = [one for one in ATTACKS if _chosen(args.only, one.name, one.family)]
     on_boxes = [one for one in BOX_ATTACKS if _chosen(args.only, one[1].name, one[0])]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from air.integrity.parts import PART_ATTACKS
-from air.integrity.parts.battery import PartBattery
+from air.integrity.tools_and_checkers import PART_ATTACKS
+from air.integrity.tools_and_checkers.battery import PartBattery
 from air.integrity.verdict import AttackVerdict
 from air.rewards.answers import CHECKERS
 from air.tasks.spec import Provider
@@ -89,7 +89,7 @@ async def played(
     ("kind", "shipped"), [("tool", TOOLS), ("checker", CHECKERS)], ids=["tools", "checkers"]
 )
 def test_every_shipped_part_is_attacked(kind: str, shipped: Mapping[str, Any]) -> None:
-    """A new tool or checker needs attacks: add them in `air/integrity/parts/`."""
+    """A new tool or checker needs attacks: add them in `air/integrity/tools_and_checkers/`."""
     families: dict[str, set[str]] = {name: set() for name in shipped}
     for attack in PART_ATTACKS:
         if attack.part.kind == kind:

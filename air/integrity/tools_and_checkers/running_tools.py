@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from air.integrity.parts.attack import WORKS, AttackedPart, PartAttacks, call, raw_call
+from air.integrity.tools_and_checkers.attack import WORKS, AttackedPart, PartAttacks, call, raw_call
 
 ATTACKS = PartAttacks()
 _HANG = "The tool never answers, so that the episode ends without a bad reward."

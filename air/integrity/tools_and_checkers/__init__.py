@@ -3,8 +3,8 @@ row of a data set), whose right answer the agent does not know."""
 
 from __future__ import annotations
 
-from air.integrity.parts import checkers, running_tools, tools
-from air.integrity.parts.attack import PartAttack
+from air.integrity.tools_and_checkers import checkers, running_tools, tools
+from air.integrity.tools_and_checkers.attack import PartAttack
 
 PART_ATTACKS: tuple[PartAttack, ...] = (
     *tools.ATTACKS,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.integrity.attack import Family
-from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttacks, call
+from air.integrity.tools_and_checkers.attack import ANSWER, AttackedPart, PartAttacks, call
 
 ATTACKS = PartAttacks()
 _PAID = "An answer that is not right is paid."

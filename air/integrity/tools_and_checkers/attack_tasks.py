@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from air.integrity.host import Host
-from air.integrity.parts.attack import ANSWER, WORKS, AttackedPart
+from air.integrity.tools_and_checkers.attack import ANSWER, WORKS, AttackedPart
 from air.testing import Message, ScriptedServer
 
 TURNS = 10

@@ -16,9 +16,9 @@ from air.integrity.attack import AttackEpisode
 from air.integrity.attack_episode import play
 from air.integrity.battery import isolation
 from air.integrity.host import Host
-from air.integrity.parts import attack_tasks
-from air.integrity.parts.attack import ANSWER, AttackedPart, PartAttack, Spec
-from air.integrity.parts.attack_tasks import AttackTasks
+from air.integrity.tools_and_checkers import attack_tasks
+from air.integrity.tools_and_checkers.attack import ANSWER, AttackedPart, PartAttack, Spec
+from air.integrity.tools_and_checkers.attack_tasks import AttackTasks
 from air.integrity.verdict import AttackVerdict, Result
 from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
