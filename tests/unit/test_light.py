@@ -35,7 +35,7 @@ HEAVY_PARTS = ("env", "integrity", "manual", "replay", "serve", "train", "view")
 HEAVY_ROOMS = (
     "air.sandbox.docker",
     "air.sandbox.images",
-    "air.sandbox.written",
+    "air.sandbox.writable_layer",
     "air.worlds.games.gym",
 )
 """Rooms of light parts that stand on heavy packages."""

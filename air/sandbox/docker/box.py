@@ -42,8 +42,8 @@ from air.sandbox.pool.gpu_leases import GpuLease
 from air.sandbox.reuse.settings import reuse
 from air.sandbox.wire.connection import opening
 from air.sandbox.wire.guest_box import BOUNDS, START_SECONDS, GuestBox, base_env
-from air.sandbox.written.changes import changes
-from air.sandbox.written.size_watch import SizeWatch
+from air.sandbox.writable_layer.changes import changes
+from air.sandbox.writable_layer.size_watch import SizeWatch
 
 _MOST_RESTARTS = 2
 """Maximum number of times that air starts the same box again with other settings, because the failed start

@@ -6,7 +6,7 @@ import pytest
 
 from air.errors import ConfigError
 from air.sandbox.contract.entries import Change
-from air.sandbox.written import changes
+from air.sandbox.writable_layer import changes
 
 C, A, D = 0, 1, 2
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from air.errors import BoxDiedError
 from air.sandbox.docker import engine
-from air.sandbox.written.changes import answer
+from air.sandbox.writable_layer.changes import answer
 
 SOON, LATE = 2.0, 10.0
 """The shortest and the longest number of seconds between two measurements of the size of a container's own
