@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from air.serve.fusion.endpoints import Endpoint
+from air.serve.fusion.request_handling import Endpoint
 
 _ERRORS = {
     "401": "the request carries no valid token",

@@ -15,7 +15,6 @@ from air.serve.fusion import openapi
 from air.serve.fusion.datasets import messages as datasets
 from air.serve.fusion.datasets.endpoints import Datasets
 from air.serve.fusion.datasets.store import Store
-from air.serve.fusion.endpoints import Endpoint
 from air.serve.fusion.languages import available
 from air.serve.fusion.messages import (
     Answer,
@@ -26,6 +25,7 @@ from air.serve.fusion.messages import (
 )
 from air.serve.fusion.notebooks import Notebooks
 from air.serve.fusion.programs import Programs
+from air.serve.fusion.request_handling import Endpoint
 
 START_SECONDS = 120.0
 _RUNS = "air_serve_runs_total"
