@@ -31,7 +31,7 @@ from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
 from air.train.coevolve.executor import Executor
-from air.train.serving.other_sites import RefusingOtherSites
+from air.train.serving.cross_site_requests import RefusingOtherSites
 from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20

@@ -38,7 +38,7 @@ from air.loopback import is_loopback
 from air.sandbox.contract import ownership
 from air.train.model.policy import Policy
 from air.train.serving import protocol, self_check
-from air.train.serving.other_sites import RefusingOtherSites
+from air.train.serving.cross_site_requests import RefusingOtherSites
 from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
