@@ -18,7 +18,7 @@ from air.env.config import RESEARCH_FORMAT, AirHarnessConfig, ResearchEnvConfig
 from air.env.credit import split
 from air.env.episode import Episode
 from air.env.failure_breaker import Breaker
-from air.env.gap_alarm import GapAlarm
+from air.env.overfitting_alarm import OverfittingAlarm
 from air.env.program.gateway import Gateway
 from air.env.research_episode import ResearchEpisode
 from air.env.runtimes.lent import lend
@@ -55,7 +55,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._stack = AsyncExitStack()
         self._grader: Grader | None = None
         self._breaker = Breaker.of_run(config.max_failures)
-        self._gaps = GapAlarm()
+        self._gaps = OverfittingAlarm()
         self._kept = recording.store(config)
 
     async def start(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from air.env.gap_alarm import WINDOW, GapAlarm, grown
+from air.env.overfitting_alarm import WINDOW, OverfittingAlarm, grown
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_only_growth_beyond_chance_counts(
 
 
 def test_a_task_whose_gap_grows_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    alarm = GapAlarm()
+    alarm = OverfittingAlarm()
     for number in range(4 * WINDOW):
         alarm.note("titanic", 0.0 if number < 2 * WINDOW else 0.2)
         alarm.note("digits", 0.1)

@@ -21,7 +21,7 @@ LEAST = 0.1
 _LOG = logging.getLogger("verifiers.v1.air.gap")
 
 
-class GapAlarm:
+class OverfittingAlarm:
     """Stores the gaps (φ of the validation score minus φ of the test score) of each task's latest episodes,
     and logs a warning when their mean has grown, because agents then overfit the validation split."""
 
