@@ -28,7 +28,7 @@ from air.errors import ConfigError, MissingError
 from air.sandbox.pool import gpus
 from air.tasks import splits
 from air.train.config.overrides import MergedSettings
-from air.train.prime_rl import gpu_placement, run_file_view, schema, throughput
+from air.train.prime_rl import gpu_placement, run_file, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
 
 PLACE_ENV = "AIR_PRIME_RL"
@@ -54,7 +54,7 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 class Plan:
     """The plan of a run with prime-rl, made before the run starts: its GPUs, boxes and duration."""
 
-    view: run_file_view.PrimeView
+    view: run_file.PrimeView
     gpus: gpu_placement.Placement | None
     """The GPUs of inference, trainer and boxes. None for a run under SLURM, which uses other machines."""
     real: bool
@@ -125,14 +125,14 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
     the run would take far too long, or most episodes would end too late and be dropped. Raises MissingError
     if a task or a SLURM template does not exist.
     """
-    view = run_file_view.read(merged)
+    view = run_file.read(merged)
     placement, inventory = None, gpus.inventory()
     if view.slurm is None:
         placement = gpu_placement.place(
-            run_file_view.gpu_request(view),
+            run_file.gpu_request(view),
             inventory or gpu_placement.assumed(view.deployment.gpus_per_node),
             flag_gpus=flag_gpus,
-            visible=run_file_view.visible_devices() if inventory else None,
+            visible=run_file.visible_devices() if inventory else None,
         )
         _check_sharing(view, placement)
     else:
@@ -250,7 +250,7 @@ def _has_it_here() -> bool:
         return False
 
 
-def _check_sharing(view: run_file_view.PrimeView, placement: gpu_placement.Placement) -> None:
+def _check_sharing(view: run_file.PrimeView, placement: gpu_placement.Placement) -> None:
     if placement.shared and view.broadcast != "filesystem":
         raise ConfigError(
             f"vLLM and the trainer share a GPU ({'; '.join(placement.lines())}), and weights would go by "
@@ -260,7 +260,7 @@ def _check_sharing(view: run_file_view.PrimeView, placement: gpu_placement.Place
         )
 
 
-def _check_template(slurm: run_file_view.SlurmView) -> None:
+def _check_template(slurm: run_file.SlurmView) -> None:
     if slurm.template_path is None:
         raise ConfigError(
             "prime-rl's own template syncs its environment on the nodes, which takes air out of it",

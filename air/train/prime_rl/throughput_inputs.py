@@ -8,7 +8,7 @@ from air.env.config import ResearchEnvConfig
 from air.sandbox.pool import gpus
 from air.sandbox.pool.host_slots import max_boxes
 from air.train.config.run_config import RunConfig
-from air.train.prime_rl.run_file_view import PrimeView, SourceView
+from air.train.prime_rl.run_file import PrimeView, SourceView
 from air.train.prime_rl.throughput import Load, Source, Task, workers
 from air.worlds import sources
 

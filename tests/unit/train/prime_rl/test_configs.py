@@ -22,7 +22,7 @@ from air.train.config.matrix_config import MatrixConfig
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.matrix.plan import plan
-from air.train.prime_rl import run_file_view, schema
+from air.train.prime_rl import run_file, schema
 from air.train.prime_rl.schema import Root
 from air.train.prime_rl.schema.read import walk
 
@@ -91,8 +91,8 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
 def test_eight_gpus_are_placed_as_the_files_say(name: str) -> None:
     from air.train.prime_rl.gpu_placement import assumed, place
 
-    view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / name)]))
-    placed = place(run_file_view.gpu_request(view), assumed(8))
+    view = run_file.read(overrides.read_files(["@", str(CONFIGS / name)]))
+    placed = place(run_file.gpu_request(view), assumed(8))
     assert [gpu.index for gpu in placed.inference] == [0]
     assert [gpu.index for gpu in placed.trainer] == [2, 3, 4, 5, 6]
     assert [gpu.index for gpu in placed.boxes] == [7]
@@ -113,11 +113,11 @@ def test_an_evaluation_of_worlds_with_training_seeds_is_named(
     sources = overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")])
     env = {"taskset": {"id": "air", **taskset}}
     sources.data["orchestrator"]["eval"] = {"source": [{"name": "held-out", "env": env}]}
-    assert run_file_view.read(sources).eval_sources_with_training_seeds == named
+    assert run_file.read(sources).eval_sources_with_training_seeds == named
 
 
 def test_the_debug_run_is_ten_steps_of_titanic() -> None:
-    view = run_file_view.read(overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
+    view = run_file.read(overrides.read_files(["@", str(CONFIGS / "mlgym/rl_debug.toml")]))
     assert data("mlgym/rl_debug.toml")["max_steps"] == 10
     assert [source.env.taskset.tasks for source in view.sources] == [["titanic"]]
     assert view.orchestrator.batch_size == 8
@@ -246,4 +246,4 @@ def test_make_schema_needs_a_checkout(given: str) -> None:
 
 
 def _env(holder: dict[str, Any]) -> vf.EnvConfig:
-    return run_file_view.SourceView.model_validate({"env": holder["env"]}).env
+    return run_file.SourceView.model_validate({"env": holder["env"]}).env
