@@ -48,7 +48,7 @@ from air.tasks.splits import PUBLIC, VARIABLE
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
-from air.train.evaluation import tries
+from air.train.evaluation import episode_scores
 from air.train.evaluation.play import evaluate, served
 from air.train.loop import metrics
 from air.train.loop.progress import Progress
@@ -67,7 +67,7 @@ BY_TRIES = {
     "tries": "tries",
 }
 """For each row of the table that concerns tries (validates): the name of the measure of
-`air.train.evaluation.tries` that it shows."""
+`air.train.evaluation.episode_scores` that it shows."""
 EQUAL_TRIES = ("φ first try", "φ best of two tries", "φ last submission", "φ test score")
 """The measures that do not rise merely because a policy tries (validates) more often."""
 _ENV = "--orchestrator.train.source.0.env"
@@ -234,14 +234,17 @@ def numbers(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     found["scored"] = metrics.mean(float(bool(r.metric("scored_validates"))) for r in rollouts)
     found["worth"] = (found["delta"] or 0.0) / (found["scored"] or 1.0)
     found["penalties"] = (found["reward"] or 0.0) - (found["delta"] or 0.0)
-    found |= by_tries([tries.EpisodeScores.of_rollout(rollout) for rollout in rollouts])
+    found |= by_tries([episode_scores.EpisodeScores.of_rollout(rollout) for rollout in rollouts])
     return {name: found[name] for name in MEASURES}
 
 
-def by_tries(episodes: Sequence[tries.EpisodeScores]) -> dict[str, float | None]:
+def by_tries(episodes: Sequence[episode_scores.EpisodeScores]) -> dict[str, float | None]:
     """Returns those measures of episodes that concern tries (`BY_TRIES`), by the row's name in the table.
     Each is the mean over tasks of the task's mean."""
-    means = {name: tries.overall(episodes, tries.MEASURES[of]) for name, of in BY_TRIES.items()}
+    means = {
+        name: episode_scores.overall(episodes, episode_scores.MEASURES[of])
+        for name, of in BY_TRIES.items()
+    }
     return {name: None if mean is None else mean.mean for name, mean in means.items()}
 
 

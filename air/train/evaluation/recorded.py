@@ -21,9 +21,9 @@ from air import paths
 from air.env.config import AirTasksetConfig, ResearchEnvConfig
 from air.errors import UsageError
 from air.tasks import splits
+from air.train.evaluation.episode_scores import EpisodeScores
 from air.train.evaluation.play import evaluate
 from air.train.evaluation.settings import Settings
-from air.train.evaluation.tries import EpisodeScores
 from air.train.loop.rollout import Rollout
 from air.trajectories.outcome import read_outcome
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
-from air.train.evaluation.tries import MEASURES, EpisodeScores, Estimate, by_task, estimate, overall
+from air.train.evaluation.episode_scores import (
+    MEASURES,
+    EpisodeScores,
+    Estimate,
+    by_task,
+    estimate,
+    overall,
+)
 from air.train.loop.progress import number, percent, plain_table
 
 _TASK_COLUMNS: Mapping[str, Callable[[EpisodeScores], float | None]] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from air import paths
 from air.errors import UsageError
-from air.train.evaluation.tries import EpisodeScores
+from air.train.evaluation.episode_scores import EpisodeScores
 from air.train.matrix.files import CSV_FILE, JSON_FILE
 from air.train.matrix.intervals import Interval, interval
 from air.train.matrix.plan import Plan

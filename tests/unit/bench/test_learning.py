@@ -12,7 +12,7 @@ import pytest
 
 import air
 from air.tasks.spec import RewardScale
-from air.train.evaluation.tries import EpisodeScores
+from air.train.evaluation.episode_scores import EpisodeScores
 
 SCALE = RewardScale(direction="higher", baseline=0.5, target=1.0)
 

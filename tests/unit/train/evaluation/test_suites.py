@@ -10,9 +10,9 @@ import pytest
 
 from air.errors import ConfigError, MissingError
 from air.tasks.spec import RewardScale
+from air.train.evaluation.episode_scores import EpisodeScores
 from air.train.evaluation.suite_evaluation import _cells, accuracy, suite_settings
 from air.train.evaluation.suites import SUITES, Data, data_of
-from air.train.evaluation.tries import EpisodeScores
 from air.worlds.rows.splits import place_of
 from air.worlds.sources import VALIDATION_SEED
 

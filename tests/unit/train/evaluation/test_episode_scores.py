@@ -7,7 +7,14 @@ import math
 import pytest
 
 from air.tasks.spec import RewardScale
-from air.train.evaluation.tries import MEASURES, EpisodeScores, Estimate, estimate, gains, overall
+from air.train.evaluation.episode_scores import (
+    MEASURES,
+    EpisodeScores,
+    Estimate,
+    estimate,
+    gains,
+    overall,
+)
 
 HIGHER = RewardScale(direction="higher", baseline=0.5, target=1.0)
 LOWER = RewardScale(direction="lower", baseline=4, target=2)
