@@ -8,7 +8,7 @@ from typing import get_args
 
 from air import json_lines
 from air.train.algorithms import AlgoConfig, AlgorithmConfig
-from air.train.diagnosis import learning, weights, work
+from air.train.diagnosis import episodes, learning, weights
 from air.train.diagnosis.finding import Finding
 from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
@@ -19,9 +19,9 @@ of steps over which means are taken. It returns None if it does not find the pro
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,
-    work.failed_episodes,
-    work.failures_on_one_task,
-    work.ungraded_task,
+    episodes.failed_episodes,
+    episodes.failures_on_one_task,
+    episodes.ungraded_task,
 )
 """The checks that run even if the training run has only a few steps."""
 TRENDS: tuple[Check, ...] = (
@@ -32,13 +32,13 @@ TRENDS: tuple[Check, ...] = (
     learning.gradient_growth,
     learning.lost_format,
     learning.validation_leaves_test,
-    work.starving_source,
-    work.cut_episodes,
-    work.bottleneck,
+    episodes.starving_source,
+    episodes.cut_episodes,
+    episodes.bottleneck,
 )
 """The checks that need several steps, for example because they compare the last steps with the first."""
 
-SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, work.starving_source)
+SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, episodes.starving_source)
 """The checks that concern only algorithms that learn nothing from groups with equal rewards."""
 
 
