@@ -27,14 +27,14 @@ def row(task_id: str) -> tuple[str, ...]:
     """Returns the cells of a task's line: id, image, where its tests run according to the task (in a box of
     their own, or in the agent's box), number of steps, and `ok` or the reason why air refuses the task."""
     from air.tasks.sources import harbor_images as images
-    from air.tasks.sources.harbor import ids, support
+    from air.tasks.sources.harbor import ids, unsupported_features
     from air.tasks.sources.harbor.settings import HarborSettings
 
     try:
         folder = ids.locate(task_id, HarborSettings().folder).read()
         steps = folder.config.steps
         modes = sorted({folder.config.verifier_mode(step) for step in steps or (None,)})
-        reasons = support.refusals(folder)
+        reasons = unsupported_features.refusals(folder)
         image = "-" if reasons else images.agent_image(folder)
     except AirError as error:
         return (safe(task_id), "-", "-", "-", f"refused: {_line(str(error))}")

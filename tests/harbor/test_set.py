@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from air.tasks.sources.harbor import folder, support
+from air.tasks.sources.harbor import folder, unsupported_features
 from tests.harbor.features import FEATURES
 from tests.harbor.flaws import CLEAN_TWINS, FLAWED
 from tests.harbor.folders import write
@@ -15,7 +15,7 @@ CLEAN = (*LANGUAGES, *FEATURES, *CLEAN_TWINS)
 
 def test_every_task_is_read_and_none_is_refused(tmp_path: Path) -> None:
     paths = write((*CLEAN, *FLAWED), tmp_path)
-    refused = {path.name: support.refusals(folder.read(path)) for path in paths}
+    refused = {path.name: unsupported_features.refusals(folder.read(path)) for path in paths}
     assert len(refused) == len(CLEAN) + len(FLAWED)
     assert not any(refused.values()), refused
 

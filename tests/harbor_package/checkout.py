@@ -18,7 +18,7 @@ from typing import Any
 
 from air.errors import AirError
 from air.sandbox.docker import engine
-from air.tasks.sources.harbor import folder, support
+from air.tasks.sources.harbor import folder, unsupported_features
 
 STOCK = Path(__file__).with_name("stock.py")
 _AT_ONCE = 500
@@ -46,7 +46,7 @@ def _row(root: Path, path: Path, stock: dict[str, Any]) -> dict[str, Any]:
     row |= {"harbor_error": stock["error"], "lint": stock["lint"], "same_digest": None}
     try:
         task = folder.read(path)
-        refused = support.refusals(task)
+        refused = unsupported_features.refusals(task)
     except AirError as error:
         return row | {"state": "invalid", "reason": str(error).replace(str(path), "")}
     row["same_digest"] = f"sha256:{stock['digest']}" == task.digest if stock["digest"] else None

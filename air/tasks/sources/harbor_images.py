@@ -11,7 +11,7 @@ from air.sandbox.images.contexts import WantedImage
 from air.tasks.sources.harbor.datasets import find
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Environment, Step
-from air.tasks.sources.harbor.support import refusals
+from air.tasks.sources.harbor.unsupported_features import refusals
 
 
 def agent_image(folder: HarborFolder) -> str:

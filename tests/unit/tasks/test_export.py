@@ -18,7 +18,7 @@ from air.tasks import TaskSpec
 from air.tasks.export import harbor
 from air.tasks.files import folder_hash
 from air.tasks.sources.harbor.folder import read
-from air.tasks.sources.harbor.support import refusals
+from air.tasks.sources.harbor.unsupported_features import refusals
 from tests.unit.tasks.conftest import REFUSE, SCORE, MakeTask
 
 VERIFY = """

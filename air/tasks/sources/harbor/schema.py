@@ -2,8 +2,8 @@
 keys.
 
 Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of each key
-are those of Harbor 0.25. Values that air does not support are valid here; `air.tasks.sources.harbor.support`
-refuses them.
+are those of Harbor 0.25. Values that air does not support are valid here; the module
+`air.tasks.sources.harbor.unsupported_features` refuses them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,15 @@ from air.sandbox.contract.box import Box, BoxSpec
 from air.tasks.rules import Artefact, GraderResult, ToolServer
 from air.tasks.sources import harbor_images as images
 from air.tasks.sources.harbor import artefact as artefacts
-from air.tasks.sources.harbor import boxes, ids, rewards, solution, staging, support, verifier
+from air.tasks.sources.harbor import (
+    boxes,
+    ids,
+    rewards,
+    solution,
+    staging,
+    unsupported_features,
+    verifier,
+)
 from air.tasks.sources.harbor.commands import wait_until_healthy
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
@@ -30,7 +38,7 @@ def load(task_id: str, settings: HarborSettings) -> TaskSpec:
     ConfigError, which names the file and the key, if the task is invalid or air cannot play it."""
     settings = settings.fixed()
     folder = ids.locate(task_id, settings.folder).read()
-    if refused := support.refusals(folder):
+    if refused := unsupported_features.refusals(folder):
         raise ConfigError(
             f"cannot be played: {'; '.join(refused)}", where=str(folder.path / "task.toml")
         )

@@ -11,7 +11,7 @@ import pytest
 from air.errors import ConfigError, MissingError, UsageError
 from air.tasks.sources.harbor.datasets import find
 from air.tasks.sources.harbor.folder import read
-from air.tasks.sources.harbor.support import refusals
+from air.tasks.sources.harbor.unsupported_features import refusals
 
 
 def write(root: Path, toml: str = "", **files: str) -> Path:
