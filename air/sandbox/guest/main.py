@@ -21,12 +21,12 @@ import time
 # Inside a box there is no package `air`: the bootstrap loads these modules under the same names.
 from air.sandbox.guest import frames, running_commands
 from air.sandbox.guest.accounts import Rights
+from air.sandbox.guest.command_streams import StartedCommand, StartedCommands
 from air.sandbox.guest.entries import Entries
 from air.sandbox.guest.files import Files, OpenFiles, Refused
 from air.sandbox.guest.outbox import MultiFrameAnswers, Outbox
 from air.sandbox.guest.relay import Relay
 from air.sandbox.guest.spawn import NotStarted, Starter, bound
-from air.sandbox.guest.started import StartedCommand, StartedCommands
 from air.sandbox.guest.users import become_guest, give_folders
 
 TYPE_CHECKING = False

@@ -38,7 +38,7 @@ CLOSED = "it is closed"
 stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
-    *("relay", "started", "main"),
+    *("relay", "command_streams", "main"),
 )
 """The names of the guest's modules. Each module imports only modules that come before it in this tuple."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
