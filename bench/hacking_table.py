@@ -16,7 +16,7 @@ from hacking_cheats import CHEATS, tried
 from air import json_lines
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
-from air.train.loop import group_log
+from air.train.loop.step_logs import group_log
 from air.trajectories.reader import load
 
 DEFENDED, WEAKENED = "defended", "weakened"

@@ -19,7 +19,6 @@ from typing import Any
 
 from air import json_lines, paths
 from air.errors import UsageError
-from air.train.loop import group_log
 from air.train.loop.run_folder import (
     CHECKPOINTS,
     EVALUATIONS,
@@ -31,6 +30,7 @@ from air.train.loop.run_folder import (
     steps,
     write_config,
 )
+from air.train.loop.step_logs import group_log
 from air.trajectories import evaluations, metric_rows, trained_tokens
 from air.trajectories.artefacts import copy_artefact
 

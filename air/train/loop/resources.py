@@ -26,7 +26,7 @@ from air.train.evaluation.during_run import Evaluations
 from air.train.loop import further_models, run_folder
 from air.train.loop.further_models import FurtherModels
 from air.train.loop.rollout import Source, serving, with_defaults
-from air.train.loop.token_log import TokenLog
+from air.train.loop.step_logs.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model import determinism, policy
 from air.train.model.attention import check_length

@@ -33,7 +33,7 @@ from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
-from air.train.loop import branches, group_log, run_folder
+from air.train.loop import branches, run_folder
 from air.train.loop.metrics import Failures, StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.resources import ResourceOpener, Resources
@@ -45,6 +45,7 @@ from air.train.loop.rollout import (
 )
 from air.train.loop.samples import AlgorithmInputs
 from air.train.loop.samples import samples as make_samples
+from air.train.loop.step_logs import group_log
 from air.train.loop.step_player import Batch, PlayedStep, StepPlayer
 from air.train.model import checkpoint, determinism
 from air.train.monitors import Monitors

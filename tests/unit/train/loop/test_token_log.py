@@ -15,7 +15,7 @@ from air.train.algorithms import GRPOConfig
 from air.train.config.model_options import AdamWConfig
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.samples import samples
-from air.train.loop.token_log import TokenLog
+from air.train.loop.step_logs.token_log import TokenLog
 from air.train.loop.trainer import Trainer
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
