@@ -34,7 +34,8 @@ from air.train.config.run_config import RunConfig
 from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, run_folder
-from air.train.loop.metrics import Failures, StepRow, warn_of_branches
+from air.train.loop.failures import Failures
+from air.train.loop.metrics import StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.resources import ResourceOpener, Resources
 from air.train.loop.rollout import (

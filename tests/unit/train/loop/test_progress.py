@@ -8,7 +8,7 @@ import logging
 import pytest
 from rich.console import Console
 
-from air.train.loop.metrics import Failures
+from air.train.loop.failures import Failures
 from air.train.loop.progress import Progress, last_table
 
 ROW = {
