@@ -1,9 +1,13 @@
-"""Counts the failed episodes of a training run."""
+"""Counts the failed episodes of a training run, and stops a run in which too many episodes fail."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from air.env.environment import ResearchEnv
+from air.errors import InfrastructureError
+from air.train.loop.rollout import Source
 
 
 class Failures:
@@ -38,6 +42,35 @@ class Failures:
         """Returns a phrase with the most frequent reason and its count. At least one episode must have
         failed."""
         return _commonest(self._reasons)
+
+    def check_steps(self, most: int, how_to_resume: Callable[[], str]) -> None:
+        """Raises InfrastructureError if all episodes of the last `most` steps failed. `how_to_resume` returns
+        the end of the error message."""
+        if self.steps >= most:
+            raise InfrastructureError(
+                f"no episode of the last {self.steps} steps ended well; {self.commonest()} — fix this, "
+                f"then {how_to_resume()}"
+            )
+
+    def check_run(self) -> None:
+        """Raises InfrastructureError if the run played episodes and all of them failed."""
+        if self.everything:
+            raise InfrastructureError(
+                f"no episode ended well, so nothing was learnt; {self.commonest()} — fix this, "
+                "then start again with another --run.name"
+            )
+
+
+async def check_breakers(sources: Sequence[Source], how_to_resume: Callable[[], str]) -> None:
+    """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
+    infrastructure errors, or after an error in code that the user added. `how_to_resume` returns the end of
+    the error message."""
+    for source in sources:
+        if isinstance(source.env, ResearchEnv):
+            try:
+                await source.env.check_breaker()
+            except InfrastructureError as error:
+                raise InfrastructureError(f"{error} — fix this, then {how_to_resume()}") from error
 
 
 def _commonest(reasons: Counter[str]) -> str:

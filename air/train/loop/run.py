@@ -26,15 +26,14 @@ from torch import Tensor
 
 from air import json_lines, paths
 from air.aio import cancel_and_wait, cancelled_by_signals, wait_shielded
-from air.env.environment import ResearchEnv
-from air.errors import InferenceError, InfrastructureError
+from air.errors import InferenceError
 from air.train import monitors
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.curriculum import Curriculum
 from air.train.diagnosis.exactness import Exactness, warn_of_drift
 from air.train.loop import branches, run_folder
-from air.train.loop.failures import Failures
+from air.train.loop.failures import Failures, check_breakers
 from air.train.loop.metrics import StepRow, warn_of_branches
 from air.train.loop.progress import Progress
 from air.train.loop.resources import ResourceOpener, Resources
@@ -122,7 +121,7 @@ class EmbeddedRun:
                 stack.push_async_callback(asyncio.to_thread, self._monitors.close)
                 self._on_open()
                 await self._steps(resources)
-        self._check_failures()
+        self._failures.check_run()
         return self.outcome
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
@@ -237,12 +236,12 @@ class EmbeddedRun:
     async def _check(self, played: PlayedStep, resources: Resources) -> None:
         """Checks the step's episodes before the weights change. Raises an error if the inference server has
         ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has stopped
-        the run (see `_check_breakers`), or if an episode lacks the metric of its source's curriculum, which
+        the run (see `check_breakers`), or if an episode lacks the metric of its source's curriculum, which
         decides on the next level."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)
-        await self._check_breakers(resources.sources)
+        await check_breakers(resources.sources, lambda: self.how_to_resume)
         self._curriculum.check_played(played.groups)
 
     def _score(self, groups: Sequence[Group], resources: Resources) -> AlgorithmInputs:
@@ -309,31 +308,8 @@ class EmbeddedRun:
             logger.warning("episode failed: %s", error)
         if message := self._failures.count(step, len(rollouts), errors):
             self.progress.say(message)
-        if self._failures.steps >= self.config.embedded.max_failed_steps:
-            raise InfrastructureError(
-                f"no episode of the last {self._failures.steps} steps ended well; "
-                f"{self._failures.commonest()} — fix this, then {self.how_to_resume}"
-            )
-
-    def _check_failures(self) -> None:
-        """Raises InfrastructureError if the run played episodes and all of them failed."""
-        if self._failures.everything:
-            raise InfrastructureError(
-                f"no episode ended well, so nothing was learnt; {self._failures.commonest()} — fix this, "
-                "then start again with another --run.name"
-            )
-
-    async def _check_breakers(self, sources: Sequence[Source]) -> None:
-        """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
-        infrastructure errors, or after an error in code that the user added."""
-        for source in sources:
-            if isinstance(source.env, ResearchEnv):
-                try:
-                    await source.env.check_breaker()
-                except InfrastructureError as error:
-                    raise InfrastructureError(
-                        f"{error} — fix this, then {self.how_to_resume}"
-                    ) from error
+        most = self.config.embedded.max_failed_steps
+        self._failures.check_steps(most, lambda: self.how_to_resume)
 
     @contextmanager
     def _algorithm_restored(self) -> Iterator[None]:
