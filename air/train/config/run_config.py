@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
-from air.env.config import AirTasksetConfig, check_history
+from air.env.config import AirTasksetConfig, check_history, measures_actions
 from air.tasks.sources.mlgym.checkout import PREFIX, ROOT_VARIABLE
 from air.train.algorithms import (
     AlgoConfig,
@@ -29,6 +29,7 @@ from air.train.algorithms import (
     GRPOConfig,
     imported,
 )
+from air.train.algorithms.duration_weights import WithDurationWeights
 from air.train.algorithms.kl_penalty import WithKL
 from air.train.config.curriculum_config import LevelsConfig, RoundsConfig, check_curricula
 from air.train.config.env_source import EnvSource
@@ -274,6 +275,11 @@ class EmbeddedConfig(ComputeConfig):
     whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
+    duration_weight_cap: float | None = Field(None, gt=1, allow_inf_nan=False)
+    """Largest weight of an action by its duration: the advantages of each reply are multiplied by the
+    execution time of its action, divided by the mean over the task's actions in the step (Yang et al. 2025,
+    arXiv 2509.01684). Weights are between 1 / `duration_weight_cap` and `duration_weight_cap`, with the mean
+    1. A reply whose action has no known execution time has the weight 1. None: all weights are 1."""
     top_spread_share: float | None = Field(None, gt=0, le=1)
     """Share of a step's groups that are trained: the groups whose episodes' rewards have the largest standard
     deviation (GRL trains 0.25). At least one group is trained. None: all groups."""
@@ -368,8 +374,24 @@ class RunConfig(BaseConfig):
                 "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
                 "weights sample depends on timing"
             )
+        self._check_durations()
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
+
+    def _check_durations(self) -> None:
+        """Raises ValueError if actions cannot be weighted by their durations, although this is set."""
+        if self.embedded.duration_weight_cap is None:
+            return
+        if self.embedded.deterministic:
+            raise ValueError(
+                "embedded.deterministic cannot be combined with embedded.duration_weight_cap: durations are "
+                "measured, and differ from run to run; remove one of the two"
+            )
+        if not any(measures_actions(source.env) for source in self.orchestrator.train.source):
+            raise ValueError(
+                "embedded.duration_weight_cap has no effect: no source of orchestrator.train measures the "
+                'durations of actions; it needs an environment of air with harness.id = "air"'
+            )
 
     def _check_algorithm(self) -> None:
         """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
@@ -446,10 +468,13 @@ class RunConfig(BaseConfig):
 
     def algorithm(self) -> Algorithm:
         """Returns a new algorithm: the user's estimator (`[embedded.estimator]`) if there is one, else
-        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty."""
+        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty. If
+        `embedded.duration_weight_cap` is set, the advantages are weighted at the end."""
         own, kl = self.embedded.estimator, self.embedded.kl
         algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
-        return algorithm if kl is None else WithKL(algorithm, kl)
+        algorithm = algorithm if kl is None else WithKL(algorithm, kl)
+        cap = self.embedded.duration_weight_cap
+        return algorithm if cap is None else WithDurationWeights(algorithm, cap)
 
     @property
     def trains_zero_advantages(self) -> bool:
