@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,13 @@ def made(
     *,
     ok: bool = True,
     rng: random.Random | None = None,
+    took: Mapping[int, float] | None = None,
     **more: Any,
 ) -> Any:
     """A trace of this graph of messages in which the nodes `said` are the model's, paid as told.
 
-    Each node has two tokens of scaffold; a reply then has one to four sampled ones.
+    Each node has two tokens of scaffold; a reply then has one to four sampled ones. `took` has the seconds
+    of the actions in these nodes.
     """
     rng = rng or random.Random(0)
     nodes, calls = [], []
@@ -74,6 +76,7 @@ def made(
     for one in payments:
         for name, value in one["terms"].items():
             earned[name] = earned.get(name, 0.0) + value
+    times = [{"node": node, "seconds": seconds} for node, seconds in (took or {}).items()]
     record = {
         "task": {"type": "ResearchTask", "data": {"idx": 0, "prompt": "p"}},
         "agent": {"config": {"model": "m"}},
@@ -81,7 +84,7 @@ def made(
         "calls": calls,
         "rewards": {name: {"score": value} for name, value in earned.items()},
         "metrics": {"validates": float(sum(p["ends"] for p in payments)), "turns": len(said) + 0.0},
-        "info": {"air": {"episode": "e", "paid": list(payments)}},
+        "info": {"air": {"episode": "e", "paid": list(payments), "exec_seconds": times}},
         "is_completed": True,
         "ok": ok,
         "stop_condition": "agent_completed",

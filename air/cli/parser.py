@@ -30,7 +30,8 @@ class Parser(argparse.ArgumentParser):
             flag = unknown[0].partition("=")[0]
             owners = _flags(self)
             if flag in owners:
-                message, remedy = f"{flag} does not belong here", f"it is a flag of `{owners[flag]}`"
+                message = f"{flag} does not belong here"
+                remedy = f"it is a flag of `{owners[flag]}`"
             elif similar := difflib.get_close_matches(flag, owners, n=1):
                 remedy = f"did you mean {similar[0]}?"
         raise UsageError(message, where=self.prog, remedy=remedy)

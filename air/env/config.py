@@ -407,3 +407,11 @@ def check_history(env: vf.EnvConfig) -> None:
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()
+
+
+def measures_actions(env: vf.EnvConfig) -> bool:
+    """Whether the environment measures the execution time of each action. It does if air's own harness plays;
+    the actions of a program that plays in the box are not measured one by one."""
+    if not isinstance(env, ResearchEnvConfig):
+        return False
+    return env.agent.harness is None or isinstance(env.agent.harness, AirHarnessConfig)

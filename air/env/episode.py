@@ -6,6 +6,7 @@ the episode's runtime (see `air.env.runtimes`), which is not shared.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,10 @@ class Episode(ABC):
     """The verifiers trace of the episode. None until verifiers has set up the task."""
     ledger: Ledger = field(default_factory=Ledger)
     """The rewards so far, each with its position in the trace."""
+    exec_seconds: list[dict[str, Any]] = field(default_factory=list)
+    """The execution times of the actions so far, for the trace's `info["air"]["exec_seconds"]`. Each has the
+    index of the reply in the trace's nodes (`node`), and the time in seconds (`seconds`). An action that ran
+    nothing has no entry."""
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
     user_error: str = ""
@@ -226,7 +231,16 @@ class Episode(ABC):
             **more,
         )
         self.model_call = {}
+        if step is not None and 0 < step.exec_seconds < math.inf:
+            self._note_duration(step.exec_seconds)
         self._note(ends=False)
+
+    def _note_duration(self, seconds: float) -> None:
+        """Stores the execution time of the action in the trace's last reply."""
+        replies = [] if self.trace is None else [n.sampled for n in self.trace.nodes]
+        if any(replies):
+            last = max(index for index, sampled in enumerate(replies) if sampled)
+            self.exec_seconds.append({"node": last, "seconds": round(seconds, 4)})
 
     def _note(self, *, ends: bool) -> None:
         nodes = 0 if self.trace is None else len(self.trace.nodes)

@@ -259,4 +259,5 @@ class ResearchEpisode(Episode):
             "terms": self.rewards,
             "metrics": self.metrics,
             "paid": self.ledger.payments,
+            "exec_seconds": self.exec_seconds,
         }

@@ -363,4 +363,5 @@ class WorldEpisode(Episode):
             "terms": self.rewards,
             "metrics": self.metrics,
             "paid": self.ledger.payments,
+            "exec_seconds": self.exec_seconds,
         }

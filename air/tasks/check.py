@@ -13,7 +13,7 @@ from itertools import pairwise
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig, read_toml, validate
-from air.errors import ArtefactError, ConfigError
+from air.errors import ArtefactError, ConfigError, MissingError
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
 from air.tasks import stage
@@ -89,6 +89,12 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     task's declared baseline.
     """
     file = task.solvers
+    if not file.is_file():
+        raise MissingError(
+            "no solvers are recorded, so there is nothing to check",
+            where=f"task {task.id}",
+            remedy=f"`air shell {task.id}` plays it; solvers would stand in {file}",
+        )
     data = read_toml(file)
     if recording:
         for solver in data.get("solver", ()):

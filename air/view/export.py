@@ -164,7 +164,7 @@ def _row(one: Episode, name: str) -> str:
     facts = one.facts
     cells: list[tuple[object, str]] = [
         (facts.task or "", line(facts.task or "–", 60)),
-        *((value, figure(value, "+.3f")) for value in (facts.reward, one.advantage)),
+        *((value, figure(value, "+z.3f")) for value in (facts.reward, one.advantage)),
         (one.step, "–" if one.step is None else str(one.step)),
         *((value, figure(value)) for value in (facts.best, facts.score, facts.test)),
         (facts.turns, str(facts.turns)),
@@ -184,9 +184,9 @@ def _row(one: Episode, name: str) -> str:
 def _episode(index: RunIndex, one: Episode, name: str, tokens: _Tokens) -> str:
     facts = one.facts
     kind = {"well": "green", "failed": "red"}.get(facts.how, "blue")
-    chips = [chip(facts.why or facts.how, kind), chip(f"reward {figure(facts.reward, '+.3f')}")]
+    chips = [chip(facts.why or facts.how, kind), chip(f"reward {figure(facts.reward, '+z.3f')}")]
     if one.advantage is not None:
-        chips.append(chip(f"advantage {figure(one.advantage, '+.3f')}"))
+        chips.append(chip(f"advantage {figure(one.advantage, '+z.3f')}"))
         chips.append(chip(f"step {one.step} · group {one.group}"))
     head: Mapping[str, Any] = {r["type"]: r for r in index.load(one, index.head(one))}
     error = f'<div class="air error">{text(facts.error)}</div>' if facts.error else ""

@@ -205,7 +205,7 @@ def _facts(out: Console, file: EpisodeFile) -> None:
     out.print(
         Text.assemble(
             ("reward ", ""),
-            (figure(facts.reward, "+.4f"), "bold"),
+            (figure(facts.reward, "+z.4f"), "bold"),
             (f" = {terms_text}" if terms_text else "", "bright_black"),
             f"   {one_line(facts.metric or 'score', 30)} {arrow} last {figure(facts.score)} "
             f"best {figure(facts.best)} test {figure(facts.test)} baseline {figure(facts.baseline)}",
@@ -252,7 +252,7 @@ def _tasks(index: RunIndex) -> Table:
                 f"{one_line(row['metric'] or '', 30)} {'↓' if row['direction'] == 'lower' else '↑'}"
             ),
             str(row["episodes"]),
-            figure(row["reward"], "+.3f"),
+            figure(row["reward"], "+z.3f"),
             *(figure(row[name]) for name in ("baseline", "score", "best", "test")),
         )
     return table
@@ -267,7 +267,7 @@ def _episodes(episodes: Sequence[Episode], out_width: int) -> Table:
         table.add_row(
             Text(one_line(one.name, width)),
             Text(one_line(facts.task or "?", 40)),
-            figure(facts.reward, "+.3f"),
+            figure(facts.reward, "+z.3f"),
             figure(facts.best),
             figure(facts.score),
             str(facts.turns),

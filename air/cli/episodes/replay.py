@@ -259,7 +259,7 @@ def _print_result(result: ReplayResult | RescoreResult, *, as_json: bool) -> Non
     word = "matched" if result.matched else "DIFFERS"
     scores = f"{result.equal_scores}/{result.scores} scores equal"
     if isinstance(result, RescoreResult):
-        rewards = f"reward {result.recorded:+.4f} as recorded, {result.reward:+.4f} now"
+        rewards = f"reward {result.recorded:+z.4f} as recorded, {result.reward:+z.4f} now"
         facts, notes = f"{scores}, {rewards}", []
     else:
         facts, notes = f"{result.steps} steps, {scores}", result.notes

@@ -51,7 +51,7 @@ class Screen:
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
             if line.get("reward") is not None:
-                self.note("reward", f"reward of the step {line['reward']:+.4f}", line=line)
+                self.note("reward", f"reward of the step {line['reward']:+z.4f}", line=line)
             return
         if kind == "validate":
             self.note(kind, _graded(line), line=line)
@@ -98,19 +98,19 @@ class Screen:
 
 
 def _reward(terms: Mapping[str, float]) -> str:
-    parts = ", ".join(f"{name} {value:+.4f}" for name, value in terms.items())
-    return f"reward {sum(terms.values()):+.4f} = {parts}"
+    parts = ", ".join(f"{name} {value:+z.4f}" for name, value in terms.items())
+    return f"reward {sum(terms.values()):+z.4f} = {parts}"
 
 
 def _graded(line: Mapping[str, Any]) -> str:
     how = "graded at the end" if line["automatic"] else "graded"
     if line["score"] is None:
-        return f"{how}: {line['problem']}; delta {line['delta']:+.4f}"
+        return f"{how}: {line['problem']}; delta {line['delta']:+z.4f}"
     error = "" if line["stderr"] is None else f" ± {line['stderr']:.4f}"
     floor = f", moves below {line['floor']:.4f} earn nothing" if line["floor"] else ""
     return (
-        f"{how}: score {line['score']:.4f}{error}, φ {line['phi']:+.4f}; delta {line['delta']:+.4f} "
-        f"over φ {line['anchor']:+.4f}{floor}"
+        f"{how}: score {line['score']:.4f}{error}, φ {line['phi']:+z.4f}; delta {line['delta']:+z.4f} "
+        f"over φ {line['anchor']:+z.4f}{floor}"
     )
 
 

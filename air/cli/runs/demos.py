@@ -117,7 +117,7 @@ def write(
     count = to_sft(sorted(folder.glob("*.jsonl")), out / "demos.jsonl")
     reward = mean(rewards)
     Console().print(
-        f"{count} demonstrations in {out}, mean reward {reward or 0:+.3f}",
+        f"{count} demonstrations in {out}, mean reward {reward or 0:+z.3f}",
         highlight=False,
         soft_wrap=True,
     )

@@ -154,12 +154,12 @@ def _print_runs(console: Console, runs: Sequence[Run]) -> None:
         models = dict.fromkeys(one.start.model for one in run.outcomes if one.start)
         made_of = {name: value for name, value in run.terms().items() if value}
         first, last = run.rewards()
-        mean = f"{number(sum(run.terms().values()) if counts['well'] else None, '+.3f')}"
-        change = f" ({number(first, '+.2f')} → {number(last, '+.2f')})" if run.steps else ""
+        mean = f"{number(sum(run.terms().values()) if counts['well'] else None, '+z.3f')}"
+        change = f" ({number(first, '+z.2f')} → {number(last, '+z.2f')})" if run.steps else ""
         table.add_row(
             str(run.path),
             ", ".join(models),
-            ", ".join(f"{name} {value:+.3f}" for name, value in made_of.items()) or "–",
+            ", ".join(f"{name} {value:+z.3f}" for name, value in made_of.items()) or "–",
             f"{counts['well']}/{sum(counts.values())}",
             str(len(run.steps)) if run.steps else "–",
             mean + change,
@@ -180,7 +180,7 @@ def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
             table.add_row(
                 str(run.path),
                 str(row["step"]),
-                number(row["reward"], "+.3f"),
+                number(row["reward"], "+z.3f"),
                 number(row.get("reward_stderr")),
                 number(row.get("phi")),
                 number(row.get("test_score")),

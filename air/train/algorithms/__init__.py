@@ -14,7 +14,14 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from air.train.algorithms.base import Algorithm, AlgorithmConfig, Credit, ScoredGroup, ScoredPart
+from air.train.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Credit,
+    ScoredGroup,
+    ScoredPart,
+    ScoredReply,
+)
 from air.train.algorithms.episode_baselines import Estimator, FromRewards
 from air.train.algorithms.gae import GAEConfig
 from air.train.algorithms.opd import OPDConfig
@@ -63,5 +70,6 @@ __all__ = [
     "GRPOConfig",
     "ScoredGroup",
     "ScoredPart",
+    "ScoredReply",
     "grpo",
 ]

@@ -25,6 +25,16 @@ Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 
 
 @dataclass(frozen=True)
+class ScoredReply:
+    """A reply of the model: the number of its sampled tokens, and the duration of its action."""
+
+    tokens: int
+    seconds: float | None = None
+    """The execution time in seconds of the action in the reply. None if not known: the reply contains no
+    action, only a `validate` or `submit`, or the action of a program that plays the agent in its box."""
+
+
+@dataclass(frozen=True)
 class ScoredPart:
     """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
 
@@ -39,8 +49,8 @@ class ScoredPart:
     observations."""
     turns: int = 0
     """The number of the model's replies in the conversation to which the part belongs."""
-    seconds: float | None = None
-    """The duration of the part in seconds; None if not known."""
+    replies: Sequence[ScoredReply] = ()
+    """The replies of the part, in order; together they have n sampled tokens."""
     logprobs: Sequence[float] = ()
     """[n]: the log-probability of each token when it was sampled, at the sampling temperature, in nats."""
     reference: Sequence[float] | None = None
@@ -86,6 +96,8 @@ class ScoredGroup:
     those of all later turns. False: each part is credited with its own reward only."""
     source: str = ""
     """The name of the training source (`[[orchestrator.train.source]]` in the run file) of the prompt."""
+    task: str = ""
+    """The id of the task that the episodes play."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The environment's metrics by name. Each is the mean over those episodes that did not fail and that
     report the metric."""

@@ -129,6 +129,11 @@ class EmbeddedConfig(ComputeConfig):
     whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
+    duration_weight_cap: float | None = Field(None, gt=1, allow_inf_nan=False)
+    """Largest weight of an action by its duration: the advantages of each reply are multiplied by the
+    execution time of its action, divided by the mean over the task's actions in the step (Yang et al. 2025,
+    arXiv 2509.01684). Weights are between 1 / `duration_weight_cap` and `duration_weight_cap`, with the mean
+    1. A reply whose action has no known execution time has the weight 1. None: all weights are 1."""
     top_spread_share: float | None = Field(None, gt=0, le=1)
     """Share of a step's groups that are trained: the groups whose episodes' rewards have the largest standard
     deviation (GRL trains 0.25). At least one group is trained. None: all groups."""

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from renderers import RendererConfig
 
 from air.config import BaseConfig
-from air.env.config import AirTasksetConfig, check_history
+from air.env.config import AirTasksetConfig, check_history, measures_actions
 from air.tasks.sources.mlgym.checkout import PREFIX, ROOT_VARIABLE
 from air.train.algorithms import (
     AlgoConfig,
@@ -23,6 +23,7 @@ from air.train.algorithms import (
     FromRewards,
     GRPOConfig,
 )
+from air.train.algorithms.duration_weights import WithDurationWeights
 from air.train.algorithms.kl_penalty import WithKL
 from air.train.config.curriculum_config import check_curricula
 from air.train.config.embedded_config import EmbeddedConfig, Inference
@@ -193,8 +194,24 @@ class RunConfig(BaseConfig):
                 "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
                 "weights sample depends on timing"
             )
+        self._check_durations()
         check_schedule(self.trainer.scheduler, self.max_steps)
         return self
+
+    def _check_durations(self) -> None:
+        """Raises ValueError if actions cannot be weighted by their durations, although this is set."""
+        if self.embedded.duration_weight_cap is None:
+            return
+        if self.embedded.deterministic:
+            raise ValueError(
+                "embedded.deterministic cannot be combined with embedded.duration_weight_cap: durations are "
+                "measured, and differ from run to run; remove one of the two"
+            )
+        if not any(measures_actions(source.env) for source in self.orchestrator.train.source):
+            raise ValueError(
+                "embedded.duration_weight_cap has no effect: no source of orchestrator.train measures the "
+                'durations of actions; it needs an environment of air with harness.id = "air"'
+            )
 
     def _check_algorithm(self) -> None:
         """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
@@ -268,10 +285,13 @@ class RunConfig(BaseConfig):
 
     def algorithm(self) -> Algorithm:
         """Returns a new algorithm: the user's estimator (`[embedded.estimator]`) if there is one, else
-        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty."""
+        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty. If
+        `embedded.duration_weight_cap` is set, the advantages are weighted at the end."""
         own, kl = self.embedded.estimator, self.embedded.kl
         algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
-        return algorithm if kl is None else WithKL(algorithm, kl)
+        algorithm = algorithm if kl is None else WithKL(algorithm, kl)
+        cap = self.embedded.duration_weight_cap
+        return algorithm if cap is None else WithDurationWeights(algorithm, cap)
 
     @property
     def trains_zero_advantages(self) -> bool:

@@ -161,8 +161,8 @@ def validation_leaves_test(rows: Sequence[Row], window: int) -> Finding | None:
         "validation leaves test",
         "fail",
         step,
-        f"reward {reward.first:+.3f} → {reward.last:+.3f}, gap of φ to the test split {gap.first:+.3f} → "
-        f"{gap.last:+.3f} (limit +{LIMITS.test_gap:g})",
+        f"reward {reward.first:+z.3f} → {reward.last:+z.3f}, gap of φ to the test split {gap.first:+z.3f} → "
+        f"{gap.last:+z.3f} (limit +{LIMITS.test_gap:g})",
         "read the artefacts (air view RUN), raise validate_penalty under [orchestrator.train.source.env], or "
         "give the task a larger validation split",
     )

@@ -113,7 +113,7 @@ class Evaluations:
         `best_metric`."""
         evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
-        values = [f"{name} {number(evaluations.value(row, name), '+.3f')}" for name in names]
+        values = [f"{name} {number(evaluations.value(row, name), '+z.3f')}" for name in names]
         failed = f"; {row['failed_episodes']} failed" if row["failed_episodes"] else ""
         earlier = (one["step"] for one in self.rows)
         highest = evaluations.best_step(self.rows, self._best_metric, earlier)

@@ -53,8 +53,8 @@ def split(row: Row) -> str:
 
 _COLUMNS: dict[str, Callable[[Row], str]] = {
     "step": lambda r: str(r["step"]),
-    "reward": lambda r: number(r["reward"], "+.3f"),
-    "delta": lambda r: number(r.get("reward/delta"), "+.3f"),
+    "reward": lambda r: number(r["reward"], "+z.3f"),
+    "delta": lambda r: number(r.get("reward/delta"), "+z.3f"),
     "valid": lambda r: percent(r["valid"]),
     "well-formed": lambda r: percent(r["well_formed"]),
     "no spread": lambda r: f"{r['zero_spread_groups']}/{r['groups']}",
@@ -166,7 +166,7 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         scores = ("baseline", "first_mean", "first_best", "last_mean", "last_best")
-        reward = f"{number(row['first_reward'], '+.2f')} → {number(row['last_reward'], '+.2f')}"
+        reward = f"{number(row['first_reward'], '+z.2f')} → {number(row['last_reward'], '+z.2f')}"
         table.add_row(row["task"], *(number(row[name]) for name in scores), reward)
     Console(file=console.file, width=WIDE).print(table)
 

@@ -32,6 +32,18 @@ class TracePart:
         """The part's messages (verifiers' nodes) that contain tokens sampled by the policy, in order."""
         return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
+    @property
+    def replies(self) -> list[base.ScoredReply]:
+        """For each of `sampled_nodes` the number of its sampled tokens, and the execution time of its action,
+        which the environment recorded in `trace.info["air"]["exec_seconds"]`."""
+        recorded = self.trace.info.get("air", {}).get("exec_seconds", [])
+        seconds = {one["node"]: float(one["seconds"]) for one in recorded}
+        return [
+            base.ScoredReply(sum(node.mask), seconds.get(index))
+            for index, node in enumerate(self.trace.nodes)
+            if index in self.nodes and any(node.mask)
+        ]
+
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
     """Divides an episode into the parts that have a reward of their own: its turns if `by_turn`, otherwise
@@ -120,6 +132,7 @@ def samples(
             ],
             reward_to_go=by_turn,
             source=group.rollouts[0].source if group.rollouts else "",
+            task=group.rollouts[0].task if group.rollouts else "",
             metrics=_metrics(group),
             greedy=reward,
         )
@@ -169,6 +182,7 @@ def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
         agent=part.trace.agent.name,
         input_tokens=part.trace.num_total_tokens - part.trace.num_output_tokens,
         turns=part.trace.num_turns,
+        replies=part.replies,
         logprobs=[logprob for node in nodes for logprob in node.logprobs],
         reference=gathered(inputs.tokens.get("reference")),
         divergence=gathered(inputs.tokens.get("divergence")),

@@ -67,7 +67,7 @@ def _row(one: _Round) -> str:
             for name in ("frontier_share", "kept_share", "novelty", "mean_p")
         ),
         figure(one.get("tool_calls"), ".3f"),  # older reports have none
-        *(figure(one["rewards"][name], "+.3f") for name in ("as_coded", "published")),
+        *(figure(one["rewards"][name], "+z.3f") for name in ("as_coded", "published")),
         _accuracy(one["held_out"]),
         _histogram(one["histogram"]),
     ]

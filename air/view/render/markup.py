@@ -317,7 +317,7 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
             row["task"],
             f"{row['metric'] or ''} {'↓' if row['direction'] == 'lower' else '↑'}",
             row["episodes"],
-            figure(row["reward"], "+.3f"),
+            figure(row["reward"], "+z.3f"),
             *(row[name] for name in ("baseline", "score", "best", "test")),
         )
         for row in rows

@@ -72,14 +72,14 @@ def tiles(
     turns = (totals["turns"] or 0) / max(1, totals["episodes"])
     shared = [
         ("episodes", str(totals["episodes"]), ended),
-        ("reward, all", figure(totals["reward"], "+.3f"), "mean over episodes"),
+        ("reward, all", figure(totals["reward"], "+z.3f"), "mean over episodes"),
         ("turns", figure(turns, ".1f"), "an episode"),
     ]
     if not metrics:
         return [first, *shared, ("time", seconds(wall if wall > 0 else None), "in all")]
     algo = str(look_up(run.config(), "orchestrator", "algo", "type") or "rl")
     before, after = quarters(metrics, "reward")
-    reward = ("reward, last ¼", figure(after, "+.3f"), f"first ¼ {figure(before, '+.3f')}")
+    reward = ("reward, last ¼", figure(after, "+z.3f"), f"first ¼ {figure(before, '+z.3f')}")
     speed = figure(number(metrics[-1].get("tokens_per_second")), ".0f")
     return [
         (*first[:2], algo),

@@ -84,6 +84,22 @@ async def test_a_penalty_is_noted_at_its_reply(tmp_path: Path) -> None:
     assert [p["nodes"] for p in trace.info["air"]["paid"] if p["ends"]] == [3, 9]
 
 
+async def test_a_duration_is_noted_at_its_reply(tmp_path: Path) -> None:
+    """Reply n is node 2n. A reply without an action and one with a `validate` alone have none."""
+    said = (attempt(1, 1), "what?", "Again.\n```bash\nvalidate\n```", SLOW, attempt(2, 3, "submit"))
+    episode = await played(tmp_path, "segment", *said, max_turns=9)
+    assert episode.ok, episode.errors or episode.traces[0].errors
+    for trace in episode.traces:  # each segment has the record of the whole episode
+        noted = {one["node"]: one["seconds"] for one in trace.info["air"]["exec_seconds"]}
+        assert list(noted) == [2, 8, 10]
+        assert noted[8] >= 3
+    lines = list(read(tmp_path / f"{episode.traces[-1].info['air']['episode']}.jsonl"))
+    recorded = [line["exec_seconds"] for line in lines if line["type"] == "step"]
+    assert [seconds for seconds in recorded if seconds] == list(noted.values())
+    replies_of = [[n for n, node in enumerate(t.nodes) if node.sampled] for t in episode.traces]
+    assert replies_of == [[2], [4, 6], [8], [10]]  # so each finds its own by its number
+
+
 async def test_an_episode_stays_one_trace_by_default(tmp_path: Path) -> None:
     said = (attempt(1, 1), attempt(2, 3, "submit"))
     episode = await played(tmp_path, "episode", *said)

@@ -62,6 +62,10 @@ async def test_a_world_is_played_and_recorded_without_a_box(
     assert [step.reward for step in recorded.steps] == [1.0, None, 0.0]
     assert [step.call and step.call.answer for step in recorded.steps] == ["aeiou", None, "xyz"]
     assert (end.why, end.reward, end.facts["num_actions"]) == ("turns", 0.5, 2)
+    # Reply n is node 2n; the second is no action, so it took no time.
+    noted = trace.info["air"]["exec_seconds"]
+    assert [one["node"] for one in noted] == [2, 6]
+    assert [one["seconds"] for one in noted] == [recorded.steps[n].exec_seconds for n in (0, 2)]
 
 
 async def test_every_action_with_a_reward_ends_a_segment(tmp_path: Path) -> None:

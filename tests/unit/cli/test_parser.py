@@ -116,7 +116,8 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["help", "nothing"], "air: there is no command 'nothing' — `{air} --help` lists them"),
         (["show", "x", "--srot"], "air show: there is no flag or place for --srot — did you mean --sort?"),
         (["tasks", "check", "--al"], "air tasks: there is no flag or place for --al — did you mean --all?"),
-        (["tasks", "list", "--all"], "air tasks: --all does not belong here — it is a flag of `{air} tasks check`"),
+        (["tasks", "list", "--all"],
+         "air tasks: --all does not belong here — it is a flag of `{air} tasks check`"),
     ],
 )  # fmt: skip
 def test_a_mistyped_command_or_flag_is_one_line(

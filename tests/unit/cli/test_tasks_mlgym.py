@@ -118,4 +118,6 @@ def test_checking_all_says_what_was_not_checked(
 
 def test_a_task_without_solvers_is_one_line(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "check", "mlgym:coin", "--mlgym-root", str(root)]) == 2
-    assert "coin.toml: no such file" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "error: task mlgym:coin: no solvers are recorded" in error
+    assert "air shell mlgym:coin" in error

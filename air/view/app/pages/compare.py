@@ -74,7 +74,7 @@ def _tasks(pair: Mapping[str, RunIndex]) -> str:
         for name, tasks in results.items():
             row = tasks.get(task, {})
             figures_ = (
-                figure(row.get("reward"), "+.3f"),
+                figure(row.get("reward"), "+z.3f"),
                 row.get("score"),
                 row.get("best"),
                 row.get("test"),

@@ -71,8 +71,8 @@ def _facts(episode: Episode, start: Mapping[str, Any]) -> None:
     st.html(
         markup.tiles(
             [
-                ("reward", figure(facts.reward, "+.4f"), "sum of its terms"),
-                ("advantage", figure(episode.advantage, "+.4f"), "within its group"),
+                ("reward", figure(facts.reward, "+z.4f"), "sum of its terms"),
+                ("advantage", figure(episode.advantage, "+z.4f"), "within its group"),
                 (facts.metric or "score", figure(facts.score), "last validate"),
                 ("best", figure(facts.best), better),
                 ("test", figure(facts.test), f"baseline {figure(facts.baseline)}"),
@@ -93,7 +93,7 @@ def _terms(end: Mapping[str, Any]) -> str:
     if not isinstance(terms, dict) or not any(terms.values()):
         return '<div class="air note">no terms of a reward</div>'
     pairs = ((name, value) for name, value in terms.items() if value)
-    chips = (chip(f"{name} {figure(number(value), '+.4f')}") for name, value in pairs)
+    chips = (chip(f"{name} {figure(number(value), '+z.4f')}") for name, value in pairs)
     return f'<div class="air facts"><span class="note">reward made of</span>{"".join(chips)}</div>'
 
 

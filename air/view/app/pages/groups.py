@@ -115,7 +115,7 @@ def _member(one: Mapping[str, Any], episode: Episode | None, turns: Turns, wides
     advantage = number(one.get("advantage"))
     share = 50 * abs(advantage or 0) / widest
     side = "up" if (advantage or 0) > 0 else "down"
-    chips = [chip(f"reward {figure(number(one.get('reward')), '+.3f')}")]
+    chips = [chip(f"reward {figure(number(one.get('reward')), '+z.3f')}")]
     body = ""
     if episode is not None:
         facts = episode.facts
@@ -127,7 +127,7 @@ def _member(one: Mapping[str, Any], episode: Episode | None, turns: Turns, wides
     error = one.get("error")
     message = f'<div class="air error">{text(error)}</div>' if error else ""
     return (
-        f'<div class="air column"><b>advantage {figure(advantage, "+.3f")}</b>'
+        f'<div class="air column"><b>advantage {figure(advantage, "+z.3f")}</b>'
         f'<div class="adv"><i class="{side}" style="width:{share:.1f}%"></i></div>'
         f'<div class="facts air">{"".join(chips)}</div>{message}<div class="stack">{body}</div></div>'
     )

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from air.errors import ConfigError, MissingError
+from air.train.algorithms.duration_weights import WithDurationWeights
 from air.train.config import overrides
 from air.train.config.embedded_config import ComputeConfig
 from air.train.config.run_config import RunConfig
@@ -276,3 +277,39 @@ def test_all_usable_cores_train_and_half_of_them_sample(
             assert torch.get_num_threads() == sampling
     finally:
         torch.set_num_threads(before)
+
+
+CAP = ("--embedded.duration-weight-cap", "4")
+
+
+def test_weights_by_duration_are_off_unless_a_cap_is_set(good: Path, tmp_path: Path) -> None:
+    assert not isinstance(built(f"@{good}").algorithm(), WithDurationWeights)
+    config = built(f"@{good}", *CAP, "--embedded.kl.coefficient", "0.1")
+    algorithm = config.algorithm()
+    assert isinstance(algorithm, WithDurationWeights)
+    assert algorithm.cap == 4.0
+    assert algorithm.needs == {"reference"}  # the weights come after the penalty
+    written = tmp_path / "config.json"
+    written.write_text(overrides.dump(config.named()))
+    resumed = built(f"@{written}", "--resume.step", "1")
+    assert resumed.embedded.duration_weight_cap == 4.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--embedded.duration-weight-cap", "1"], "greater than 1"),
+        (["--embedded.duration-weight-cap", "inf"], "finite"),
+        ([*CAP, "--embedded.deterministic"], "durations are measured"),
+        (
+            [*CAP, f"{SOURCE}.env.agent.harness.id", "mini-swe-agent"],
+            'no source .* measures the durations of actions.*harness.id = "air"',
+        ),
+    ],
+)
+def test_weights_by_duration_that_cannot_be_had_are_refused(
+    good: Path, flags: list[str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        built(f"@{good}", *flags)
+    assert "duration_weight_cap" in str(caught.value)

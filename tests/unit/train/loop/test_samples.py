@@ -10,6 +10,7 @@ import pytest
 from air.env.credit import split
 from air.train.algorithms import Algorithm, Credit, GRPOConfig, ScoredGroup
 from air.train.algorithms.base import Need
+from air.train.algorithms.duration_weights import WithDurationWeights
 from air.train.loop import metrics
 from air.train.loop.rollout import Group, Rollout
 from air.train.loop.samples import AlgorithmInputs, parts_of, samples, top_of_spread
@@ -234,3 +235,50 @@ def test_only_the_groups_with_the_largest_spread_are_trained() -> None:
     found = samples(groups, GRPO, 1.0, top_share=0.5)
     assert [made_of(s) for s in found] == [[-0.5], [0.5], [-0.25], [0.25]]
     assert [r.advantage for r in groups[2].rollouts] == [None, None, None]
+
+
+def by_reply(trace: Any, sample: Sample) -> list[list[float]]:
+    """The distinct advantages of each reply of a chain, in turn, rounded."""
+    each, advantages = [], iter(sample.advantages())
+    for node in trace.nodes:
+        own = {round(a, 9) for sampled, a in zip(node.mask, advantages, strict=False) if sampled}
+        each += [sorted(own)] if own else []
+    return each
+
+
+def timed() -> tuple[Any, Any]:
+    """Rewards 1 and 0. Actions of 1 s, 3 s and a validate without a command; and one of 2 s."""
+    paid = [payment(5, delta=0.25), payment(7, delta=0.75)]
+    return (
+        chain(3, paid, took={2: 1.0, 4: 3.0}),
+        chain(1, [payment(3, delta=0.0)], took={2: 2.0}),
+    )
+
+
+def test_each_turn_is_weighted_by_its_duration_also_with_the_credit_of_the_episode() -> None:
+    """Advantages ± 0.5; the weights are 0.5, 1.5, 1 (not known) and 1."""
+    long, short = timed()
+    first, second = samples([group(long, short)], WithDurationWeights(GRPO, 4.0), 1.0)
+    assert by_reply(long, first) == [[0.25], [0.75], [0.5]]
+    assert by_reply(short, second) == [[-0.5]]
+
+
+def test_a_turn_has_its_own_duration_whatever_the_credit() -> None:
+    """A duration belongs to the same reply in an episode, in a segment, and in a turn."""
+    long = timed()[0]
+    whole, (first, second) = parts_of(group(long).rollouts[0], by_turn=False), split(long)
+    assert [r.seconds for part in whole for r in part.replies] == [1.0, 3.0, None]
+    in_turns = parts_of(group(long).rollouts[0], by_turn=True)
+    assert [[r.seconds for r in part.replies] for part in in_turns] == [[1.0], [3.0], [None]]
+    in_segments = parts_of(group(long, by_segment=True).rollouts[0], by_turn=False)
+    assert [part.trace.id for part in in_segments] == [first.id, second.id]
+    assert [[r.seconds for r in part.replies] for part in in_segments] == [[1.0, 3.0], [None]]
+
+
+def test_episodes_recorded_without_durations_are_not_weighted() -> None:
+    """Traces of an environment that is not air's, and of episodes that failed, have no durations."""
+    traces = [*four_and_one(), chain(1, [], ok=False, took={2: 900.0})]
+    for trace in traces[:2]:
+        del trace.info["air"]["exec_seconds"]
+    weighted = samples([group(*traces)], WithDurationWeights(GRPO, 4.0), 1.0)
+    assert weighted == samples([group(*traces)], GRPO, 1.0)

@@ -77,6 +77,7 @@ def test_a_reply_sampled_alone_does_not_depend_on_the_others(small: Policy) -> N
     [
         ({"inference": "vllm"}, 0, r"deterministic needs .*transformers"),
         ({}, 1, r"deterministic needs .*max_off_policy_steps = 0"),
+        ({"duration_weight_cap": 4.0}, 0, r"deterministic .*combined .*duration_weight_cap"),
     ],
 )
 def test_what_depends_on_timing_is_refused(more: dict[str, str], steps: int, words: str) -> None:

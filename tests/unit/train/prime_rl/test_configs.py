@@ -192,6 +192,7 @@ def test_the_embedded_schema_is_a_strict_subset() -> None:
         ("[orchestrator.algo]\ntype = 'rloo'", "orchestrator.algo.type"),
         ("[trainer.loss]\ntype = 'ppo_clip'", "trainer.loss.type"),
         ("[trainer.loss]\nentropy_coefficient = 0.1", "trainer.loss.entropy_coefficient"),
+        ("[embedded]\nduration_weight_cap = 4.0", "embedded"),
     ],
 )
 def test_prime_rl_refuses_what_only_the_embedded_engine_has(toml: str, key: str) -> None:

@@ -1,0 +1,145 @@
+"""Weights the advantages of any algorithm by how long the actions took: `embedded.duration_weight_cap` of a
+run file.
+
+Δt_t is the execution time of action t, k the cap. The advantages of the reply that contains the action are
+multiplied by w_t:
+
+    A_t ← w_t A_t          w_t = clip(Δt_t / c, 1/k, k)          c: such that the mean of w over the task is 1
+
+If no weight is clipped, c is the mean of Δt, and w is the weight of Yang et al. 2025 (arXiv 2509.01684): Δt
+divided by the mean of the batch. Their batch has one task; here the mean is over the actions of one task in
+the step, so that a task with slow commands does not displace a task with fast ones.
+
+The clip is not in the paper. With it, an action of an hour counts k times as much as an average one, and does
+not reduce the others, as it would through the mean of Δt. Fast failures keep at least 1/k of their weight. An
+agent that sleeps in a good episode raises the weight of that action, up to k; this is inherent in the method.
+
+A reply has the weight 1 if no execution time is known: it contains no action, or only a `validate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGroup, ScoredPart
+
+SHORTEST = 0.01
+"""The shortest duration in seconds. Shorter durations count as this number, because they measure the machine
+and not the action."""
+_HALVINGS = 60
+"""The number of halvings of the interval that contains c. The interval is then as small as rounding."""
+
+
+class WithDurationWeights(Algorithm):
+    """An algorithm that wraps another one, `algorithm`, and multiplies each advantage by a weight between 1 /
+    `cap` and `cap`, in proportion to the duration of the token's action."""
+
+    def __init__(self, algorithm: Algorithm, cap: float) -> None:
+        self.algorithm, self.cap = algorithm, cap
+        self.needs = algorithm.needs
+        self.rewards_at_turns = algorithm.rewards_at_turns
+        self._metrics: dict[str, float] = {}
+
+    def __call__(self, group: ScoredGroup) -> GroupCredits:
+        """Returns the wrapped algorithm's credits of a group. `finish` weights them."""
+        return self.algorithm(group)
+
+    def finish(
+        self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
+    ) -> Sequence[GroupCredits]:
+        """Returns the wrapped algorithm's final credits of the step, with weighted advantages."""
+        finished = self.algorithm.finish(groups, credits)
+        weights = _by_reply(groups, self.cap)
+        replies = sum(len(part.replies) for part in _parts(groups))
+        self._metrics = _spread(list(weights.values()), replies)
+        return [
+            [
+                [_weighted(c, part, weights) for c, part in zip(of_episode, e or (), strict=True)]
+                for of_episode, e in zip(of_group, group.episodes, strict=True)
+            ]
+            for of_group, group in zip(finished, groups, strict=True)
+        ]
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the wrapped algorithm's metrics, and those of the weights in the last step:
+        `duration_weight/std`, `/min` and `/max` over the replies with a known duration, and
+        `duration_weight/known`, their share of all replies."""
+        return {**self.algorithm.metrics(), **self._metrics}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of the wrapped algorithm. The weights have no state, so a run can be resumed with
+        or without them."""
+        return self.algorithm.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state of the wrapped algorithm."""
+        self.algorithm.load_state_dict(state)
+
+
+def duration_weights(seconds: Sequence[float], cap: float) -> list[float]:
+    """Returns the weight of each action of a task from its duration in `seconds`: in proportion to the
+    duration, between 1 / `cap` and `cap`, with the mean 1."""
+    durations = [max(duration, SHORTEST) for duration in seconds]
+    if not durations:
+        return []
+
+    def at(scale: float) -> list[float]:
+        return [min(max(duration / scale, 1 / cap), cap) for duration in durations]
+
+    # At `low` every weight is `cap`, at `high` every weight is 1 / `cap`.
+    low, high = min(durations) / cap, max(durations) * cap
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fmean(at(middle)) > 1 else (low, middle)
+    return at(math.sqrt(low * high))
+
+
+def _by_reply(groups: Sequence[ScoredGroup], cap: float) -> dict[tuple[int, int], float]:
+    """Returns the weights of all replies with a known duration. A key consists of the `id()` of the part and
+    the number of the reply in this part."""
+    tasks: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+    for group in groups:
+        known = tasks.setdefault((group.source, group.task), {})
+        for part in _parts([group]):
+            for number, reply in enumerate(part.replies):
+                if reply.seconds is not None:
+                    known[id(part), number] = reply.seconds
+    weights: dict[tuple[int, int], float] = {}
+    for known in tasks.values():
+        each = duration_weights(list(known.values()), cap)
+        weights |= dict(zip(known, each, strict=True))
+    return weights
+
+
+def _parts(groups: Sequence[ScoredGroup]) -> Iterator[ScoredPart]:
+    for group in groups:
+        for episode in group.episodes:
+            yield from episode or ()
+
+
+def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int], float]) -> Credit:
+    """Returns the credit with the weight of each token's reply. A part without `replies` is not weighted."""
+    if not part.replies:
+        return credit
+    each: list[float] = []
+    for number, reply in enumerate(part.replies):
+        each += [weights.get((id(part), number), 1.0)] * reply.tokens
+    advantages = credit.per_token(part.tokens)
+    weighted = [w * a for w, a in zip(each, advantages, strict=True)]
+    return replace(credit, advantage=weighted)
+
+
+def _spread(weights: Sequence[float], replies: int) -> dict[str, float]:
+    """Returns the metrics of the weights of a step with this number of replies."""
+    row = {"duration_weight/known": len(weights) / replies} if replies else {}
+    if weights:
+        row |= {
+            "duration_weight/std": pstdev(weights),
+            "duration_weight/min": min(weights),
+            "duration_weight/max": max(weights),
+        }
+    return row
