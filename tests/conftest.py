@@ -5,6 +5,7 @@ none is named."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import shlex
 import signal
@@ -112,10 +113,10 @@ def _be_a_machine_of_its_own(worker: str) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what this lane does not play; skips the tests marked `docker` where no box can start, and
     those whose program is not named."""
-    left_out = [item for item in items if _is_left_out(item, fast=config.getoption("--fast"))]
+    left_out = {item for item in items if _is_left_out(item, fast=config.getoption("--fast"))}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         for marker, (variable, missing) in NAMED.items():
             if item.get_closest_marker(marker) and not os.environ.get(variable):
@@ -129,12 +130,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"Docker: {problem}"))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Tells the garbage collector that the modules and tests live until the end. It would look at all of
+    them, again and again, in each worker."""
+    gc.freeze()
+
+
+@cache
+def _place(path: Path) -> tuple[str, ...]:
+    """The parts of a test file's path below the folder `tests`."""
+    return path.relative_to(TESTS).parts
+
+
 def _is_left_out(item: pytest.Item, *, fast: bool) -> bool:
     if item.get_closest_marker("full") and not FULL:
         return True
-    kind = item.path.relative_to(Path(__file__).parent).parts[0]
-    heavy = kind != "unit" or item.get_closest_marker("docker") or item.get_closest_marker("slow")
-    return fast and bool(heavy)
+    if _place(item.path)[0] != "unit":
+        return fast
+    return fast and any(item.get_closest_marker(name) for name in ("docker", "slow"))
 
 
 def _group(items: list[pytest.Item]) -> None:
@@ -151,12 +165,12 @@ def _group(items: list[pytest.Item]) -> None:
         if "_engine" in definitions:
             name = "private engine"
         elif any(defs[-1].scope == "module" for defs in definitions.values()):
-            name = str(item.path.relative_to(Path(__file__).parent))
+            name = "/".join(_place(item.path))
         own = item.get_closest_marker("xdist_group")
         if name and own is None:
             item.add_marker(pytest.mark.xdist_group(name))
         name = name or (own.args[0] if own else "")
-        kind = item.path.relative_to(Path(__file__).parent).parts[0]
+        kind = _place(item.path)[0]
         ranks[item.nodeid] = (
             0 if name else 1,
             ("e2e", "docker").index(kind) if kind in ("e2e", "docker") else 2,

@@ -1,4 +1,4 @@
-"""The programs of `.ci` where something was cut short."""
+"""The programs of `.ci`: where something was cut short, and what they tell pytest."""
 
 from __future__ import annotations
 
@@ -60,3 +60,12 @@ def test_a_worker_that_crashes_ends_the_run_and_names_the_test(tmp_path: Path) -
     assert "crashed while running 'tests/data/crashing.py::test_ends_its_worker'" in done.stdout
     assert "worker gw0 crashed and worker restarting disabled" in done.stdout
     assert not failed.exists()
+
+
+def test_bytecode_is_written_whatever_the_environment_says(tmp_path: Path) -> None:
+    program = tmp_path / "pytest"
+    program.write_text('#!/bin/sh\necho "${PYTHONDONTWRITEBYTECODE-unset}"\n')
+    program.chmod(0o755)
+    failed = str(tmp_path / "failed")
+    done = ci("tests", str(tmp_path), "1", AIR_FAILED_FILE=failed, PYTHONDONTWRITEBYTECODE="1")
+    assert (done.returncode, done.stdout) == (0, "unset\n"), done.stderr

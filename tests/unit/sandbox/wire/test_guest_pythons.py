@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def _pythons(*minors: int) -> list[str]:
     for minor in minors:
         own = sorted(map(str, pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}")))
         on_path = shutil.which(f"python3.{minor}")
-        found += [p for p in [*own, on_path] if p and _version(p) == f"3.{minor}"][:1]
+        candidates = (python for python in [*own, on_path] if python)
+        works = (python for python in candidates if _version(python) == f"3.{minor}")
+        found += islice(works, 1)  # starts no others: each worker that collects tests pays for them
     return found
 
 
