@@ -61,7 +61,8 @@ class RewardTermError(UserCodeError):
 
 
 class HangingToolError(UserCodeError):
-    """So many calls of a tool still run after their time limit that no further call can begin."""
+    """So many calls of a tool hang that no further call can begin: they still run after their time limit, or
+    occupy all threads for too long."""
 
 
 class InfrastructureError(AirError):

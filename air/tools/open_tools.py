@@ -55,9 +55,8 @@ class OpenTools:
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
         """Calls a tool with `arguments`, a JSON object or the text of one, and returns the result. Raises
-        InfrastructureError for an infrastructure error, and HangingToolError if so many earlier calls of the
-        tool hang that no further one can begin. Every other failure gives a result with the status
-        `error`."""
+        InfrastructureError for an infrastructure error, and HangingToolError if so many earlier calls hang
+        that no further one can begin. Every other failure gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -169,7 +168,8 @@ class OpenTools:
             for late, name in self._late.items():
                 if not late.done():
                     raise ToolError(f"An earlier call of {name} still runs.")
-            work = await threads.start(call, tool.function, tool.name)
+            limit = tool.seconds + tool.patience
+            work = await threads.start(call, tool.function, tool.name, seconds=limit)
             try:
                 outcome = await _in_time(tool, asyncio.shield(work.outcome))
             finally:

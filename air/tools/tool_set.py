@@ -121,7 +121,8 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     message = f"the state of the tool {tool.name} could not be made"
     work: threads.ThreadCall | None = None
     if not inspect.iscoroutinefunction(make):
-        work = await threads.start(lambda: make(context), make, tool.name)
+        limit = tool.state_limit
+        work = await threads.start(lambda: make(context), make, tool.name, seconds=limit)
     deadline = asyncio.timeout(tool.state_limit)
     try:
         async with deadline:
