@@ -7,7 +7,7 @@
 
 A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. Two
 exceptions are raised to the caller instead: an `InfrastructureError`, with which the episode is left out of
-training, and a `HangingToolError`, which stops the run.
+training, and a `UserCodeError`, such as a `HangingToolError`, which stops the run.
 """
 
 from __future__ import annotations
