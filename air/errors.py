@@ -12,6 +12,7 @@ AirError
 │   ├── BoxDiedError         a box ended while it was in use
 │   ├── StagingError         a box could not be prepared for a task
 │   ├── GradingError         the grader failed, not the artefact
+│   │   └── BrokenTaskError  a task's tests reward nobody, not even the task's solution; the run stops
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and no cause outside of its commands is known
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
@@ -61,7 +62,8 @@ class RewardTermError(UserCodeError):
 
 
 class HangingToolError(UserCodeError):
-    """So many calls of a tool still run after their time limit that no further call can begin."""
+    """So many calls of a tool hang that no further call can begin: they still run after their time limit, or
+    occupy all threads for too long."""
 
 
 class InfrastructureError(AirError):
@@ -85,6 +87,12 @@ class StagingError(InfrastructureError):
 class GradingError(InfrastructureError):
     """The grader failed to grade an artefact. If the artefact is not the cause, the episode gets no score and
     no reward, and is not used for training."""
+
+
+class BrokenTaskError(GradingError):
+    """The tests of a task give no reward to an agent's work, to an agent that did nothing, or to the task's
+    own reference solution. The run stops: otherwise an agent could leave each bad episode of this task out
+    of training by making the tests fail."""
 
 
 class InferenceError(InfrastructureError):

@@ -69,7 +69,7 @@ class Episode(ABC):
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
     user_error: str = ""
-    """The message of a UserCodeError, which must stop the run. Empty if there was none."""
+    """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """The duration and the token counts of the latest model call, for the next line of the trajectory."""
     why_ended: str = ""

@@ -1,10 +1,10 @@
 """The failure breaker: a circuit breaker that stops a run after too many consecutive episodes with
 infrastructure errors.
 
-It also opens (stops the run) at once if code of the user failed that would fail in further episodes: a
-reward term, an answer checker, or a tool that hangs. Failed episodes are not trained on. So the breaker warns
-if the share of failures rises for one task: an agent might have found a way to cause failures, and thereby
-avoid bad rewards.
+It also opens (stops the run) at once if something of the user failed that would fail in further episodes: a
+reward term, an answer checker, a tool that hangs, or the tests of a task. Failed episodes are not trained on.
+So the breaker warns if the share of failures rises for one task: an agent might have found a way to cause
+failures, and thereby avoid bad rewards.
 
 The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
 one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every

@@ -169,7 +169,9 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
+        """Stops what the world still does. If the task is broken, stores the message in `user_error`."""
         await self.world.abandon()
+        self.user_error = self.user_error or self.world.task_error
 
     @property
     def rewards(self) -> dict[str, float]:

@@ -44,9 +44,21 @@ _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
 """The maximum number of turns of episodes that begin in this context. It replaces the worlds' own limits.
 None: the worlds' own limits apply."""
+_CODE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
+"""The types of exceptions that mean that a world's own code cannot handle an action. Exceptions of other
+types, such as OSError, may have a cause outside of the code."""
 CLOSE_SECONDS = 60.0
 """The time limit for closing a world, in seconds. If closing takes longer, the episode still counts, with the
 rewards and facts that it had before."""
+_REMEDY = "what an agent can cause must be an observation"
 BOX_ENDED = "[the box has ended]"
 """The observation for the agent after its commands have ended its box."""
 
@@ -87,16 +99,20 @@ class WatchedWorld:
 
     async def step(self, action: Action) -> Step:
         """Performs an action. If the action ends the agent's box, the result ends the episode, with the
-        reward `end_reward`. Raises InfrastructureError if the reward is not a finite number or the box ended
-        through no fault of the agent, and UserCodeError if a user's answer checker fails or a tool of the
-        user hangs."""
+        reward `end_reward`. Raises InfrastructureError if the box ended through no fault of the agent, and
+        UserCodeError if the world's code, an answer checker or a tool of the user fails at the action: else
+        an agent could leave its bad episodes out of training by such actions."""
         began = time.monotonic()
         with self._noting():
-            step = await self._step(action)
+            try:
+                step = await self._step(action)
+            except _CODE_ERRORS as error:
+                problem = f"the world failed at an action: {type(error).__name__}: {error}"
+                raise UserCodeError(problem, remedy=_REMEDY) from error
+            if not math.isfinite(step.reward):
+                raise UserCodeError(f"the world gave the reward {step.reward}", remedy=_REMEDY)
         seconds = time.monotonic() - began
         self.seconds += seconds
-        if not math.isfinite(step.reward):
-            raise InfrastructureError(f"the world gave the reward {step.reward}")
         self.ended = self.ended or step.done
         self.rewards.append(float(step.reward))
         return replace(
@@ -152,12 +168,13 @@ class WatchedWorld:
             return {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the world's facts: numbers about the episode, by name. Raises InfrastructureError if one of
-        them is not finite."""
+        """Returns the world's facts: numbers about the episode, by name. Raises UserCodeError if one of them
+        is not finite."""
         facts = {name: float(value) for name, value in self.world.facts().items()}
-        for name, value in facts.items():
-            if not math.isfinite(value):
-                raise InfrastructureError(f"the world's fact {name} is {value}")
+        with self._noting():
+            for name, value in facts.items():
+                if not math.isfinite(value):
+                    raise UserCodeError(f"the world's fact {name} is {value}", remedy=_REMEDY)
         return facts
 
 

@@ -4,7 +4,7 @@ A grader that fails (its box ends, it exceeds its time limit, or it writes no re
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
 outside the box, or the grader fails on an empty artefact, too. The tests of a Harbor task are allowed to
 fail on an empty artefact. Such tests count as broken only if they give no reward to the task's reference
-solution either (see `air.tasks.reference`).
+solution either (see `air.tasks.reference`). A broken task stops the run.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
@@ -31,7 +31,14 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from air import paths
-from air.errors import ArtefactError, BoxEndedError, BoxFileError, GradingError, StagingError
+from air.errors import (
+    ArtefactError,
+    BoxEndedError,
+    BoxFileError,
+    BrokenTaskError,
+    GradingError,
+    StagingError,
+)
 from air.sandbox.contract.box import Box, ExecResult
 from air.sandbox.pool.box_pool import Pool
 from air.sandbox.pool.start_retry import retry
@@ -267,7 +274,12 @@ class Grader:
             if not problem:
                 return
             duty = f"and the solution gets no valid reward either: {problem}"
-            raise GradingError(f"{error} — if the agent did nothing, {duty}") from error
+            remedy = (
+                "mend the task, or leave it out; `air tasks check` shows whether its tests work"
+            )
+            raise BrokenTaskError(
+                f"{error} — if the agent did nothing, {duty} — {remedy}"
+            ) from error
         if outcome.cacheable:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 

@@ -4,7 +4,9 @@ reward.
 If tests write no reward for an agent's work, and none for an agent that did nothing, there are two
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
-machine work. If it gets none, the tests are broken.
+machine work. If it gets none at two attempts, the task is broken, and the run stops with a message that names
+it. It does not go on without the episode: otherwise an agent could leave every bad episode of such a task out
+of training by making the tests fail.
 
 Without a reference solution, or if the run lacks a setting that the solution needs, nothing shows that the
 tests are broken. The agent's work then counts as at fault: otherwise an agent could leave every bad episode
@@ -57,9 +59,9 @@ class SolutionCheck:
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
-        """Returns the reason why the reference solution of a step of the task gets no reward; an empty text
-        if it gets one, or if there is no solution that can run. `grade` grades an artefact in a fresh box.
-        Raises InfrastructureError if air or the machine failed.
+        """Returns the reason why the reference solution of a step of the task gets no reward at two attempts;
+        an empty text if it gets one, or if there is no solution that can run. `grade` grades an artefact in a
+        fresh box. Raises InfrastructureError if air or the machine failed.
 
         If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
@@ -76,18 +78,26 @@ class SolutionCheck:
                 return ""
             if key in self._latest and self._latest[key][0] >= asked:
                 return self._latest[key][1]
-            problem = ""
-            try:
-                if not await self._graded(task, step, grade):
-                    self._kept[key] = time.monotonic() + KEPT_SECONDS
-            except (
-                ConfigError
-            ) as error:  # the solution cannot run here, which shows nothing about the tests
-                _log.warning("%s: %s, and %s: %s", task.id, _SILENT, error, _CHARGED)
-            except _FAILURES as error:
-                problem = " ".join(str(error).split())
+            problem = await self._attempt(task, step, grade)
+            if problem:
+                _log.warning("%s: its solution is run once more: %s", task.id, problem)
+                problem = await self._attempt(task, step, grade)
             self._latest[key] = (began, problem)
             return problem
+
+    async def _attempt(
+        self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
+    ) -> str:
+        """Runs and grades the reference solution of a step once. Returns the reason why it gets no reward; an
+        empty text if it gets one, or if it cannot run here."""
+        try:
+            if not await self._graded(task, step, grade):
+                self._kept[task.hash, step] = time.monotonic() + KEPT_SECONDS
+        except ConfigError as error:  # which shows nothing about the tests
+            _log.warning("%s: %s, and %s: %s", task.id, _SILENT, error, _CHARGED)
+        except _FAILURES as error:
+            return " ".join(str(error).split())
+        return ""
 
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]

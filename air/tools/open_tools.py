@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from typing import Any, Self, get_args
 
 from air import json_schema
-from air.errors import HangingToolError, InfrastructureError
+from air.errors import InfrastructureError, UserCodeError
 from air.tools import threads
 from air.tools.base import Reply, Status, Tool, ToolError, ToolResult
 from air.tools.pool import Pool
@@ -55,9 +55,8 @@ class OpenTools:
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
         """Calls a tool with `arguments`, a JSON object or the text of one, and returns the result. Raises
-        InfrastructureError for an infrastructure error, and HangingToolError if so many earlier calls of the
-        tool hang that no further one can begin. Every other failure gives a result with the status
-        `error`."""
+        InfrastructureError for an infrastructure error, and UserCodeError for an error that stops the run,
+        such as HangingToolError. Every other failure gives a result with the status `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -138,7 +137,7 @@ class OpenTools:
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
         """Calls a tool's function. Converts its exceptions into replies with the status `error`; only
-        infrastructure errors, HangingToolError and a cancellation are raised."""
+        infrastructure errors, UserCodeError and a cancellation are raised."""
         try:
             return _as_reply(await self._run(tool, given))
         except ToolError as error:
@@ -169,7 +168,8 @@ class OpenTools:
             for late, name in self._late.items():
                 if not late.done():
                     raise ToolError(f"An earlier call of {name} still runs.")
-            work = await threads.start(call, tool.function, tool.name)
+            limit = tool.seconds + tool.patience
+            work = await threads.start(call, tool.function, tool.name, seconds=limit)
             try:
                 outcome = await _in_time(tool, asyncio.shield(work.outcome))
             finally:
@@ -270,11 +270,11 @@ def _failure(tool: Tool, error: BaseException) -> Reply:
     return Reply(f"The tool {tool.name} failed: {text[:_LONGEST_ERROR]}", "error")
 
 
-def _error_to_raise(error: BaseException) -> InfrastructureError | HangingToolError | None:
-    """Returns the InfrastructureError or HangingToolError in `error`, which is an exception or a possibly
+def _error_to_raise(error: BaseException) -> InfrastructureError | UserCodeError | None:
+    """Returns the InfrastructureError or UserCodeError in `error`, which is an exception or a possibly
     nested exception group; None if it contains neither. The model must not see these two, because it did not
     cause them."""
-    if isinstance(error, InfrastructureError | HangingToolError):
+    if isinstance(error, InfrastructureError | UserCodeError):
         return error
     if isinstance(error, BaseExceptionGroup):
         inner = map(_error_to_raise, error.exceptions)

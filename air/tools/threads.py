@@ -5,13 +5,15 @@ towards the limit on running threads, and the process does not wait for it at ex
 
 Two numbers are limited, so that a tool that hangs cannot use up the threads of other tools: the running
 threads of the process, and the threads of each tool, running and abandoned together. A call waits while a
-limit is reached. If all threads that its tool may have are abandoned, the call raises HangingToolError, which
-stops the run.
+limit is reached. It raises HangingToolError, which stops the run, if all threads that its tool may have are
+abandoned, or if no thread of any tool becomes free for a long time. While threads become free, a call waits
+without a time limit: many slow calls of other episodes only delay it.
 
-HangingToolError is no observation, because the agent of the episode that gets it did not cause it: while a
-call of an episode is abandoned, `OpenTools` starts no further thread for this episode and tells the model so.
-Hence only many episodes together can reach the limit. It is no infrastructure error either, because every
-later episode that calls the tool would fail as well.
+HangingToolError is no observation, because the agent of the episode that gets it did not cause it: an episode
+has at most a few running threads, and while a call of an episode is abandoned, `OpenTools` starts no further
+thread for this episode and tells the model so. Hence only many episodes together can reach a limit. It is no
+infrastructure error either: an infrastructure error leaves the episode out of training, so that agents
+could escape bad rewards by slow calls.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ MOST_THREADS = 64
 MOST_OF_TOOL = 64
 """The maximum number of threads of one tool, running and abandoned together."""
 _PATIENCE = 600.0
-"""How many seconds a call waits for a free thread before it raises InfrastructureError."""
+"""How many seconds a call waits while no thread becomes free before it raises HangingToolError. If a running
+call has a longer time limit, the call waits that long."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +50,10 @@ class CallOutcome:
 
 class ThreadCall:
     """A call that runs in a thread, made by `start`. `owner` identifies the tool whose limit the thread
-    counts towards, and `name` is the tool's name."""
+    counts towards, `name` is the tool's name, and `seconds` is the call's time limit."""
 
-    def __init__(self, owner: Hashable, name: str, threads: _Threads) -> None:
-        self.owner, self.name, self._threads = owner, name, threads
+    def __init__(self, owner: Hashable, name: str, seconds: float, threads: _Threads) -> None:
+        self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads
         self.loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[CallOutcome] = self.loop.create_future()
         """A future for the result of the call."""
@@ -73,36 +76,59 @@ class _Threads:
         self._started: set[ThreadCall] = set()
         """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[ThreadCall] = []
+        self._freed = 0
+        """How often a thread has ended or was abandoned."""
 
-    async def admit(self, call: ThreadCall) -> None:
+    async def admit(self, call: ThreadCall, patience: float) -> None:
         """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are
-        abandoned."""
+        abandoned, or if no thread becomes free for `patience` seconds, or for the longest time limit of a
+        running call if that is longer."""
         with self._lock:
             self._waiting.append(call)
             self._serve()
         try:
-            is_admitted = await call.admission
-        except asyncio.CancelledError:
+            await self._wait(call, patience)
+        except BaseException:  # cancellation too: nobody else would take the call out of the queue
             self.end(call)
             raise
-        if not is_admitted:
+        if not call.admission.result():
             problem = f"{MOST_OF_TOOL} earlier calls still run after their time limit"
-            remedy = "give its function a time limit of its own"
-            raise HangingToolError(problem, where=f"tool {call.name}", remedy=remedy)
+            raise _hanging(call.name, problem)
+
+    async def _wait(self, call: ThreadCall, patience: float) -> None:
+        while not call.admission.done():
+            freed, seconds = self._freed, self._longest(patience)
+            await asyncio.wait([call.admission], timeout=seconds)
+            if not call.admission.done() and self._freed == freed:
+                holders = self.running().most_common()
+                counts = ", ".join(f"{name} ({count})" for name, count in holders)
+                problem = (
+                    f"no thread has become free for the tool {call.name} within {seconds:g} "
+                    f"seconds; running: {counts}"
+                )
+                raise _hanging(holders[0][0] if holders else call.name, problem)
 
     def abandon(self, call: ThreadCall) -> None:
         """Marks the thread of `call` as abandoned, if it still runs."""
         with self._lock:
+            self._freed += call in self._started and not call.is_abandoned
             call.is_abandoned = True
             self._serve()
 
     def end(self, call: ThreadCall) -> None:
         """Removes `call`, because its thread has ended or its caller no longer waits for a thread."""
         with self._lock:
+            self._freed += call in self._started
             self._started.discard(call)
             if call in self._waiting:
                 self._waiting.remove(call)
             self._serve()
+
+    def _longest(self, seconds: float) -> float:
+        """Returns the longest time limit of a running call, but at least `seconds`."""
+        with self._lock:
+            limits = [call.seconds for call in self._started if not call.is_abandoned]
+        return max([seconds, *limits])
 
     def abandoned_count(self, owner: Hashable) -> int:
         """Returns the number of abandoned threads of a tool."""
@@ -132,6 +158,11 @@ class _Threads:
         self._waiting = remaining
 
 
+def _hanging(tool: str, problem: str) -> HangingToolError:
+    remedy = "give its function a time limit of its own"
+    return HangingToolError(problem, where=f"tool {tool}", remedy=remedy)
+
+
 def _decide(call: ThreadCall, is_admitted: bool) -> bool:
     """Sets `call.admission` in the call's event loop. Returns False if this loop is closed, so that nobody
     waits for the decision."""
@@ -153,22 +184,21 @@ def abandoned_count(owner: Hashable) -> int:
 
 
 async def start(
-    work: Callable[[], Any], owner: Hashable, name: str, *, patience: float = _PATIENCE
+    work: Callable[[], Any],
+    owner: Hashable,
+    name: str,
+    *,
+    seconds: float = 0.0,
+    patience: float = _PATIENCE,
 ) -> ThreadCall:
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
-    the tool whose limit the thread counts towards, and `name` is the tool's name. Raises HangingToolError if
-    all threads that the tool may have are abandoned, and InfrastructureError if the limits allow no thread
-    within `patience` seconds or no thread can be started."""
+    the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
+    after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
+    the tool may have are abandoned, or if no thread becomes free for `patience` seconds and for the longest
+    time limit of a running call. Raises InfrastructureError if this machine cannot start a thread."""
     threads = _threads(os.getpid())
-    call = ThreadCall(owner, name, threads)
-    try:
-        async with asyncio.timeout(patience):
-            await threads.admit(call)
-    except TimeoutError:
-        holders = ", ".join(f"{name} ({count})" for name, count in threads.running().most_common())
-        raise InfrastructureError(
-            f"no thread for the tool {name} within {patience:g} seconds; running: {holders}"
-        ) from None
+    call = ThreadCall(owner, name, seconds, threads)
+    await threads.admit(call, patience)
     context = contextvars.copy_context()
 
     def run() -> None:

@@ -7,7 +7,7 @@
 
 A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. Two
 exceptions are raised to the caller instead: an `InfrastructureError`, with which the episode is left out of
-training, and a `HangingToolError`, which stops the run.
+training, and a `UserCodeError`, such as a `HangingToolError`, which stops the run.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ async def _state(tool: Tool, context: ToolContext) -> Any:
     message = f"the state of the tool {tool.name} could not be made"
     work: threads.ThreadCall | None = None
     if not inspect.iscoroutinefunction(make):
-        work = await threads.start(lambda: make(context), make, tool.name)
+        limit = tool.state_limit
+        work = await threads.start(lambda: make(context), make, tool.name, seconds=limit)
     deadline = asyncio.timeout(tool.state_limit)
     try:
         async with deadline:

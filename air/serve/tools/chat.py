@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import run_concurrently, while_connected
-from air.errors import HangingToolError, InferenceError, InfrastructureError, MissingError
+from air.errors import InferenceError, InfrastructureError, MissingError, UserCodeError
 from air.serve.app import LOG_FIELDS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.tools.chat_loop import ChatState, Model, ModelRefused, run_chat
@@ -128,7 +128,7 @@ class Chat(Protocol):
             return failed(503, str(error), kind="server_error")
         except InferenceError as error:
             return failed(502, str(error), kind="server_error")
-        except (InfrastructureError, MissingError, HangingToolError) as error:
+        except (InfrastructureError, MissingError, UserCodeError) as error:
             return failed(503, str(error), kind="server_error")
         calls = [name for one in chats for name in one.calls]
         request.scope[LOG_FIELDS] |= {"turns": sum(one.turns for one in chats), "calls": len(calls)}

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import while_connected
-from air.errors import BoxEndedError, HangingToolError, InfrastructureError, MissingError
+from air.errors import BoxEndedError, InfrastructureError, MissingError, UserCodeError
 from air.serve.app import LOG_FIELDS, Protocol, body_of
 from air.serve.boxes import NoBoxInTime
 from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
@@ -136,7 +136,7 @@ class Observations(Protocol):
             results = await while_connected(request.receive, lambda: self._results(body))
         except TrajectoryLost as error:
             return JSONResponse({"detail": str(error)}, 410)
-        except (NoBoxInTime, InfrastructureError, MissingError, HangingToolError) as error:
+        except (NoBoxInTime, InfrastructureError, MissingError, UserCodeError) as error:
             return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
         return JSONResponse(
             {

@@ -15,7 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from air.errors import ConfigError, HangingToolError, InfrastructureError, MissingError
+from air.errors import (
+    ConfigError,
+    HangingToolError,
+    InfrastructureError,
+    MissingError,
+    UserCodeError,
+)
 from air.tools.base import ToolError
 from air.tools.search.corpus import Corpus
 
@@ -82,8 +88,10 @@ class Dense:
     at a time calls the encoder.
 
     If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
-    fails on the text as well, InfrastructureError is raised. If it succeeds on the text and fails on the
-    query again, the query is at fault, and ToolError is raised.
+    succeeds on the text and fails on the query again, the query is at fault, and ToolError is raised. If it
+    fails on the text as well, UserCodeError is raised, which stops the run: the encoder no longer works, and
+    otherwise every agent that searches would be left out of training. But if it says that something else
+    failed, by InfrastructureError or OSError, InfrastructureError is raised.
 
     The encoder may still work on an earlier query whose episode no longer waits for the result. A query waits
     at most `patience` seconds for the encoder, and then raises HangingToolError, which stops the run, because
@@ -125,7 +133,7 @@ class Dense:
 
     def _encoded(self, query: str) -> NDArray[np.float32]:
         """Returns the vector of a query. Raises ToolError if the encoder fails only on this query, and
-        InfrastructureError if it also fails on a text that it has encoded before."""
+        InfrastructureError or UserCodeError if it also fails on a text that it has encoded before."""
         try:
             return self._vector(query)
         except Exception:  # a user's encoder may raise anything
@@ -133,7 +141,11 @@ class Dense:
                 self._vector(self._known)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
-                raise InfrastructureError(f"{self._where} fails: {problem}") from error
+                if isinstance(error, InfrastructureError | OSError):
+                    raise InfrastructureError(f"{self._where} fails: {problem}") from error
+                message = f"it fails on a text that it has encoded before: {problem}"
+                remedy = "make the function work again after a query at which it failed"
+                raise UserCodeError(message, where=self._where, remedy=remedy) from error
         try:
             return self._vector(query)
         except Exception as error:

@@ -1,7 +1,9 @@
 """Runs SQL queries in worker processes (`worker.py`), which are reused, and classifies failures.
 
 A failure that a query causes is a `Result` with a `problem`: an error, an exceeded limit, or a crash of the
-process. Any other failure raises InfrastructureError.
+process. If the process fails in another way, for example because the machine runs out of memory, a harmless
+query is tried, and then the original query again. If the harmless query fails too, InfrastructureError is
+raised. If only the original query fails again, it is at fault.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ import atexit
 import base64
 import contextlib
 import json
+import logging
 import os
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,9 +28,10 @@ from typing import Any, Literal
 from air.errors import InfrastructureError
 from air.tools.sql import worker
 
+_LOG = logging.getLogger(__name__)
 _PATIENCE = 30
 """The wall-time limit of a query as a multiple of its CPU-time limit. It is high, because queries are slow on
-a loaded machine. A query that exceeds the wall time raises InfrastructureError."""
+a loaded machine."""
 _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -signal.SIGILL}
 
 
@@ -94,7 +100,30 @@ def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table
 
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
-    request = {**database.request(), "sql": sql, **vars(limits), "parent": os.getpid(), **more}
+    """Returns the response to a query. Raises InfrastructureError if its process fails, and that of a
+    harmless query as well."""
+    given = {**database.request(), "sql": sql, **more}
+    try:
+        return _answered(given, limits)
+    except InfrastructureError as error:
+        failure = error
+    _answered(_harmless(), Limits())
+    try:
+        return _answered(given, limits)
+    except InfrastructureError:
+        _LOG.warning("a query counts as failed, since its process fails again: %s", failure)
+        return {"problem": "the query ends its process"}
+
+
+def _harmless() -> dict[str, Any]:
+    """Returns the fields of a request that a working process can always answer."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE TABLE numbers (number INTEGER)")
+        return {**Database(connection.serialize()).request(), "sql": "SELECT 1"}
+
+
+def _answered(given: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    request = {**given, **vars(limits), "parent": os.getpid()}
     process = _idle_worker()
     try:
         line = process.ask(json.dumps(request).encode(), limits.seconds * _PATIENCE)

@@ -26,6 +26,7 @@ text. Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
 """The maximum number of linters that run at the same time in each event loop. Further edits wait."""
+_LONGEST_REASON = 200
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _PROGRAM = Path(__file__).with_name("lint_rules.py")
 
@@ -81,7 +82,7 @@ async def lint_edit(before: str, after: str) -> LintResult:
     if _exceed(before, after):
         return LintResult(given_up=f"before and after have more than {MAX_BYTES} bytes")
     async with _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
-        answer = await _ask(before, after)
+        answer = await _attributed(before, after)
     if isinstance(answer, str):
         return LintResult(given_up=answer)
     return LintResult(new=_findings(answer["new"]), rest=_findings(answer["rest"]))
@@ -97,6 +98,16 @@ def _exceed(*texts: str) -> bool:
 
 def _findings(answer: dict[str, Any]) -> Findings:
     return Findings(tuple(Finding(*one) for one in answer["first"]), answer["count"])
+
+
+async def _attributed(before: str, after: str) -> dict[str, Any] | str:
+    """Returns the response of the linter program. If the program fails on these texts, but not on a harmless
+    one, returns the reason as text. Raises InfrastructureError if the program fails on both."""
+    try:
+        return await _ask(before, after)
+    except InfrastructureError as error:
+        await _ask("", "x = 1\n")
+        return str(error)
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
@@ -123,6 +134,6 @@ async def _ask(before: str, after: str) -> dict[str, Any] | str:
         return f"the parser was ended by signal {-status}"
     if status:
         last = (err.decode("utf-8", "replace").strip().splitlines() or ["no output"])[-1]
-        raise InfrastructureError(f"the linter failed: {last}")
+        raise InfrastructureError(f"the linter failed: {last[:_LONGEST_REASON]}")
     answer: dict[str, Any] = json.loads(out)
     return str(answer["given_up"]) if "given_up" in answer else answer

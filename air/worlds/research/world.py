@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from air.actions.base import Action, ActionFormat, Standing, ToolCall
-from air.errors import ArtefactError, BoxEndedError, ConfigError, StagingError
+from air.errors import ArtefactError, BoxEndedError, BrokenTaskError, ConfigError, StagingError
 from air.rewards.delta import Counts, DeltaReward, which_counts
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
@@ -107,6 +107,8 @@ class ResearchWorld:
     over. `finish` waits for such a grading, and `abandon` cancels it."""
     box_end_reason: str = ""
     """The error message if the agent's commands have ended the box, else empty."""
+    task_error: str = ""
+    """The message of a BrokenTaskError, which stops the run; empty if the task works."""
     test_score: float | None = None
     """The primary metric on the test split, measured once at the end. None before the end, or without a
     valid artefact."""
@@ -456,6 +458,9 @@ class ResearchWorld:
                 grade = await self.grader.grade_in(self.task, self.box, self.step_number)
         except ArtefactError as error:
             problem, fault = str(error), error.fault
+        except BrokenTaskError as error:
+            self.task_error = str(error)
+            raise
         score, stderr = (None, None) if grade is None else (grade.score, grade.stderr)
         metrics = {} if grade is None else grade.metrics
         if self.task.rules is not None and self.task.rules.steps > 1:

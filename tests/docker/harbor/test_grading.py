@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import verifiers.v1 as vf
 
 from air import tasks
 from air.actions.base import Action
-from air.errors import GradingError
+from air.env.config import AirTasksetConfig, ResearchEnvConfig
+from air.errors import BrokenTaskError
 from air.rewards.delta import DeltaReward
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec, OpenBox
@@ -18,7 +20,9 @@ from air.sandbox.pool.box_pool import Pool
 from air.tasks.grading import NOT_GRADED, Grader
 from air.tasks.sources.harbor import verifier
 from air.tasks.sources.harbor.settings import HarborSettings
+from air.testing import replies
 from air.worlds.research.world import ResearchWorld
+from tests.e2e.conftest import played_by
 
 pytestmark = pytest.mark.docker
 HEAD = """\
@@ -141,10 +145,10 @@ async def test_work_that_breaks_the_tests_is_the_agents_fault(make: Make, play: 
         assert "wrote neither" in validation.fault
 
 
-async def test_tests_that_never_write_a_reward_are_our_failure(make: Make, play: Play) -> None:
+async def test_tests_that_never_write_a_reward_are_a_broken_task(make: Make, play: Play) -> None:
     broken = "#!/bin/sh\necho no; exit 1\n"
     async with play(make(broken, solution="echo 42 > answer.txt\n")) as world:
-        with pytest.raises(GradingError, match=r"did nothing.*valid reward"):
+        with pytest.raises(BrokenTaskError, match=r"did nothing.*valid reward"):
             await submit(world, "echo 42 > answer.txt")
 
 
@@ -172,12 +176,30 @@ async def test_tests_that_write_a_reward_only_for_good_work_pay_the_lowest_for_o
 @pytest.mark.parametrize(
     ("solution", "problem"), [("echo 41 > answer.txt\n", "wrote neither"), ("exit 1\n", "wrote")]
 )
-async def test_silent_tests_are_our_failure_if_the_solution_gets_no_reward_either(
+async def test_silent_tests_are_a_broken_task_if_the_solution_gets_no_reward_either(
     make: Make, play: Play, solution: str, problem: str
 ) -> None:
     async with play(make(ONLY_IF_SOLVED, solution=solution)) as world:
-        with pytest.raises(GradingError, match=problem):
+        with pytest.raises(BrokenTaskError, match=problem):
             await submit(world, "true")
+
+
+async def test_a_task_that_pays_nobody_stops_the_run(make: Make, tmp_path: Path) -> None:
+    """Else an agent could leave its bad episodes of this task out of training."""
+    task = make(solution="echo 41 > answer.txt\n")
+    taskset = AirTasksetConfig(tasks=[task], harbor=HarborSettings(root=tmp_path))
+    agent = vf.AgentConfig.model_validate({"runtime": {"type": "docker"}, "max_turns": 1})
+    settings = ResearchEnvConfig(taskset=taskset, agent=agent)
+    async with played_by(replies("```bash\necho 40 > answer.txt\n```"), settings) as play:
+        # The tests worked at the start of the run.
+        tests = tmp_path / "task" / "tests" / "test.sh"
+        tests.write_text(ONLY_IF_SOLVED)
+        assert not (await play()).ok
+        tests.write_text(TEST)
+        again = await play()
+    assert not again.ok
+    errors = [*again.errors, *(error for trace in again.traces for error in trace.errors)]
+    assert "valid reward" in str(errors)
 
 
 @pytest.mark.parametrize("verifier", ["separate", "shared"])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
 
 from air.actions import Action
 from air.env.world_episode import WatchedWorld
-from air.errors import HangingToolError, RewardTermError, UserCodeError
+from air.errors import HangingToolError, InfrastructureError, RewardTermError, UserCodeError
 from air.testing import Letters
 from air.worlds.base import Observation, Step
 
@@ -67,3 +68,40 @@ async def test_an_error_in_code_of_the_user_is_noted_so_that_the_run_stops(
     with pytest.raises(kind):
         await stepping.step(Action())
     assert resetting.user_error == stepping.user_error == "tool x: it hangs"
+
+
+@pytest.mark.parametrize("error", [ValueError("an odd action"), IndexError("no such door")])
+async def test_a_world_that_fails_at_an_action_stops_the_run(error: Exception) -> None:
+    """Else an agent could leave its bad episodes out of training by such an action."""
+    world = WatchedWorld(Broken(error))
+    with pytest.raises(UserCodeError, match=str(error)):
+        await world.step(Action())
+    assert "what an agent can cause must be an observation" in world.user_error
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), InfrastructureError("no server")])
+async def test_a_failure_outside_of_a_worlds_code_does_not_stop_the_run(error: Exception) -> None:
+    world = WatchedWorld(Broken(error))
+    with pytest.raises(type(error)):
+        await world.step(Action())
+    assert not world.user_error
+
+
+class Infinite(Letters):
+    """A world with a reward and a fact that are no finite numbers."""
+
+    async def step(self, action: Action) -> Step:
+        return Step(Observation(""), reward=math.nan)
+
+    def facts(self) -> dict[str, float]:
+        return {"success": math.inf}
+
+
+async def test_a_reward_that_is_no_number_stops_the_run() -> None:
+    stepping, ending = WatchedWorld(Infinite()), WatchedWorld(Infinite())
+    with pytest.raises(UserCodeError, match="the reward nan"):
+        await stepping.step(Action())
+    with pytest.raises(UserCodeError, match="fact success is inf"):
+        ending.facts()
+    assert stepping.user_error
+    assert ending.user_error

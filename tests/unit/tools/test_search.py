@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 
-from air.errors import ConfigError, HangingToolError, InfrastructureError, MissingError
+from air.errors import (
+    ConfigError,
+    HangingToolError,
+    InfrastructureError,
+    MissingError,
+    UserCodeError,
+)
 from air.tools import ToolContext, ToolResult, ToolSet, load
 
 ROWS: list[dict[str, Any]] = [
@@ -44,6 +50,13 @@ def fails(texts):
 
 def zero(texts):
     return [[0.0, 0.0] for text in texts]
+
+def lost(texts):
+    if texts[0] == "break":
+        lost.broken = True
+    if getattr(lost, "broken", False):
+        raise RuntimeError("the accelerator has failed")
+    return letters(texts)
 
 def picky(texts):
     if texts[0] == "gone":
@@ -167,6 +180,12 @@ async def test_whose_failure_a_query_is_that_cannot_be_encoded(folder: Path) -> 
         assert (await opened.call("search", {"query": "good"})).status == "success"
         with pytest.raises(InfrastructureError, match=r"encoder\.py:picky fails"):
             await opened.call("search", {"query": "gone"})
+
+
+async def test_an_encoder_that_no_longer_works_after_a_query_stops_the_run(folder: Path) -> None:
+    """Else an agent could leave its episode out of training by any search."""
+    with pytest.raises(UserCodeError, match=r"encoder\.py:lost: it fails .* accelerator"):
+        await found(folder, "break", encoder="encoder.py:lost")
 
 
 async def test_a_query_at_which_the_encoder_hangs_stops_the_run(folder: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 
 from air.errors import ConfigError, MissingError
 from air.tools import ToolContext, ToolResult, ToolSet, load
+from air.tools.sql import runner, worker
 
 
 @pytest.fixture
@@ -195,3 +200,42 @@ def test_the_digest_is_that_of_the_file(folder: Path) -> None:
         for name in "aab"
     }
     assert len(digests) == 2
+
+
+def test_a_query_whose_process_is_killed_again_and_again_has_failed(
+    folder: Path,
+) -> None:
+    """As the kernel of a machine with little memory does. Harmless queries have results meanwhile."""
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    limits = runner.Limits(steps=10**12, seconds=600.0)
+    ended, killed = threading.Event(), set[int]()
+
+    def kill() -> None:
+        while not ended.wait(0.01):
+            for pid in children():
+                with contextlib.suppress(OSError):  # a process may end at any time
+                    used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                    if sum(map(int, used)) > 2 * os.sysconf("SC_CLK_TCK"):
+                        os.kill(pid, signal.SIGKILL)
+                        killed.add(pid)
+
+    def children() -> list[int]:
+        listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        return [int(one) for one in listed if str(worker.__file__) in cmdline(one)]
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        result = runner.run(runner.Database(path=folder / "a.sqlite"), endless, limits)
+    finally:
+        ended.set()
+        killer.join()
+    assert result.problem == "the query ends its process"
+    assert len(killed) == 2
+
+
+def cmdline(pid: str) -> str:
+    """Returns the command line of a process; empty if the process has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -527,17 +528,54 @@ async def test_a_cancelled_wait_for_a_thread_takes_no_place() -> None:
     await asyncio.gather(*(work.outcome for work in again))
 
 
-async def test_no_free_thread_is_a_failure_that_names_the_tools_with_threads() -> None:
-    go = threading.Event()
-    busy = [
-        await tool_threads.start(go.wait, "owner", "hang") for _ in range(tool_threads.MOST_THREADS)
-    ]
-    message = r"no thread for the tool double within 0\.05 seconds.*: hang \(64\)"
-    with pytest.raises(InfrastructureError, match=message):
-        await tool_threads.start(go.wait, "another", "double", patience=0.05)
-    go.set()
+@contextlib.contextmanager
+def releasing(*events: threading.Event) -> Iterator[None]:
+    """Context manager: sets the events at its end, so that a failed test leaves no busy thread."""
+    try:
+        yield
+    finally:
+        for event in events:
+            event.set()
+
+
+async def test_no_free_thread_for_long_stops_the_run_and_names_the_tools_with_threads() -> None:
+    """Else agents could leave their episodes out of training by slow calls."""
+    go, places = threading.Event(), range(tool_threads.MOST_THREADS)
+    message = r"tool hang: no thread .* for the tool double within 0\.05 seconds.*: hang \(64\)"
+    with releasing(go):
+        busy = [await tool_threads.start(go.wait, "owner", "hang") for _ in places]
+        with pytest.raises(HangingToolError, match=message):
+            await tool_threads.start(go.wait, "another", "double", patience=0.05)
     await asyncio.gather(*(work.outcome for work in busy))
     assert (await called(double, {"number": 2})).observation == "4"
+
+
+@pytest.mark.parametrize("frees", ["an abandoned call", "a call that ends"])
+async def test_a_call_waits_without_limit_while_threads_become_free(frees: str) -> None:
+    """As long as calls before it get threads, the calls of other episodes are slow, but do not hang."""
+    go, patience = threading.Event(), 1.0
+    events = [threading.Event() for _ in range(tool_threads.MOST_THREADS)]
+    with releasing(go, *events):
+        busy = [await tool_threads.start(one.wait, n, "slow") for n, one in enumerate(events)]
+        before = [asyncio.create_task(tool_threads.start(go.wait, 0, "slow")) for _ in events]
+        await asyncio.sleep(0)
+        last = asyncio.create_task(tool_threads.start(str, "last", "last", patience=patience))
+        for event, work in zip(events[:25], busy, strict=False):
+            await asyncio.sleep(patience / 10)
+            event.set() if frees == "a call that ends" else work.abandon()
+        assert not last.done()
+    started = await asyncio.gather(*before, last)
+    await asyncio.gather(*(work.outcome for work in [*busy, *started]))
+
+
+async def test_a_call_waits_as_long_as_a_running_call_may_take() -> None:
+    go, places = threading.Event(), range(tool_threads.MOST_THREADS)
+    with releasing(go):
+        busy = [await tool_threads.start(go.wait, n, "slow", seconds=3600) for n in places]
+        further = asyncio.create_task(tool_threads.start(str, "further", "further", patience=0.01))
+        await asyncio.sleep(0.1)
+        assert not further.done()
+    await asyncio.gather(*(work.outcome for work in [*busy, await further]))
 
 
 class Link:

@@ -84,6 +84,12 @@ async def test_text_that_exhausts_the_parser_is_said_and_harms_nothing(text: str
     assert await new("", "print(y)\n") == ["F821:1"]
 
 
+async def test_text_at_which_the_linter_fails_is_said_and_is_no_failure_of_ours() -> None:
+    """Pyflakes parses the annotation again. An agent could leave its episode out of training so."""
+    verdict = await lint_edit("", "x: '\\ud800'\n")
+    assert "the linter failed: UnicodeEncodeError" in verdict.given_up
+
+
 async def test_too_much_text_is_not_linted() -> None:
     assert "500000 bytes" in (await lint_edit("", "#" * (lint.MAX_BYTES + 1))).given_up
 

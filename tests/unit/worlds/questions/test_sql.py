@@ -203,12 +203,20 @@ def test_a_query_ends_with_the_process_that_asked() -> None:
         assert json.loads(shell.stdout.readline()) == {"problem": "the query takes too long"}
 
 
-def test_the_end_of_the_process_by_another_hand_is_our_failure() -> None:
+def test_a_query_whose_process_is_ended_once_by_another_hand_is_run_again() -> None:
     run(BOOKS, "SELECT 1", Limits())
     worker = runner._idle()[-1]
     os.kill(worker._process.pid, signal.SIGKILL)
-    with pytest.raises(InfrastructureError, match="status -9"):
+    assert run(BOOKS, "SELECT 1", Limits()).rows == 1
+
+
+def test_where_no_query_has_a_result_it_is_our_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    while idle := runner._idle():
+        idle.pop().close()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(InfrastructureError, match="status 1"):
         run(BOOKS, "SELECT 1", Limits())
+    monkeypatch.undo()
     assert run(BOOKS, "SELECT 1", Limits()).rows == 1
 
 
