@@ -57,11 +57,6 @@ IMPORTED = (
     "transformers.models.auto.modeling_auto",  # this and the next: else imported with the first model
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen3.modeling_qwen3",
-    "altair",  # this and the next: else each worker imports them
-    "e2b",
-    "mcp",
-    "sklearn.model_selection",
-    "streamlit",
 )
 """Loaded before the first command."""
 
@@ -306,9 +301,6 @@ def _play(request: dict[str, object], out: int, err: int, given: int | None = No
     assert isinstance(argv, list)
     os.environ.clear()
     os.environ.update(env)
-    importlib.reload(
-        sys.modules["huggingface_hub.constants"]
-    )  # what it read of the server's variables
     tempfile.tempdir = None  # what the server's libraries asked for while they were imported
     os.chdir(str(request["cwd"]))
     sys.argv = argv

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from air.train.model import policy
-from tests import fork_server, once
+from tests import once
 
 SCRIPT = Path(__file__).with_name("write_shards.py")
 
@@ -21,11 +23,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(folder: Path) -> None:
         shape = {"hidden": 20, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 10}
         source = policy.build(folder / "base", ["some text"], vocab=280, max_length=64, **shape)
-        done = fork_server.of_this_run().run(
-            ["python", str(SCRIPT), str(source), str(folder)],
-            cwd=folder,
+        done = subprocess.run(
+            [sys.executable, SCRIPT, source, folder],
             env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
-            seconds=600,
+            capture_output=True,
+            text=True,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
 
