@@ -35,6 +35,7 @@ from air.env.config import AirHarnessConfig
 from air.env.episode import Episode
 from air.env.observation_truncation import counter_for
 from air.errors import BoxEndedError, InfrastructureError, UserCodeError
+from air.machine_failures import is_machine_failure
 from air.sandbox.contract.box import Box
 from air.tasks.spec import RewardScale
 from air.worlds.base import Observation, Step, World, without_end
@@ -44,21 +45,12 @@ _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
 """The maximum number of turns of episodes that begin in this context. It replaces the worlds' own limits.
 None: the worlds' own limits apply."""
-_CODE_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NameError,
-    TypeError,
-    ValueError,
-)
-"""The types of exceptions that mean that a world's own code cannot handle an action. Exceptions of other
-types, such as OSError, may have a cause outside of the code."""
 CLOSE_SECONDS = 60.0
 """The time limit for closing a world, in seconds. If closing takes longer, the episode still counts, with the
 rewards and facts that it had before."""
-_REMEDY = "what an agent can cause must be an observation"
+_REMEDY = (
+    "what an agent can cause must be an observation, and any other failure an InfrastructureError"
+)
 BOX_ENDED = "[the box has ended]"
 """The observation for the agent after its commands have ended its box."""
 
@@ -99,14 +91,17 @@ class WatchedWorld:
 
     async def step(self, action: Action) -> Step:
         """Performs an action. If the action ends the agent's box, the result ends the episode, with the
-        reward `end_reward`. Raises InfrastructureError if the box ended through no fault of the agent, and
-        UserCodeError if the world's code, an answer checker or a tool of the user fails at the action: else
-        an agent could leave its bad episodes out of training by such actions."""
+        reward `end_reward`. An exception that proves a failure of the machine (see `is_machine_failure`)
+        passes unchanged. For any other failure of the world's code, an answer checker or a tool of the user,
+        UserCodeError is raised: else an agent could leave its bad episodes out of training by such
+        actions."""
         began = time.monotonic()
         with self._noting():
             try:
                 step = await self._step(action)
-            except _CODE_ERRORS as error:
+            except Exception as error:  # a user's world may raise anything
+                if isinstance(error, UserCodeError) or is_machine_failure(error):
+                    raise
                 problem = f"the world failed at an action: {type(error).__name__}: {error}"
                 raise UserCodeError(problem, remedy=_REMEDY) from error
             if not math.isfinite(step.reward):

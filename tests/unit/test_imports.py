@@ -15,7 +15,8 @@ import air
 
 ROOT = Path(air.__file__).parent
 TESTS = Path(__file__).parents[1]
-BASE = {"errors", "config", "paths", "aio", "json_lines", "json_schema", "loopback", "source_code"}
+BASE = {"errors", "machine_failures", "config", "paths", "aio", "json_lines", "json_schema"}
+BASE |= {"loopback", "source_code"}
 WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions", "tools"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
@@ -26,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "json_lines": {"errors"},
     "json_schema": set(),
     "loopback": set(),
+    "machine_failures": {"errors"},
     "source_code": set(),
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},

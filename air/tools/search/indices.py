@@ -22,6 +22,7 @@ from air.errors import (
     MissingError,
     UserCodeError,
 )
+from air.machine_failures import is_machine_failure
 from air.tools.base import ToolError
 from air.tools.search.corpus import Corpus
 
@@ -90,8 +91,8 @@ class Dense:
     If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
     succeeds on the text and fails on the query again, the query is at fault, and ToolError is raised. If it
     fails on the text as well, UserCodeError is raised, which stops the run: the encoder no longer works, and
-    otherwise every agent that searches would be left out of training. But if it says that something else
-    failed, by InfrastructureError or OSError, InfrastructureError is raised.
+    otherwise every agent that searches would be left out of training. But if its exception proves a failure
+    of the machine (see `is_machine_failure`), such as a lost connection, InfrastructureError is raised.
 
     The encoder may still work on an earlier query whose episode no longer waits for the result. A query waits
     at most `patience` seconds for the encoder, and then raises HangingToolError, which stops the run, because
@@ -141,7 +142,7 @@ class Dense:
                 self._vector(self._known)
             except Exception as error:
                 problem = f"{type(error).__name__}: {error}"
-                if isinstance(error, InfrastructureError | OSError):
+                if is_machine_failure(error):
                     raise InfrastructureError(f"{self._where} fails: {problem}") from error
                 message = f"it fails on a text that it has encoded before: {problem}"
                 remedy = "make the function work again after a query at which it failed"

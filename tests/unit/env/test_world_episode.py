@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
+import re
 from typing import Any
 
 import pytest
@@ -70,16 +72,34 @@ async def test_an_error_in_code_of_the_user_is_noted_so_that_the_run_stops(
     assert resetting.user_error == stepping.user_error == "tool x: it hangs"
 
 
-@pytest.mark.parametrize("error", [ValueError("an odd action"), IndexError("no such door")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("an odd action"),
+        IndexError("no such door"),
+        RuntimeError("an odd state"),
+        FileNotFoundError(errno.ENOENT, "no such level"),
+        OSError(errno.ENAMETOOLONG, "a long name"),
+        OSError("not a picture"),
+    ],
+)
 async def test_a_world_that_fails_at_an_action_stops_the_run(error: Exception) -> None:
     """Else an agent could leave its bad episodes out of training by such an action."""
     world = WatchedWorld(Broken(error))
-    with pytest.raises(UserCodeError, match=str(error)):
+    with pytest.raises(UserCodeError, match=re.escape(str(error))):
         await world.step(Action())
     assert "what an agent can cause must be an observation" in world.user_error
 
 
-@pytest.mark.parametrize("error", [OSError("no network"), InfrastructureError("no server")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        InfrastructureError("no server"),
+        ConnectionResetError("the server left"),
+        TimeoutError("no answer"),
+        OSError(errno.ENOSPC, "the disk is full"),
+    ],
+)
 async def test_a_failure_outside_of_a_worlds_code_does_not_stop_the_run(error: Exception) -> None:
     world = WatchedWorld(Broken(error))
     with pytest.raises(type(error)):

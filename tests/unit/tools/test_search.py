@@ -58,6 +58,13 @@ def lost(texts):
         raise RuntimeError("the accelerator has failed")
     return letters(texts)
 
+def lost_file(texts):
+    if texts[0] == "break":
+        lost_file.broken = True
+    if getattr(lost_file, "broken", False):
+        raise FileNotFoundError(2, "no such vocabulary")
+    return letters(texts)
+
 def picky(texts):
     if texts[0] == "gone":
         picky.gone = True
@@ -186,6 +193,8 @@ async def test_an_encoder_that_no_longer_works_after_a_query_stops_the_run(folde
     """Else an agent could leave its episode out of training by any search."""
     with pytest.raises(UserCodeError, match=r"encoder\.py:lost: it fails .* accelerator"):
         await found(folder, "break", encoder="encoder.py:lost")
+    with pytest.raises(UserCodeError, match="no such vocabulary"):
+        await found(folder, "break", encoder="encoder.py:lost_file")
 
 
 async def test_a_query_at_which_the_encoder_hangs_stops_the_run(folder: Path) -> None:
