@@ -100,6 +100,7 @@ def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
     from air.train.devices import memory
     from air.train.loop.trainer import Trainer
     from air.train.model import policy as policies
+    from air.train.serving.llama_decoder import copied_bytes
     from air.train.serving.sampler import Sampler
     from air.train.serving.scheduler import Scheduler
     from air.train.tree.sample import Sample
@@ -117,6 +118,7 @@ def play(folder: Path, case: str, step: Step) -> dict[str, Any]:
         max_batch=min(step.max_batch, step.episodes),
         batch_size=step.episodes,
         prefix_cache=prefix_bytes,
+        weight_copies=copied_bytes(policy.model),
         gradient_checkpointing=True,
     )
     sampler = Sampler(

@@ -42,10 +42,11 @@ and the difference of both models' log-probabilities."""
 
 _TITLES = {
     "keys_values": "keys and values",
+    "weight_copies": "copies of weights",
     "gradient_copies": "copies of gradients",
     "other_models": "other models",
 }
-_OFTEN_NONE = {"gradient_copies", "other_models"}
+_OFTEN_NONE = {"weight_copies", "gradient_copies", "other_models"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class Memory:
     keys_values: int
     """The bytes of the keys and values of the replies that are sampled at the same time, and of the prefix
     cache. This memory is free during training."""
+    weight_copies: int = 0
+    """The bytes of the copies of weights with which the sampler computes. This memory is free during
+    training."""
     gradient_copies: int = 0
     """The bytes of temporary tensors of the size of the largest weight, in which the backward pass
     accumulates the gradient."""
@@ -80,12 +84,17 @@ class Memory:
     def peak(self) -> int:
         """The largest number of bytes in use at one time: that of sampling or that of training, which
         alternate."""
-        return self.program + self.resident + max(self.training, self.keys_values)
+        return self.program + self.resident + max(self.training, self.sampling)
 
     @property
     def training(self) -> int:
         """The bytes that a training step needs temporarily, in addition to `resident`."""
         return self.activations + self.gradient_copies
+
+    @property
+    def sampling(self) -> int:
+        """The bytes that sampling in this process needs temporarily, in addition to `resident`."""
+        return self.keys_values + self.weight_copies
 
     def __str__(self) -> str:
         parts = (
@@ -105,6 +114,7 @@ def estimate(
     max_batch: int,
     batch_size: int = 0,
     prefix_cache: int = 0,
+    weight_copies: int = 0,
     gradient_checkpointing: bool = False,
     other_models: int = 0,
     divergence: bool = False,
@@ -114,7 +124,8 @@ def estimate(
 
     `max_batch` is the number of replies that this process samples at the same time, each of at most `seq_len`
     tokens; 0 if another process samples. The prefix cache stores the `batch_size` replies of a step, in at
-    most `prefix_cache` bytes. With `gradient_checkpointing`, each layer stores only its input, and the
+    most `prefix_cache` bytes. `weight_copies` is the memory in bytes of the copies of weights that the
+    sampler holds. With `gradient_checkpointing`, each layer stores only its input, and the
     backward pass computes the layers again one at a time. `other_models` is the memory in bytes of further
     models, such as a reference or value model. `divergence` says whether the KL divergence over the whole
     vocabulary is computed."""
@@ -145,6 +156,7 @@ def estimate(
         optimizer=optimizer,
         activations=activations + logits,
         keys_values=max_batch * reply + (min(batch_size * reply, prefix_cache) if max_batch else 0),
+        weight_copies=weight_copies if max_batch else 0,
         gradient_copies=_GRADIENT_COPIES * largest,
         program=PROGRAM,
         other_models=other_models,
@@ -222,7 +234,7 @@ def warning(memory: Memory, available: int, device: str) -> str:
     if memory.peak <= available:
         return ""
     remedies = []
-    if memory.training > memory.keys_values:
+    if memory.training > memory.sampling:
         remedies.append("embedded.micro_batch_tokens or seq_len")
     elif memory.keys_values:
         remedies.append("embedded.max_batch or seq_len")

@@ -33,6 +33,7 @@ from air.train.model.attention import check_length
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
 from air.train.serving.choose_server import Choice, Server
+from air.train.serving.llama_decoder import copied_bytes
 from air.train.serving.prefix_cache import default_limit
 
 AnySource = TypeVar("AnySource", bound=EnvSource)
@@ -231,6 +232,7 @@ class ResourceOpener:
             max_batch=0 if choice.vllm else at_once,
             batch_size=self.config.orchestrator.batch_size,
             prefix_cache=self._prefix_cache_bytes(model),
+            weight_copies=copied_bytes(model.model),
             gradient_checkpointing=embedded.gradient_checkpointing,
             other_models=models.loaded_bytes() + models.training_bytes(),
             divergence="divergence" in self.needs,

@@ -20,6 +20,7 @@ from air.train.config.model_options import (
     OptimizerConfig,
     SchedulerConfig,
 )
+from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
@@ -62,6 +63,7 @@ class Trainer:
     ) -> None:
         if gradient_checkpointing:
             check_layers(policy.model, policy.name)
+            return_large_blocks()
         self.gradient_checkpointing = gradient_checkpointing
         self.policy = policy
         self.config = optim

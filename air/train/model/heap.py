@@ -14,8 +14,15 @@ _SHARE = 0.25
 this number times the memory that is available on the machine."""
 
 
+_LARGE_BLOCK = 4 * 2**20
+"""The size in bytes from which `return_large_blocks` makes glibc return a freed block at once."""
+_M_MMAP_THRESHOLD = -3
+"""The number of this option of glibc's function `mallopt`."""
+
+
 def trim_heap() -> None:
-    """Returns freed memory to the operating system, if memory may become short (see `_SHARE`).
+    """Returns freed memory to the operating system, if memory may become short (see `_SHARE`), and lets
+    `return_large_blocks` do so from now on.
 
     The C library glibc keeps freed blocks of up to 32 MiB for later allocations, so the memory of deleted
     tensors still belongs to this process. This function does nothing while enough memory is available,
@@ -25,7 +32,22 @@ def trim_heap() -> None:
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):
+        return_large_blocks()
         trim(0)
+
+
+def return_large_blocks() -> None:
+    """Makes this process return freed blocks of at least `_LARGE_BLOCK` bytes to the operating system at
+    once, until it ends.
+
+    Otherwise glibc places blocks of up to 32 MiB side by side in its heap. Between tensors that are freed and
+    tensors that stay, holes remain that later tensors do not fit into. With gradient checkpointing, which
+    keeps one tensor of each layer, these holes doubled the memory of an update. With other C libraries than
+    glibc, the function does nothing.
+    """
+    option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if option is not None:
+        option(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _resident() -> int:

@@ -22,6 +22,7 @@ from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.config.model_options import SFTConfig
 from air.train.model.attention import check_length
 from air.train.model.demonstrations import Demonstration, Example, Message, tokenize
+from air.train.model.heap import return_large_blocks
 from air.train.model.optimizer import learning_rate, optimizer, restore, update
 from air.train.model.policy import Policy
 from air.train.model.recompute import check_layers, recomputed
@@ -58,6 +59,7 @@ class SFT:
     ) -> None:
         if gradient_checkpointing:
             check_layers(policy.model, policy.name)
+            return_large_blocks()
         self.gradient_checkpointing = gradient_checkpointing
         self.policy, self.config = policy, config
         self.micro_batch_tokens = micro_batch_tokens

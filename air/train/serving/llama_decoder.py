@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from air.train.model.attention import FULL_ATTENTION, windows
-from air.train.serving.packed_linear import PackedLinear
+from air.train.serving.packed_linear import PackedLinear, can_pack
 from air.train.serving.row_attention import attend
 from air.train.serving.row_cache import RowCache
 
@@ -103,6 +103,15 @@ class LlamaDecoder:
         # Of the last layer's outputs, only those of each row's last token are needed.
         hidden = self._layers[-1](hidden, turn, cache, bias, 1)
         return head(_norm(inner.norm, hidden[:, -1]))
+
+
+def copied_bytes(model: Any) -> int:
+    """Returns the size in bytes of the copies of weights that the decoder of `model` holds while it samples;
+    0 if the model has no decoder, or its decoder uses the model's own weights."""
+    if LlamaDecoder.of(model) is None:
+        return 0
+    weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear)]
+    return sum(one.numel() * one.element_size() for one in weights if can_pack(one))
 
 
 class _Layer:

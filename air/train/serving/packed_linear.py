@@ -30,7 +30,7 @@ class PackedLinear:
         self._modules: Sequence[Any] = modules
         self._packed: Tensor | None = None
         self._bias = torch.cat(biases) if biases else None
-        if all(_can_pack(module.weight) for module in modules):
+        if all(can_pack(module.weight) for module in modules):
             weight = torch.cat([module.weight.detach() for module in modules])
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
@@ -45,7 +45,7 @@ class PackedLinear:
         return outputs
 
 
-def _can_pack(weight: Tensor) -> bool:
+def can_pack(weight: Tensor) -> bool:
     """Returns whether this build of torch can pack `weight`. The operations are not part of torch's public
     interface, so a version without them is possible."""
     operations = torch.ops.mkldnn

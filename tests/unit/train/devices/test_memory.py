@@ -55,6 +55,11 @@ def test_parts_by_hand() -> None:
     assert full.gradient_copies == 3 * 4 * embeddings
     training = full.activations + full.gradient_copies
     assert full.peak == memory.PROGRAM + full.resident + max(training, full.keys_values)
+    copies = estimated(model, weight_copies=GB)
+    assert copies.sampling == full.keys_values + GB
+    assert copies.peak == memory.PROGRAM + full.resident + max(training, copies.sampling)
+    assert "copies of weights 1.0" in str(copies)
+    assert estimated(model, weight_copies=GB, max_batch=0).sampling == 0  # another process samples
     # The prefix cache has the replies of the step, or what it may have.
     reply = full.keys_values // 4
     assert estimated(model, batch_size=10, prefix_cache=GB).keys_values == 14 * reply

@@ -7,7 +7,7 @@ import torch
 
 from air.train.config.model_options import LoRAConfig
 from air.train.model import adapters
-from air.train.serving.llama_decoder import LlamaDecoder
+from air.train.serving.llama_decoder import LlamaDecoder, copied_bytes
 from air.train.serving.row_attention import bias_of
 from air.train.serving.row_cache import RowCache
 from tests.unit.train import families
@@ -89,3 +89,15 @@ def test_several_tokens_at_once(family: str, in_parts: bool) -> None:
             decoder.release()
         for values in model.parameters():
             values.mul_(1.1)
+
+
+def test_the_copies_are_those_of_all_linear_weights() -> None:
+    model = families.model("llama")
+    inner = [
+        part.weight.numel()
+        for name, part in model.named_modules()
+        if name.endswith(("_proj", "lm_head"))
+    ]
+    assert copied_bytes(model) == 4 * sum(inner)
+    assert copied_bytes(families.model("llama", "eager")) == 0  # no decoder
+    assert copied_bytes(families.model("llama").bfloat16()) == 0
