@@ -30,7 +30,7 @@ from air.train.config.embedded_config import EmbeddedConfig, Inference
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
 from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
-from air.train.config.loss_options import DefaultLossConfig, LossConfig
+from air.train.config.loss_options import DefaultLossConfig, LossConfig, PPOClipLossConfig
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -215,29 +215,17 @@ class RunConfig(BaseConfig):
 
     def _check_algorithm(self) -> None:
         """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
-        embedded, algo, loss = self.embedded, self.orchestrator.algo, self.trainer.loss.type
-        if embedded.estimator is None and algo.losses and loss not in algo.losses:
-            raise ValueError(
-                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
-                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
-            )
+        embedded, algo = self.embedded, self.orchestrator.algo
+        if embedded.estimator is None:
+            self._check_loss()
+        if embedded.estimator is None and not algo.uses_rewards:
+            self._check_without_rewards()
         if embedded.reward_to_go and getattr(algo, "length_penalty", None) is not None:
             raise ValueError(
                 "orchestrator.algo.length_penalty lowers the rewards of whole episodes: remove "
                 "embedded.reward_to_go, or the penalty"
             )
-        kl = embedded.kl
-        in_reward = kl is not None and kl.place == "reward"
-        if embedded.estimator is None and in_reward and not algo.penalties_in_reward:
-            raise ValueError(
-                f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
-                'change: set embedded.kl.place = "loss"'
-            )
-        if in_reward and kl is not None and kl.estimator == "full" and self.overlaps:
-            raise ValueError(
-                'embedded.kl.estimator = "full" in the reward needs orchestrator.max_off_policy_steps = 0: '
-                "the weights that sampled a reply may be gone when the penalty is computed"
-            )
+        self._check_kl()
         if embedded.value_model != ValueModelConfig() and "values" not in self.algorithm().needs:
             raise ValueError(
                 'embedded.value_model is only for orchestrator.algo.type = "gae": remove the table, or set it'
@@ -250,6 +238,54 @@ class RunConfig(BaseConfig):
         if embedded.best_metric != default and self.orchestrator.eval is None:
             raise ValueError(
                 "embedded.best_metric is a metric of evaluations: set orchestrator.eval, or remove it"
+            )
+
+    def _check_loss(self) -> None:
+        """Raises ValueError if the loss does not fit the algorithm, or has a setting that the algorithm
+        replaces."""
+        algo, loss = self.orchestrator.algo, self.trainer.loss
+        if algo.losses and loss.type not in algo.losses:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
+                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss.type!r}"
+            )
+        default = PPOClipLossConfig.model_fields["clip_high"].default
+        if algo.sets_clip_high and getattr(loss, "clip_high", default) != default:
+            raise ValueError(
+                f"trainer.loss.clip_high has no effect with orchestrator.algo.type = {algo.type!r}, which "
+                "computes this bound for each group: set orchestrator.algo.clip instead"
+            )
+
+    def _check_without_rewards(self) -> None:
+        """Raises ValueError if a setting changes rewards, on which the algorithm's advantages do not depend:
+        the setting would have no effect."""
+        embedded = self.embedded
+        settings = {
+            'embedded.kl.place = "reward"': embedded.kl is not None
+            and embedded.kl.place == "reward",
+            "embedded.reward_to_go": embedded.reward_to_go,
+            "embedded.shuffle_rewards": embedded.shuffle_rewards,
+        }
+        if used := [name for name, is_set in settings.items() if is_set]:
+            raise ValueError(
+                f"{used[0]} has no effect with orchestrator.algo.type = {self.orchestrator.algo.type!r}, "
+                "which does not learn from rewards: remove it"
+                + (' or set embedded.kl.place = "loss"' if "kl" in used[0] else "")
+            )
+
+    def _check_kl(self) -> None:
+        """Raises ValueError if the KL penalty does not fit the algorithm, or cannot be computed."""
+        kl, algo = self.embedded.kl, self.orchestrator.algo
+        in_reward = kl is not None and kl.place == "reward"
+        if self.embedded.estimator is None and in_reward and not algo.penalties_in_reward:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
+                'change: set embedded.kl.place = "loss"'
+            )
+        if in_reward and kl is not None and kl.estimator == "full" and self.overlaps:
+            raise ValueError(
+                'embedded.kl.estimator = "full" in the reward needs orchestrator.max_off_policy_steps = 0: '
+                "the weights that sampled a reply may be gone when the penalty is computed"
             )
 
     def named(self) -> RunConfig:
