@@ -41,7 +41,7 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the policy's entropy has fallen so far that its replies hardly vary any more."""
     entropy = series(rows, of_updates("entropy/all/mean"), window)
-    limit = LIMITS.entropy * entropy.first if entropy else 0.0
+    limit = LIMITS.entropy * entropy.high_start if entropy else 0.0
     step = entropy.began(lambda mean: mean < limit) if entropy else None
     if entropy is None or step is None:
         return None
@@ -49,7 +49,7 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
         "entropy collapse",
         "fail",
         step,
-        f"entropy {entropy.first:.3g} → {entropy.last:.3g} nats per token (limit {limit:.3g})",
+        f"entropy {entropy.high_start:.3g} → {entropy.last:.3g} nats per token (limit {limit:.3g})",
         "go back to a checkpoint before it (--resume.step), lower trainer.optim.lr, or raise "
         "orchestrator.train.sampling.temperature",
     )
@@ -58,7 +58,8 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
 def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the policy has moved far away from its reference model."""
     kl = series(rows, "train/reference_kl", window)
-    limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * kl.first) if kl else 0.0
+    growth = LIMITS.reference_kl_growth * kl.low_start if kl else 0.0
+    limit = max(LIMITS.reference_kl, growth)
     step = kl.began(lambda mean: mean > limit) if kl else None
     if kl is None or step is None:
         return None
@@ -66,7 +67,7 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
         "growing kl",
         "fail",
         step,
-        f"penalty for the distance {kl.first:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
+        f"penalty for the distance {kl.low_start:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
         "raise coefficient under [embedded.kl], or lower trainer.optim.lr",
     )
 
@@ -135,7 +136,7 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the share of replies with a well-formed action has fallen far below its start."""
     formed = series(rows, "well_formed", window)
-    limit = LIMITS.malformed * formed.first if formed else 0.0
+    limit = LIMITS.malformed * formed.high_start if formed else 0.0
     step = formed.began(lambda mean: mean < limit) if formed else None
     if formed is None or step is None:
         return None
@@ -143,7 +144,7 @@ def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
         "lost format",
         "fail",
         step,
-        f"well-formed replies {percent(formed.first)} → {percent(formed.last)} (limit {percent(limit)})",
+        f"well-formed replies {percent(formed.high_start)} → {percent(formed.last)} (limit {percent(limit)})",
         "lower trainer.optim.lr, or raise format_penalty under [orchestrator.train.source.env]",
     )
 

@@ -128,6 +128,21 @@ def test_the_bottleneck_is_named(activity: str, named: str) -> None:
     assert finding.numbers.startswith(f"{named}: seconds_{activity} is 9")
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mismatch", {"mismatch_kl/all/mean": 0.004}),
+        ("entropy collapse", {"entropy/all/mean": 0.07}),
+        ("growing kl", {"train/reference_kl": 15.0}),
+        ("lost format", {"well_formed": 0.3}),
+    ],
+)
+def test_a_run_that_breaks_in_its_second_step_is_named(name: str, values: Row) -> None:
+    """The mean over the first ten steps is then as bad as that over the last ones."""
+    rows = [one if one["step"] == 1 else one | values for one in healthy(40)]
+    assert [(finding.check, finding.step) for finding in examine(rows)] == [(name, 2)]
+
+
 def test_a_fault_that_went_away_is_not_reported() -> None:
     rows = healthy(40)
     for one in rows[9:15]:
