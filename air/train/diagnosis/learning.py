@@ -17,6 +17,7 @@ from air.train.diagnosis.series import (
     rows_that_need_spread,
     series,
 )
+from air.trajectories import metric_rows
 
 _FEWEST_BEFORE_SPIKE = 5
 
@@ -36,6 +37,35 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
         "play tasks that the model solves sometimes (tasks of [[orchestrator.train.source]]), or raise "
         "orchestrator.group_size or orchestrator.train.sampling.temperature",
     )
+
+
+def no_update(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that many steps do not change the weights, although groups have unequal rewards: the algorithm
+    gives all tokens the advantage 0."""
+    shares = series(rows, _lacks_update, window)
+    step = shares.began(lambda mean: mean >= LIMITS.no_update) if shares else None
+    if shares is None or step is None:
+        return None
+    return Finding(
+        "no update",
+        "fail",
+        step,
+        f"{percent(shares.last)} of the last {window} such steps, with unequal rewards in a group, did not "
+        f"change the weights (limit {percent(LIMITS.no_update)})",
+        'orchestrator.algo.type = "max_rl" skips groups whose mean reward is not above 0: give rewards from '
+        "0 on, or take another algorithm; with [embedded.estimator], check the advantages it returns",
+    )
+
+
+def _lacks_update(row: Row) -> float | None:
+    """Returns 1 if the step of a line of `metrics.jsonl` did not change the weights, else 0. Returns None if
+    the step had nothing to train: no group with unequal rewards, or a warm-up of the value model."""
+    updated, groups, equal = (
+        metric_rows.number(row, name) for name in ("train/updated", "groups", "zero_spread_groups")
+    )
+    if updated is None or groups is None or equal is None or equal >= groups:
+        return None
+    return None if not updated and "train/value_loss" in row else 1.0 - updated
 
 
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:

@@ -19,6 +19,9 @@ class Limits:
     no_spread: float = 0.6
     """Report if the mean share of groups with equal rewards is at least this number: the policy then learns
     from too few groups."""
+    no_update: float = 0.6
+    """Report if at least this share of the steps with unequal rewards in a group did not change the
+    weights."""
     entropy: float = 0.2
     """Report a collapse of the policy if the mean entropy is below this number times its start."""
     mismatch: float = 1e-2
