@@ -184,29 +184,42 @@ class RunConfig(BaseConfig):
         self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
-        if self.embedded.deterministic and self.embedded.inference == "vllm":
+        self._check_deterministic()
+        self._check_durations()
+        check_schedule(self.trainer.scheduler, self.max_steps)
+        return self
+
+    def _check_deterministic(self) -> None:
+        """Raises ValueError if `embedded.deterministic` is set together with a setting with which a run
+        cannot be repeated bit by bit."""
+        if not self.embedded.deterministic:
+            return
+        if self.embedded.inference == "vllm":
             raise ValueError(
                 'embedded.deterministic needs embedded.inference = "transformers": vLLM rounds differently '
                 "with each batch"
             )
-        if self.embedded.deterministic and self.orchestrator.max_off_policy_steps:
+        if self.orchestrator.max_off_policy_steps:
             raise ValueError(
                 "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
                 "weights sample depends on timing"
             )
-        self._check_durations()
-        check_schedule(self.trainer.scheduler, self.max_steps)
-        return self
+        measured = {
+            "embedded.duration_weight_cap": self.embedded.duration_weight_cap is not None,
+            "time_penalty of a source's env": any(
+                getattr(source.env, "time_penalty", 0) for source in self.orchestrator.sources
+            ),
+        }
+        if used := [name for name, is_set in measured.items() if is_set]:
+            raise ValueError(
+                f"embedded.deterministic cannot be combined with {used[0]}: durations are measured, and "
+                "differ from run to run; remove one of the two"
+            )
 
     def _check_durations(self) -> None:
         """Raises ValueError if actions cannot be weighted by their durations, although this is set."""
         if self.embedded.duration_weight_cap is None:
             return
-        if self.embedded.deterministic:
-            raise ValueError(
-                "embedded.deterministic cannot be combined with embedded.duration_weight_cap: durations are "
-                "measured, and differ from run to run; remove one of the two"
-            )
         if not any(measures_actions(source.env) for source in self.orchestrator.train.source):
             raise ValueError(
                 "embedded.duration_weight_cap has no effect: no source of orchestrator.train measures the "
