@@ -202,8 +202,13 @@ class AlgorithmConfig(BaseConfig, ABC):
     losses: ClassVar[frozenset[str] | None] = None
     """The losses with which the algorithm may be used: values of `type` in `[trainer.loss]`. None: all
     losses."""
+    sets_clip_high: ClassVar[bool] = False
+    """Whether the algorithm computes the upper clip bound of the loss `ppo_clip`, in place of the setting
+    `clip_high`."""
     penalties_in_reward: ClassVar[bool] = True
     """Whether a KL penalty may be subtracted from the rewards (`[embedded.kl] place = "reward"`)."""
+    uses_rewards: ClassVar[bool] = True
+    """Whether the advantages depend on the rewards."""
     needs_spread: ClassVar[bool] = True
     """Whether a group whose rewards are all equal teaches nothing, because the algorithm gives each of its
     episodes the advantage 0 (before advantages are whitened over the step)."""

@@ -21,6 +21,7 @@ class OPDConfig(AlgorithmConfig):
     """Settings of on-policy distillation: each token's advantage comes from a teacher model; rewards do not
     count."""
 
+    uses_rewards: ClassVar[bool] = False
     needs_spread: ClassVar[bool] = False
 
     type: Literal["opd"] = "opd"

@@ -172,4 +172,6 @@ class KLConfig(BaseConfig):
             raise ValueError(
                 "target multiplies the coefficient, which stays 0: set coefficient above 0, or remove target"
             )
+        if self.target is None and self.horizon != KLConfig.model_fields["horizon"].default:
+            raise ValueError("horizon has no effect without target: set target, or remove horizon")
         return self

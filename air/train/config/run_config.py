@@ -30,7 +30,7 @@ from air.train.config.embedded_config import EmbeddedConfig, Inference
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
 from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
-from air.train.config.loss_options import DefaultLossConfig, LossConfig
+from air.train.config.loss_options import DefaultLossConfig, LossConfig, PPOClipLossConfig
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -184,29 +184,42 @@ class RunConfig(BaseConfig):
         self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
-        if self.embedded.deterministic and self.embedded.inference == "vllm":
+        self._check_deterministic()
+        self._check_durations()
+        check_schedule(self.trainer.scheduler, self.max_steps)
+        return self
+
+    def _check_deterministic(self) -> None:
+        """Raises ValueError if `embedded.deterministic` is set together with a setting with which a run
+        cannot be repeated bit by bit."""
+        if not self.embedded.deterministic:
+            return
+        if self.embedded.inference == "vllm":
             raise ValueError(
                 'embedded.deterministic needs embedded.inference = "transformers": vLLM rounds differently '
                 "with each batch"
             )
-        if self.embedded.deterministic and self.orchestrator.max_off_policy_steps:
+        if self.orchestrator.max_off_policy_steps:
             raise ValueError(
                 "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
                 "weights sample depends on timing"
             )
-        self._check_durations()
-        check_schedule(self.trainer.scheduler, self.max_steps)
-        return self
+        measured = {
+            "embedded.duration_weight_cap": self.embedded.duration_weight_cap is not None,
+            "time_penalty of a source's env": any(
+                getattr(source.env, "time_penalty", 0) for source in self.orchestrator.sources
+            ),
+        }
+        if used := [name for name, is_set in measured.items() if is_set]:
+            raise ValueError(
+                f"embedded.deterministic cannot be combined with {used[0]}: durations are measured, and "
+                "differ from run to run; remove one of the two"
+            )
 
     def _check_durations(self) -> None:
         """Raises ValueError if actions cannot be weighted by their durations, although this is set."""
         if self.embedded.duration_weight_cap is None:
             return
-        if self.embedded.deterministic:
-            raise ValueError(
-                "embedded.deterministic cannot be combined with embedded.duration_weight_cap: durations are "
-                "measured, and differ from run to run; remove one of the two"
-            )
         if not any(measures_actions(source.env) for source in self.orchestrator.train.source):
             raise ValueError(
                 "embedded.duration_weight_cap has no effect: no source of orchestrator.train measures the "
@@ -215,29 +228,17 @@ class RunConfig(BaseConfig):
 
     def _check_algorithm(self) -> None:
         """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
-        embedded, algo, loss = self.embedded, self.orchestrator.algo, self.trainer.loss.type
-        if embedded.estimator is None and algo.losses and loss not in algo.losses:
-            raise ValueError(
-                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
-                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss!r}"
-            )
+        embedded, algo = self.embedded, self.orchestrator.algo
+        if embedded.estimator is None:
+            self._check_loss()
+        if embedded.estimator is None and not algo.uses_rewards:
+            self._check_without_rewards()
         if embedded.reward_to_go and getattr(algo, "length_penalty", None) is not None:
             raise ValueError(
                 "orchestrator.algo.length_penalty lowers the rewards of whole episodes: remove "
                 "embedded.reward_to_go, or the penalty"
             )
-        kl = embedded.kl
-        in_reward = kl is not None and kl.place == "reward"
-        if embedded.estimator is None and in_reward and not algo.penalties_in_reward:
-            raise ValueError(
-                f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
-                'change: set embedded.kl.place = "loss"'
-            )
-        if in_reward and kl is not None and kl.estimator == "full" and self.overlaps:
-            raise ValueError(
-                'embedded.kl.estimator = "full" in the reward needs orchestrator.max_off_policy_steps = 0: '
-                "the weights that sampled a reply may be gone when the penalty is computed"
-            )
+        self._check_kl()
         if embedded.value_model != ValueModelConfig() and "values" not in self.algorithm().needs:
             raise ValueError(
                 'embedded.value_model is only for orchestrator.algo.type = "gae": remove the table, or set it'
@@ -250,6 +251,54 @@ class RunConfig(BaseConfig):
         if embedded.best_metric != default and self.orchestrator.eval is None:
             raise ValueError(
                 "embedded.best_metric is a metric of evaluations: set orchestrator.eval, or remove it"
+            )
+
+    def _check_loss(self) -> None:
+        """Raises ValueError if the loss does not fit the algorithm, or has a setting that the algorithm
+        replaces."""
+        algo, loss = self.orchestrator.algo, self.trainer.loss
+        if algo.losses and loss.type not in algo.losses:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
+                f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss.type!r}"
+            )
+        default = PPOClipLossConfig.model_fields["clip_high"].default
+        if algo.sets_clip_high and getattr(loss, "clip_high", default) != default:
+            raise ValueError(
+                f"trainer.loss.clip_high has no effect with orchestrator.algo.type = {algo.type!r}, which "
+                "computes this bound for each group: set orchestrator.algo.clip instead"
+            )
+
+    def _check_without_rewards(self) -> None:
+        """Raises ValueError if a setting changes rewards, on which the algorithm's advantages do not depend:
+        the setting would have no effect."""
+        embedded = self.embedded
+        settings = {
+            'embedded.kl.place = "reward"': embedded.kl is not None
+            and embedded.kl.place == "reward",
+            "embedded.reward_to_go": embedded.reward_to_go,
+            "embedded.shuffle_rewards": embedded.shuffle_rewards,
+        }
+        if used := [name for name, is_set in settings.items() if is_set]:
+            raise ValueError(
+                f"{used[0]} has no effect with orchestrator.algo.type = {self.orchestrator.algo.type!r}, "
+                "which does not learn from rewards: remove it"
+                + (' or set embedded.kl.place = "loss"' if "kl" in used[0] else "")
+            )
+
+    def _check_kl(self) -> None:
+        """Raises ValueError if the KL penalty does not fit the algorithm, or cannot be computed."""
+        kl, algo = self.embedded.kl, self.orchestrator.algo
+        in_reward = kl is not None and kl.place == "reward"
+        if self.embedded.estimator is None and in_reward and not algo.penalties_in_reward:
+            raise ValueError(
+                f"orchestrator.algo.type = {algo.type!r} divides by the mean reward, which a penalty would "
+                'change: set embedded.kl.place = "loss"'
+            )
+        if in_reward and kl is not None and kl.estimator == "full" and self.overlaps:
+            raise ValueError(
+                'embedded.kl.estimator = "full" in the reward needs orchestrator.max_off_policy_steps = 0: '
+                "the weights that sampled a reply may be gone when the penalty is computed"
             )
 
     def named(self) -> RunConfig:

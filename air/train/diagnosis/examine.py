@@ -26,6 +26,7 @@ ALWAYS: tuple[Check, ...] = (
 """The checks that run even if the training run has only a few steps."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
+    learning.no_update,
     learning.entropy_collapse,
     learning.growing_kl,
     learning.gradient_spikes,

@@ -17,6 +17,7 @@ from air.train.diagnosis.series import (
     rows_that_need_spread,
     series,
 )
+from air.trajectories import metric_rows
 
 _FEWEST_BEFORE_SPIKE = 5
 
@@ -38,10 +39,39 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
     )
 
 
+def no_update(rows: Sequence[Row], window: int) -> Finding | None:
+    """Reports that many steps do not change the weights, although groups have unequal rewards: the algorithm
+    gives all tokens the advantage 0."""
+    shares = series(rows, _lacks_update, window)
+    step = shares.began(lambda mean: mean >= LIMITS.no_update) if shares else None
+    if shares is None or step is None:
+        return None
+    return Finding(
+        "no update",
+        "fail",
+        step,
+        f"{percent(shares.last)} of the last {window} such steps, with unequal rewards in a group, did not "
+        f"change the weights (limit {percent(LIMITS.no_update)})",
+        'orchestrator.algo.type = "max_rl" skips groups whose mean reward is not above 0: give rewards from '
+        "0 on, or take another algorithm; with [embedded.estimator], check the advantages it returns",
+    )
+
+
+def _lacks_update(row: Row) -> float | None:
+    """Returns 1 if the step of a line of `metrics.jsonl` did not change the weights, else 0. Returns None if
+    the step had nothing to train: no group with unequal rewards, or a warm-up of the value model."""
+    updated, groups, equal = (
+        metric_rows.number(row, name) for name in ("train/updated", "groups", "zero_spread_groups")
+    )
+    if updated is None or groups is None or equal is None or equal >= groups:
+        return None
+    return None if not updated and "train/value_loss" in row else 1.0 - updated
+
+
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the policy's entropy has fallen so far that its replies hardly vary any more."""
     entropy = series(rows, of_updates("entropy/all/mean"), window)
-    limit = LIMITS.entropy * entropy.first if entropy else 0.0
+    limit = LIMITS.entropy * entropy.high_start if entropy else 0.0
     step = entropy.began(lambda mean: mean < limit) if entropy else None
     if entropy is None or step is None:
         return None
@@ -49,7 +79,7 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
         "entropy collapse",
         "fail",
         step,
-        f"entropy {entropy.first:.3g} → {entropy.last:.3g} nats per token (limit {limit:.3g})",
+        f"entropy {entropy.high_start:.3g} → {entropy.last:.3g} nats per token (limit {limit:.3g})",
         "go back to a checkpoint before it (--resume.step), lower trainer.optim.lr, or raise "
         "orchestrator.train.sampling.temperature",
     )
@@ -58,7 +88,8 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
 def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the policy has moved far away from its reference model."""
     kl = series(rows, "train/reference_kl", window)
-    limit = max(LIMITS.reference_kl, LIMITS.reference_kl_growth * kl.first) if kl else 0.0
+    growth = LIMITS.reference_kl_growth * kl.low_start if kl else 0.0
+    limit = max(LIMITS.reference_kl, growth)
     step = kl.began(lambda mean: mean > limit) if kl else None
     if kl is None or step is None:
         return None
@@ -66,7 +97,7 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
         "growing kl",
         "fail",
         step,
-        f"penalty for the distance {kl.first:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
+        f"penalty for the distance {kl.low_start:.3g} → {kl.last:.3g} nats per token (limit {limit:.3g})",
         "raise coefficient under [embedded.kl], or lower trainer.optim.lr",
     )
 
@@ -135,7 +166,7 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
     """Reports that the share of replies with a well-formed action has fallen far below its start."""
     formed = series(rows, "well_formed", window)
-    limit = LIMITS.malformed * formed.first if formed else 0.0
+    limit = LIMITS.malformed * formed.high_start if formed else 0.0
     step = formed.began(lambda mean: mean < limit) if formed else None
     if formed is None or step is None:
         return None
@@ -143,7 +174,7 @@ def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
         "lost format",
         "fail",
         step,
-        f"well-formed replies {percent(formed.first)} → {percent(formed.last)} (limit {percent(limit)})",
+        f"well-formed replies {percent(formed.high_start)} → {percent(formed.last)} (limit {percent(limit)})",
         "lower trainer.optim.lr, or raise format_penalty under [orchestrator.train.source.env]",
     )
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Limits:
     """Limits of the checks of a training run. A "mean" is the mean of a metric over the last steps, and its
-    "start" is the mean over the first steps. Both cover the number of steps that `window` returns."""
+    "start" is the mean over the first steps. Both cover the number of steps that `window` returns. For
+    entropy, well-formed replies, `mismatch_kl` and the distance to the reference model, the start is the
+    value of the first step if that is the better of the two, so that a change in the first steps counts."""
 
     fewest_steps: int = 6
     """Smallest number of steps for which all checks run. In shorter runs, only the checks for failed episodes
@@ -17,6 +19,9 @@ class Limits:
     no_spread: float = 0.6
     """Report if the mean share of groups with equal rewards is at least this number: the policy then learns
     from too few groups."""
+    no_update: float = 0.6
+    """Report if at least this share of the steps with unequal rewards in a group did not change the
+    weights."""
     entropy: float = 0.2
     """Report a collapse of the policy if the mean entropy is below this number times its start."""
     mismatch: float = 1e-2

@@ -35,6 +35,17 @@ class Series:
         return fmean(self.values[: self.window])
 
     @property
+    def high_start(self) -> float:
+        """The larger of the first value and `first`. A fall in the first steps is measured from here, because
+        `first` already contains it."""
+        return max(self.values[0], self.first)
+
+    @property
+    def low_start(self) -> float:
+        """The smaller of the first value and `first`. A rise in the first steps is measured from here."""
+        return min(self.values[0], self.first)
+
+    @property
     def last(self) -> float:
         """The mean of the metric over the last `window` steps."""
         return fmean(self.values[-self.window :])

@@ -66,7 +66,7 @@ def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
     kl = series(rows, _mismatch_kl, window)
     if kl is None:
         return None
-    growth = max(LIMITS.mismatch_floor, LIMITS.mismatch_growth * max(0.0, kl.first))
+    growth = max(LIMITS.mismatch_floor, LIMITS.mismatch_growth * max(0.0, kl.low_start))
     limit = min(LIMITS.mismatch, growth)
     step = kl.began(lambda mean: mean > limit)
     if step is None:
@@ -75,6 +75,6 @@ def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
         "mismatch",
         "fail",
         step,
-        f"mismatch_kl {kl.first:.2g} → {kl.last:.2g} nats per token (limit {limit:.2g})",
+        f"mismatch_kl {kl.low_start:.2g} → {kl.last:.2g} nats per token (limit {limit:.2g})",
         f"likely causes: {CAUSES}; compare with --inference transformers",
     )

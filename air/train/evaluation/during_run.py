@@ -23,6 +23,7 @@ from air import json_lines
 from air.aio import run_concurrently
 from air.env import recording
 from air.env.config import AirTasksetConfig
+from air.env.taskset import AirTask
 from air.errors import ConfigError, boundary
 from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.loop import metrics, run_folder
@@ -83,6 +84,18 @@ class Evaluations:
         for source in self.config.source:
             if not list(_tasks(source)):
                 raise ConfigError("has no task", where=f"source {source.resolved_name}")
+
+    def trained_prompts(self, trained: Iterable[vf.Task]) -> list[vf.Task]:
+        """Returns the prompts of the evaluations that are not held out: those of which `trained`, the prompts
+        of the training, has the same task with the same seed. Prompts of tasks that are not air's are never
+        returned, because their seeds are not known."""
+        known = {_identity(task) for task in trained}
+        return [
+            task
+            for source in self.config.source
+            for task in _prompts(_tasks(source), self._examples(source))
+            if isinstance(task, AirTask) and _identity(task) in known
+        ]
 
     async def play(
         self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
@@ -163,6 +176,11 @@ def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
     taskset = taskset.model_copy(update={"purpose": "evaluation"})
     env = source.env.model_copy(update={"taskset": taskset})
     return source.model_copy(update={"env": env})
+
+
+def _identity(task: vf.Task) -> tuple[str, str]:
+    """Returns the id of a prompt, which contains the seed, and the digest of its task's files."""
+    return str(getattr(task.data, "id", "")), str(getattr(task.data, "task_hash", ""))
 
 
 def _tasks(source: EvalSourceConfig) -> Any:

@@ -120,6 +120,8 @@ class ResourceOpener:
         server = await self._server(choice, model, share, stack)
         sources = await self._sources(model, stack)
         log, evaluations = self._token_log(model), self._evaluations(model)
+        if evaluations is not None:
+            self._say_not_held_out(evaluations, sources)
         return Resources(self.config, model, trainer, server, sources, models, log, evaluations)
 
     async def _server(
@@ -163,6 +165,20 @@ class ResourceOpener:
         )
         evaluations.check_tasks()
         return evaluations
+
+    def _say_not_held_out(self, evaluations: Evaluations, sources: Sequence[Source]) -> None:
+        """Tells the user if evaluations play prompts on which the policy is trained."""
+        prompts = evaluations.trained_prompts(task for one in sources for task in one.tasks)
+        if not prompts:
+            return
+        named, seeds = (
+            sorted({getattr(p.data, key) for p in prompts}) for key in ("task_id", "seed")
+        )
+        self.say(
+            f"evaluation: {len(prompts)} of its prompts are prompts of the training, too ({named[0]}, seed "
+            f"{seeds[0]}, …); for held-out prompts set taskset.first_seed of [[orchestrator.eval.source]] to "
+            f"{seeds[-1] + 1} or more"
+        )
 
     def _token_log(self, model: Policy) -> TokenLog | None:
         embedded = self.config.embedded

@@ -20,6 +20,7 @@ from air.errors import MissingError, UsageError
 from air.train.config.model_options import LoRAConfig
 
 ADAPTER_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
 _KEY = "lora"
 _OTHER = "use the adapter's value, or merge it with `air merge` and add a new one"
 
@@ -89,6 +90,23 @@ def set_trained(model: Any, trained: bool) -> None:
     for weights in parameters(model):
         weights.requires_grad_(trained)
         weights.data = weights.data.float()
+
+
+def read_weights(model: Any, folder: str | Path) -> None:
+    """Copies the weights of the adapter in `folder` into the model, which already has this adapter in
+    float32. Needed because transformers rounds the weights of an adapter to the base model's data type: a
+    resumed training would go on from weights that are rounded to bfloat16. Does nothing if the folder has no
+    `adapter_model.safetensors`, which other programs may write under another name."""
+    from safetensors.torch import load_file
+
+    path = Path(folder).expanduser() / _WEIGHTS
+    if not path.is_file():
+        return
+    saved = load_file(path)
+    for name, weights in model.named_parameters():
+        key = "base_model.model." + name.replace(".default.", ".")
+        if ".lora_" in name and key in saved:
+            weights.data.copy_(saved[key])
 
 
 def parameters(model: Any) -> Iterator[torch.nn.Parameter]:

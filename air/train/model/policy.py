@@ -204,6 +204,7 @@ def load(
         if lora is not None:
             adapters.check_same(model, name, lora)
         adapters.set_trained(model, lora is not None)
+        adapters.read_weights(model, name)
     elif lora is not None:
         adapters.add(model, lora, name)
     model.to(torch.device(device)).eval()

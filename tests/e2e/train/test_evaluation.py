@@ -44,6 +44,7 @@ def test_a_run_evaluates_before_between_and_after_its_steps(small: Path, tmp_pat
         check_episodes(folder, row["step"], row["reward"])
     best = evaluations.best_step(rows, "reward", [1, 2])
     assert set(run_folder.steps(folder / "checkpoints")) == {best, 2}
+    assert "prompts of the training" not in done.stdout
     assert f"best after step {evaluations.best_step(rows, 'reward', [0, 1, 2])}" in done.stdout
     assert len(list((folder / "trajectories").glob("*.jsonl"))) == 8  # training's alone
     reported = command("air", "report", folder, "--json", cwd=tmp_path)
@@ -79,8 +80,11 @@ def test_a_metric_that_evaluations_lack_is_named_before_the_first_step(
     small: Path, tmp_path: Path
 ) -> None:
     file = run_toml(tmp_path, small, "subprocess", batch_size=4)
-    file.write_text(file.read_text() + EVAL)
+    file.write_text(file.read_text() + EVAL.replace("1000", "0"))
     done = command("rl", f"@{file}", "--embedded.best-metric", "rewards", cwd=tmp_path)
+    # This evaluation is not held out, which the run says.
+    assert "evaluation: 1 of its prompts are prompts of the training, too (titanic" in done.stdout
+    assert "taskset.first_seed of [[orchestrator.eval.source]] to 1 or more" in done.stdout
     bad_lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(bad_lines) == 1

@@ -35,6 +35,7 @@ class ADPOConfig(AlgorithmConfig):
     bound."""
 
     losses: ClassVar[frozenset[str] | None] = frozenset({"ppo_clip"})
+    sets_clip_high: ClassVar[bool] = True
 
     type: Literal["adpo"] = "adpo"
     """The name of the algorithm."""

@@ -92,6 +92,12 @@ def test_a_short_horizon_cannot_make_the_coefficient_negative() -> None:
         KLConfig(coefficient=0.0, target=0.1)
 
 
+def test_a_horizon_without_a_target_is_refused() -> None:
+    with pytest.raises(ValueError, match="horizon has no effect without target"):
+        KLConfig(horizon=100)
+    assert KLConfig(horizon=100, target=0.1).horizon == 100
+
+
 def test_the_coefficient_follows_the_target_and_is_in_checkpoints() -> None:
     """The mean |x| is 1, the target 0.5: error 1, cut to 0.2; two episodes of a horizon of 4: factor 1.1."""
     config = KLConfig(estimator="abs", coefficient=0.1, target=0.5, horizon=4)

@@ -271,6 +271,41 @@ def test_settings_that_nothing_reads_are_refused(table: dict[str, Any], words: s
         train.load(SETTINGS, {"embedded": table})
 
 
+OPD = {"type": "opd", "teacher": {"name": "teacher"}}
+
+
+@pytest.mark.parametrize(
+    ("embedded", "words"),
+    [
+        (
+            {"kl": {}},
+            r'kl.place = "reward" has no effect .* \'opd\'.* set embedded.kl.place = "loss"',
+        ),
+        ({"reward_to_go": True}, r"embedded.reward_to_go has no effect .* remove it"),
+        ({"shuffle_rewards": True}, r"embedded.shuffle_rewards has no effect .* remove it"),
+    ],
+)
+def test_settings_of_rewards_do_not_fit_an_algorithm_without_rewards(
+    embedded: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        train.load(SETTINGS, {"orchestrator": {"algo": OPD}, "embedded": embedded})
+    train.load(SETTINGS, {"embedded": embedded})
+
+
+def test_a_penalty_in_the_loss_fits_an_algorithm_without_rewards() -> None:
+    train.load(SETTINGS, {"orchestrator": {"algo": OPD}, "embedded": {"kl": {"place": "loss"}}})
+
+
+def test_the_bound_that_adpo_replaces_is_refused() -> None:
+    loss: dict[str, Any] = {"type": "ppo_clip", "clip_high": 0.28}
+    adpo = {"orchestrator": {"algo": {"type": "adpo"}}}
+    with pytest.raises(ConfigError, match=r"clip_high has no effect .* set orchestrator.algo.clip"):
+        train.load(SETTINGS, adpo, {"trainer": {"loss": loss}})
+    train.load(SETTINGS, adpo, {"trainer": {"loss": loss | {"clip_low": 0.1, "clip_high": 0.2}}})
+    train.load(SETTINGS, {"trainer": {"loss": loss}})
+
+
 def all_types() -> list[type[AlgorithmConfig]]:
     """The configs of the registry whose algorithms need rewards only."""
     return [one for one in get_args(get_args(AlgoConfig)[0]) if "rewards_only" in one.__module__]

@@ -313,3 +313,13 @@ def test_weights_by_duration_that_cannot_be_had_are_refused(
     with pytest.raises(ConfigError, match=words) as caught:
         built(f"@{good}", *flags)
     assert "duration_weight_cap" in str(caught.value)
+
+
+def test_a_run_that_is_paid_for_measured_time_cannot_be_deterministic(good: Path) -> None:
+    penalty = [f"{SOURCE}.env.time-penalty", "0.5"]
+    with pytest.raises(
+        ConfigError, match=r"time_penalty of a source's env: durations are measured"
+    ):
+        built(f"@{good}", *penalty, "--embedded.deterministic")
+    built(f"@{good}", *penalty)
+    built(f"@{good}", f"{SOURCE}.env.time-penalty", "0", "--embedded.deterministic")

@@ -83,6 +83,7 @@ PLANTS: dict[str, Plant] = {
         "tasks": {"digits": task(16, n % 2, 2), "titanic": task(4, 0, 4)}
     },
     "no spread": lambda one, n: {"zero_spread_groups": 3},
+    "no update": lambda one, n: {"train/updated": 0.0},
     "entropy collapse": lambda one, n: {"entropy/all/mean": 0.02},
     "growing kl": lambda one, n: {"train/reference_kl": 1.0 + n},
     "gradient growth": lambda one, n: {"optim/grad_norm": 5.0},
@@ -128,6 +129,21 @@ def test_the_bottleneck_is_named(activity: str, named: str) -> None:
     assert finding.numbers.startswith(f"{named}: seconds_{activity} is 9")
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mismatch", {"mismatch_kl/all/mean": 0.004}),
+        ("entropy collapse", {"entropy/all/mean": 0.07}),
+        ("growing kl", {"train/reference_kl": 15.0}),
+        ("lost format", {"well_formed": 0.3}),
+    ],
+)
+def test_a_run_that_breaks_in_its_second_step_is_named(name: str, values: Row) -> None:
+    """The mean over the first ten steps is then as bad as that over the last ones."""
+    rows = [one if one["step"] == 1 else one | values for one in healthy(40)]
+    assert [(finding.check, finding.step) for finding in examine(rows)] == [(name, 2)]
+
+
 def test_a_fault_that_went_away_is_not_reported() -> None:
     rows = healthy(40)
     for one in rows[9:15]:
@@ -154,6 +170,15 @@ def test_a_run_without_baselines_of_groups_needs_no_spread(
     for name in ("no spread", "starving source"):
         rows = planted(PLANTS[name])
         assert bool(examine(rows, needs_spread=needs_spread(tmp_path))) == needed
+
+
+def test_steps_with_nothing_to_train_are_no_lack_of_updates() -> None:
+    """Groups of equal rewards are named as such; in its warm-up a value model alone is trained."""
+    equal = planted(lambda one, n: {"train/updated": 0.0, "zero_spread_groups": 4})
+    assert [finding.check for finding in examine(equal)] == ["no spread"]
+    warm_up = [one | {"train/updated": float(one["step"] > 10)} for one in healthy(12)]
+    assert [f.check for f in examine([one | {"train/value_loss": 0.1} for one in warm_up])] == []
+    assert [f.check for f in examine(warm_up[:10])] == ["no update"]
 
 
 def test_a_few_groups_are_no_starving_source() -> None:

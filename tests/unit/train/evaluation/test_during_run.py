@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import verifiers.v1 as vf
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.train.config import overrides
-from air.train.config.eval_config import EvalConfig
+from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.config.run_config import RunConfig
 from air.train.evaluation.during_run import Evaluations
 from air.train.evaluation.settings import find_checkpoint
@@ -99,6 +100,27 @@ def test_a_missing_task_of_an_evaluation_is_refused_early(
     played = Evaluations(settings, tmp_path, lambda s, _: s, seed=None, best_metric="reward")
     with pytest.raises(UsageError, match="no checkout of MLGym"):
         played.check_tasks()
+
+
+def test_prompts_of_the_training_are_told_from_those_that_are_held_out(tmp_path: Path) -> None:
+    """Training plays the seeds 0 and 1 of titanic and of a game; the evaluation of a game has its own."""
+
+    def tasks(first_seed: int) -> dict[str, object]:
+        names = ["titanic", "game:sokoban6"]
+        taskset = {"tasks": names, "first_seed": first_seed, "examples_per_task": 2}
+        return {"env": {"taskset": {"id": "air", **taskset}}}
+
+    def shared(first_seed: int, **of_eval: object) -> list[str]:
+        settings = config(source=[{**tasks(first_seed), **of_eval}])
+        played = Evaluations(settings, tmp_path, lambda s, _: s, seed=None, best_metric="reward")
+        trained = EvalSourceConfig.model_validate(tasks(0)).env
+        prompts = played.trained_prompts(vf.load_environment(trained).taskset)
+        return [prompt.data.id for prompt in prompts]
+
+    assert shared(0) == ["titanic/0", "titanic/1"]
+    assert shared(1) == ["titanic/1"]
+    assert shared(0, num_examples=1) == ["titanic/0"]
+    assert shared(2) == []
 
 
 def test_a_run_without_evaluations_has_no_best_checkpoint(tmp_path: Path) -> None:

@@ -267,6 +267,22 @@ def test_an_interrupted_run_goes_on_exactly(places: dict[str, Path], tmp_path: P
         sft_run.start_from(again)
 
 
+def test_an_interrupted_adapter_of_a_bfloat16_model_goes_on_exactly(
+    places: dict[str, Path], tmp_path: Path
+) -> None:
+    flags = ["--max-steps", "4", *LORA, "--embedded.dtype", "bfloat16"]
+    whole = config_of(places, tmp_path, *flags, "--run.name", "whole")
+    sft_run.run(whole, lambda _: None, lambda _: None)
+    config = config_of(places, tmp_path, *flags, "--run.name", "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        sft_run.run(config, Interrupt(3), lambda _: None)
+    again = config_of(places, tmp_path, *flags, "--run.name", "stopped", "--resume")
+    sft_run.run(again, lambda _: None, lambda _: None)
+    assert rows_of(config.folder) == rows_of(whole.folder)
+    weights = [one / "adapter_model.safetensors" for one in (config.folder, whole.folder)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
 def test_settings_are_written_and_the_viewer_shows_them(
     places: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

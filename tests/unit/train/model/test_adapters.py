@@ -9,7 +9,7 @@ import torch
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import AdamWConfig, LoRAConfig, SFTConfig, SFTDataConfig
 from air.train.loop import run_folder
-from air.train.model import checkpoint, policy
+from air.train.model import adapters, checkpoint, policy
 from air.train.model.policy import Policy
 from air.train.model.sft import train_sft
 from air.train.serving.sampler import SamplingParams
@@ -90,6 +90,17 @@ def test_the_adapter_of_a_bfloat16_model_is_float32(folder: Path) -> None:
     learner = trained(folder, steps=1, dtype="bfloat16")
     kinds = {(p.dtype, p.requires_grad) for p in learner.model.parameters()}
     assert kinds == {(torch.bfloat16, False), (torch.float32, True)}
+
+
+def test_a_saved_adapter_of_a_bfloat16_model_is_not_rounded(folder: Path, tmp_path: Path) -> None:
+    learner = trained(folder, dtype="bfloat16")
+    learner.save(tmp_path / "adapter")
+    again = policy.load(tmp_path / "adapter", dtype="bfloat16", lora=LORA)
+    before, after = (list(adapters.parameters(one.model)) for one in (learner, again))
+    assert any(not weights.equal(weights.bfloat16().float()) for weights in before)
+    assert len(before) == len(after) > 0
+    assert all(weights.equal(other) for weights, other in zip(before, after, strict=True))
+    assert all(weights.requires_grad for weights in after)
 
 
 def test_settings_that_do_not_fit_are_named(folder: Path, tmp_path: Path) -> None:
