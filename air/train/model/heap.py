@@ -21,8 +21,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def trim_heap() -> None:
-    """Returns freed memory to the operating system, if memory may become short (see `_SHARE`), and lets
-    `return_large_blocks` do so from now on.
+    """Returns freed memory to the operating system, if memory may become short (see `_SHARE`).
 
     The C library glibc keeps freed blocks of up to 32 MiB for later allocations, so the memory of deleted
     tensors still belongs to this process. This function does nothing while enough memory is available,
@@ -32,7 +31,6 @@ def trim_heap() -> None:
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None and _resident() > _SHARE * available(torch.device("cpu")):
-        return_large_blocks()
         trim(0)
 
 
