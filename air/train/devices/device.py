@@ -33,6 +33,9 @@ class Device:
     """The chosen GPU. None if the device is the CPU."""
     lease: GpuLease | None = None
     """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
+    bfloat16: bool = False
+    """Whether the device is a GPU with instructions for bfloat16, so that bfloat16 is the default type of
+    weights."""
 
     def dtype(self, setting: str) -> torch.dtype:
         """Returns the data type of the policy's weights. `setting` is the value of `embedded.dtype` in the
@@ -41,8 +44,7 @@ class Device:
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
-        fast = self.gpu is not None and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if fast else torch.float32
+        return torch.bfloat16 if self.bfloat16 else torch.float32
 
     def release(self) -> None:
         """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing for the
@@ -93,9 +95,9 @@ def choose(
     for gpu in sorted(candidates, key=lambda gpu: gpu == inference):
         lease = asyncio.run(GpuPool([gpu]).try_take(1))
         if lease is not None:
-            return Device(
-                _torch_device(gpu), "as asked" if setting != "auto" else "free", gpu, lease
-            )
+            reason = "as asked" if setting != "auto" else "free"
+            number = _torch_device(gpu)
+            return Device(number, reason, gpu, lease, has_bfloat16(_capability(number)))
         held = ", ".join(str(holder) for holder in holders(gpu).values()) or "a container"
         problem = f"GPU {gpu} is held by {held}"
         problem_remedy = "wait until it is free, choose another GPU, or set it to cpu"
@@ -154,6 +156,19 @@ def _problem_of_torch() -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     return "" if torch.cuda.is_available() else "torch sees no GPU"
+
+
+def has_bfloat16(capability: tuple[int, int]) -> bool:
+    """Returns whether an NVIDIA GPU of this compute capability (major, minor) has instructions for bfloat16.
+    Older GPUs emulate bfloat16, which is slow."""
+    return capability >= (8, 0)
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    """Returns the compute capability of a GPU. Reads properties only: `torch.cuda.is_bf16_supported` would
+    test torch's current GPU, which may be another one, and may be a GPU of boxes."""
+    found = torch.cuda.get_device_properties(device)
+    return found.major, found.minor
 
 
 def _torch_device(gpu: Gpu) -> torch.device:

@@ -172,6 +172,7 @@ def server(
         torch.get_num_threads(),
         lora_rank=adapters.rank(policy.model),
         gpu_share=gpu_share,
+        dtype=_vllm_dtype(policy, config),
     )
     return VllmServer(
         policy,
@@ -181,3 +182,12 @@ def server(
         start_seconds=config.inference_start_seconds,
         say=say,
     )
+
+
+def _vllm_dtype(policy: Policy, config: EmbeddedConfig) -> str:
+    """Returns the type of vLLM's weights, as a value of `Launch.dtype`: the policy's type. But if the user
+    chose no type and the policy is on the CPU, returns an empty string, so that vLLM uses bfloat16 on a
+    GPU."""
+    if config.dtype == "auto" and policy.device.type == "cpu":
+        return ""
+    return str(policy.model.dtype).removeprefix("torch.")

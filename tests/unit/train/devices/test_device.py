@@ -6,7 +6,7 @@ import torch
 from air.errors import ConfigError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train.devices import device
-from air.train.devices.device import Device, free_for_training
+from air.train.devices.device import Device, free_for_training, has_bfloat16
 
 A, B, C = (Gpu(number, f"GPU-{letter * 4}") for number, letter in enumerate("abc"))
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
@@ -40,6 +40,14 @@ def test_the_cpu_is_taken_as_asked_and_keeps_float32() -> None:
     assert chosen == Device(torch.device("cpu"), "as asked")
     assert chosen.dtype("auto") == torch.float32
     assert chosen.dtype("bfloat16") == torch.bfloat16
+
+
+def test_only_a_gpu_with_instructions_for_it_trains_in_bfloat16_by_default() -> None:
+    assert [has_bfloat16(one) for one in ((7, 5), (8, 0), (9, 0))] == [False, True, True]
+    second = torch.device("cuda", 1)
+    old, new = Device(second, "free", B), Device(second, "free", B, bfloat16=True)
+    assert (old.dtype("auto"), new.dtype("auto")) == (torch.float32, torch.bfloat16)
+    assert (old.dtype("bfloat16"), new.dtype("float32")) == (torch.bfloat16, torch.float32)
 
 
 @pytest.mark.parametrize(

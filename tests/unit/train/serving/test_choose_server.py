@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, InferenceError, MissingError, UsageError
+from air.sandbox.pool.gpus import Gpu
+from air.train.config.embedded_config import EmbeddedConfig
+from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
+from air.train.serving.choose_server import Choice
 from air.train.serving.vllm import locate
 from air.train.serving.vllm.locate import Launch, Vllm
 from air.train.serving.vllm.server import VllmServer
+
+A = Gpu(0, "GPU-aaaa")
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +115,30 @@ def test_devices_differ_in_flags_and_environment(monkeypatch: pytest.MonkeyPatch
     for one in (cpu, cuda):
         assert one.environment()["VLLM_SERVER_DEV_MODE"] == "1"
         assert "PYTHONPATH" not in one.environment()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "expected"),
+    [
+        ("auto", None, "float32"),
+        ("auto", A, "bfloat16"),  # the policy is on the CPU
+        ("float32", A, "float32"),
+        ("bfloat16", A, "bfloat16"),
+        ("bfloat16", None, "bfloat16"),
+    ],
+)
+def test_vllm_has_the_type_that_the_run_file_names(
+    dtype: str, gpu: Gpu | None, expected: str, folder: Path, tmp_path: Path
+) -> None:
+    config = EmbeddedConfig.model_validate({"dtype": dtype})
+    model = policy.load(folder, dtype="float32" if dtype == "auto" else dtype)
+    choice = Choice(Vllm(Path(sys.executable), "0.27.0", gpu is None), gpu, "as asked")
+    server = choose_server.server(
+        choice, model, config, name="m", max_model_len=64, folder=tmp_path, say=print
+    )
+    assert isinstance(server, VllmServer)
+    command = server.launch.command(Path("/m"), 1)
+    assert command[command.index("--dtype") + 1] == expected
 
 
 def test_a_taken_port_is_one_line(small: Policy, tmp_path: Path) -> None:
