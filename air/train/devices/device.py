@@ -74,7 +74,8 @@ def choose(
 
     `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
     in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
-    `inference` is the GPU of vLLM, if any; the policy shares this GPU only if no other GPU is free. `auto`
+    `inference` is the GPU of vLLM, if any, which the run has leased; the policy shares this GPU only if no
+    other GPU is free. `auto`
     takes a GPU that torch can use, that boxes may not use and that is not leased; if there is no such GPU,
     the CPU. Raises UsageError if `setting` requires a GPU and there is none, boxes may use all GPUs, or other
     processes have leased them; also if a named GPU does not exist.
@@ -92,11 +93,12 @@ def choose(
         elif not candidates:
             problem = f"boxes may use every GPU that is visible ({listed(inventory)})"
             problem_remedy = "name the boxes' GPUs in `gpus`, or the trainer's in `trainer_gpus`"
+    reason = "as asked" if setting != "auto" else "free"
     for gpu in sorted(candidates, key=lambda gpu: gpu == inference):
-        lease = asyncio.run(GpuPool([gpu]).try_take(1))
+        number = _torch_device(gpu)
+        # The lease of vLLM's GPU belongs to vLLM, and lasts as long as the run.
+        lease = GpuLease() if gpu == inference else asyncio.run(GpuPool([gpu]).try_take(1))
         if lease is not None:
-            reason = "as asked" if setting != "auto" else "free"
-            number = _torch_device(gpu)
             return Device(number, reason, gpu, lease, has_bfloat16(_capability(number)))
         held = ", ".join(str(holder) for holder in holders(gpu).values()) or "a container"
         problem = f"GPU {gpu} is held by {held}"
@@ -109,16 +111,25 @@ def choose(
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
     """Chooses the policy's device for a run with the environments `envs`: calls `choose` with the GPUs that
     their settings `gpus` (for boxes) and `trainer_gpus` name. Returns the chosen device."""
+    envs = list(envs)
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
-    boxes: list[str] = []
-    for env in research:
-        boxes += [] if env.gpus == "auto" else env.gpus
     return choose(
         setting,
-        boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
+        boxes=gpus_of_boxes(envs),
         trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
         inference=inference,
     )
+
+
+def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
+    """Returns the GPUs that the boxes of the environments `envs` may use: their settings `gpus` together."""
+    boxes: list[str] = []
+    for env in envs:
+        if isinstance(env, ResearchEnvConfig):
+            if env.gpus == "auto":
+                return "auto"
+            boxes += env.gpus
+    return list(dict.fromkeys(boxes))
 
 
 def cpu_instead(place: Device, reason: str) -> Device:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train.devices import device
@@ -78,3 +79,10 @@ def test_the_only_gpu_is_for_boxes_that_may_use_all() -> None:
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match=r"embedded\.device: there is no GPU '7'"):
         free_for_training("cuda:7", [A], boxes=[], trainer=[])
+
+
+def test_the_gpus_of_boxes_are_those_of_all_environments() -> None:
+    first, second = (ResearchEnvConfig(gpus=names) for names in (["0", "1"], ["1", "2"]))
+    assert device.gpus_of_boxes([first, object(), second]) == ["0", "1", "2"]
+    assert device.gpus_of_boxes([first, ResearchEnvConfig(gpus="auto")]) == "auto"
+    assert device.gpus_of_boxes([]) == []
