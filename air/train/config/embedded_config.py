@@ -72,8 +72,9 @@ class ComputeConfig(BaseConfig):
     `nvidia-smi`). `auto`: a GPU that torch can use and no box holds. If there is none, or the only GPU is too
     small for both vLLM and the policy, `auto` means the CPU. The engine leases its GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the model's weights. `auto`: bfloat16 on a GPU, float32 on the CPU. In bfloat16 the optimiser
-    keeps float32 copies of trained weights, because small updates would be lost in rounding."""
+    """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for it, else
+    float32; vLLM on a GPU beside a policy on the CPU then uses bfloat16. In bfloat16 the optimiser keeps
+    float32 copies of trained weights, because small updates would be lost in rounding."""
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
     `sdpa` if the model's family supports it, else `eager`."""

@@ -33,6 +33,9 @@ class Device:
     """The chosen GPU. None if the device is the CPU."""
     lease: GpuLease | None = None
     """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
+    bfloat16: bool = False
+    """Whether the device is a GPU with instructions for bfloat16, so that bfloat16 is the default type of
+    weights."""
 
     def dtype(self, setting: str) -> torch.dtype:
         """Returns the data type of the policy's weights. `setting` is the value of `embedded.dtype` in the
@@ -41,8 +44,7 @@ class Device:
         if setting != "auto":
             dtype: torch.dtype = getattr(torch, setting)
             return dtype
-        fast = self.gpu is not None and torch.cuda.is_bf16_supported()
-        return torch.bfloat16 if fast else torch.float32
+        return torch.bfloat16 if self.bfloat16 else torch.float32
 
     def release(self) -> None:
         """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing for the
@@ -72,7 +74,8 @@ def choose(
 
     `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
     in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
-    `inference` is the GPU of vLLM, if any; the policy shares this GPU only if no other GPU is free. `auto`
+    `inference` is the GPU of vLLM, if any, which the run has leased; the policy shares this GPU only if no
+    other GPU is free. `auto`
     takes a GPU that torch can use, that boxes may not use and that is not leased; if there is no such GPU,
     the CPU. Raises UsageError if `setting` requires a GPU and there is none, boxes may use all GPUs, or other
     processes have leased them; also if a named GPU does not exist.
@@ -90,12 +93,13 @@ def choose(
         elif not candidates:
             problem = f"boxes may use every GPU that is visible ({listed(inventory)})"
             problem_remedy = "name the boxes' GPUs in `gpus`, or the trainer's in `trainer_gpus`"
+    reason = "as asked" if setting != "auto" else "free"
     for gpu in sorted(candidates, key=lambda gpu: gpu == inference):
-        lease = asyncio.run(GpuPool([gpu]).try_take(1))
+        number = _torch_device(gpu)
+        # The lease of vLLM's GPU belongs to vLLM, and lasts as long as the run.
+        lease = GpuLease() if gpu == inference else asyncio.run(GpuPool([gpu]).try_take(1))
         if lease is not None:
-            return Device(
-                _torch_device(gpu), "as asked" if setting != "auto" else "free", gpu, lease
-            )
+            return Device(number, reason, gpu, lease, has_bfloat16(_capability(number)))
         held = ", ".join(str(holder) for holder in holders(gpu).values()) or "a container"
         problem = f"GPU {gpu} is held by {held}"
         problem_remedy = "wait until it is free, choose another GPU, or set it to cpu"
@@ -107,16 +111,25 @@ def choose(
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
     """Chooses the policy's device for a run with the environments `envs`: calls `choose` with the GPUs that
     their settings `gpus` (for boxes) and `trainer_gpus` name. Returns the chosen device."""
+    envs = list(envs)
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
-    boxes: list[str] = []
-    for env in research:
-        boxes += [] if env.gpus == "auto" else env.gpus
     return choose(
         setting,
-        boxes="auto" if any(env.gpus == "auto" for env in research) else boxes,
+        boxes=gpus_of_boxes(envs),
         trainer=list(dict.fromkeys(g for env in research for g in env.trainer_gpus)),
         inference=inference,
     )
+
+
+def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
+    """Returns the GPUs that the boxes of the environments `envs` may use: their settings `gpus` together."""
+    boxes: list[str] = []
+    for env in envs:
+        if isinstance(env, ResearchEnvConfig):
+            if env.gpus == "auto":
+                return "auto"
+            boxes += env.gpus
+    return list(dict.fromkeys(boxes))
 
 
 def cpu_instead(place: Device, reason: str) -> Device:
@@ -154,6 +167,19 @@ def _problem_of_torch() -> str:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     return "" if torch.cuda.is_available() else "torch sees no GPU"
+
+
+def has_bfloat16(capability: tuple[int, int]) -> bool:
+    """Returns whether an NVIDIA GPU of this compute capability (major, minor) has instructions for bfloat16.
+    Older GPUs emulate bfloat16, which is slow."""
+    return capability >= (8, 0)
+
+
+def _capability(device: torch.device) -> tuple[int, int]:
+    """Returns the compute capability of a GPU. Reads properties only: `torch.cuda.is_bf16_supported` would
+    test torch's current GPU, which may be another one, and may be a GPU of boxes."""
+    found = torch.cuda.get_device_properties(device)
+    return found.major, found.minor
 
 
 def _torch_device(gpu: Gpu) -> torch.device:

@@ -95,6 +95,7 @@ class ResourceOpener:
         model, a GPU, vLLM or a port cannot be used."""
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
+        stack.callback(choice.release)
         self.say(str(choice))
         place = await asyncio.to_thread(self._device, choice)
         stack.callback(place.release)
@@ -296,7 +297,8 @@ class ResourceOpener:
         names = [g for e in envs if isinstance(e, ResearchEnvConfig) for g in e.inference_gpus]
         embedded = self.config.embedded
         wanted = "transformers" if embedded.deterministic else embedded.inference
-        return choose_server.choose(wanted, list(dict.fromkeys(names)))
+        boxes = device.gpus_of_boxes(envs)
+        return choose_server.choose(wanted, list(dict.fromkeys(names)), boxes=boxes)
 
     def _trainer(self, model: Policy, models: FurtherModels) -> Trainer:
         kl = self.config.embedded.kl

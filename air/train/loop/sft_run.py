@@ -53,6 +53,7 @@ def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict
         device.choose(embedded.device) as place,
         embedded.training_threads(),
     ):
+        say(str(place))
         run_folder.remove_unfinished(config.folder)
         start = start_from(config)
         examples = read_examples(Path(config.data.name).expanduser())

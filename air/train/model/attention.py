@@ -68,11 +68,17 @@ def windows(config: Any) -> dict[str, int | None]:
 
 
 def check_supported(config: Any, name: str) -> None:
-    """Raises UsageError, which names the model `name`, if masks and position ids cannot describe the model's
-    attention: if it has other layers than full or sliding-window attention, computes positions from the mask
-    (ALiBi), or has rotary positions that depend on the sequence's length. `check_length` makes one further
-    check."""
-    config = config.get_text_config()
+    """Raises UsageError, which names the model `name`, if the model also reads images or sound, or if masks
+    and position ids cannot describe its attention: if it has other layers than full or sliding-window
+    attention, computes positions from the mask (ALiBi), or has rotary positions that depend on the sequence's
+    length. `check_length` makes one further check."""
+    if config.get_text_config() is not config:
+        raise UsageError(
+            f"is a model of more than text (type {config.model_type})",
+            where=name,
+            remedy="the embedded engine trains language models alone: choose a text-only model, or save the "
+            "language model of this one to a folder (such as with Gemma3ForCausalLM for gemma3)",
+        )
     kinds = {*(getattr(config, "layer_types", None) or ()), *_local_layers(config)}
     problem = ""
     if others := kinds - {FULL_ATTENTION, SLIDING_ATTENTION}:

@@ -253,6 +253,11 @@ class _Passthrough(nn.Module):
     def forward(self, *args: Any, inputs_embeds: Tensor, **kwargs: Any) -> BaseModelOutputWithPast:
         return _BackboneOutput(last_hidden_state=inputs_embeds)
 
+    @property
+    def decoder(self) -> _Passthrough:
+        """This module itself: OPT calls its backbone's decoder instead of the backbone."""
+        return self
+
 
 def _head(model: Any) -> Any:
     """Returns a copy of `model` that shares its weights but has no backbone. The copy computes logits from

@@ -238,7 +238,7 @@ def _read(name: str, dtype: str | torch.dtype, attention: str | None) -> tuple[A
                 attn_implementation=attention,
             )
     except (OSError, ValueError, SafetensorError) as error:
-        raise _explained(name, error) from error
+        raise _explained(name, attention, error) from error
     return model, tokenizer
 
 
@@ -272,8 +272,14 @@ def check_source(name: str) -> None:
         )
 
 
-def _explained(name: str, error: Exception) -> UsageError:
+def _explained(name: str, attention: str | None, error: Exception) -> UsageError:
     text = " ".join(str(error).split())[:200]
+    if attention is not None and "attention implementation" in text:
+        return UsageError(
+            f"{name} cannot be loaded with {attention} attention: {text.partition(' Please ')[0]}",
+            where="embedded.attention",
+            remedy="set it to auto" + (" or eager" if attention != "eager" else ""),
+        )
     if Path(name).expanduser().is_dir():
         return UsageError(f"cannot be loaded: {text}", where=name, remedy="is the folder complete?")
     offline = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import torch
 
 from air.errors import ConfigError, MissingError, UsageError
 from air.sandbox.pool import gpus
+from air.sandbox.pool.gpu_leases import GpuLease, GpuPool, holders
 from air.train.config.embedded_config import EmbeddedConfig, Inference
 from air.train.model import adapters
 from air.train.model.policy import Policy
@@ -70,6 +72,14 @@ class Choice:
     vllm: Vllm | None
     gpu: gpus.Gpu | None
     reason: str
+    lease: GpuLease | None = None
+    """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
+
+    def release(self) -> None:
+        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing if there is
+        no lease."""
+        if self.lease is not None:
+            self.lease.release()
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
@@ -84,16 +94,19 @@ class Choice:
         return f"inference: {self.vllm} on {device} ({self.reason})"
 
 
-def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
-    """Chooses the inference server of a run, without starting it.
+def choose(
+    setting: Inference, names: Sequence[str] = (), *, boxes: gpus.GpuSelection = ()
+) -> Choice:
+    """Chooses the inference server of a run, without starting it, and leases its GPU if it has one.
 
     `setting` is the value of `embedded.inference` in the run file. `auto` selects vLLM if vLLM is installed
-    and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference.
-    vLLM gets the first of these GPUs or, if `names` is empty, the first visible GPU.
+    and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference,
+    `boxes` those that boxes may use. vLLM gets the first free GPU of `names` or, if `names` is empty, the
+    first free visible GPU that is not for boxes. If boxes may use all GPUs, one of them remains for boxes.
 
     Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
     `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
-    installed vLLM needs a GPU but none is visible. Raises ConfigError if a GPU of `names` does not exist.
+    installed vLLM needs a GPU but none is free. Raises ConfigError if a GPU of `names` does not exist.
     """
     if setting == "transformers":
         return Choice(None, None, "as asked")
@@ -110,28 +123,48 @@ def choose(setting: Inference, names: Sequence[str] = ()) -> Choice:
         if setting == "vllm":
             return Choice(vllm, None, "as asked")
         return Choice(None, None, f"{vllm} is installed; --inference vllm uses it")
-    gpu = _gpu(names)
+    gpu, lease, problem = _free_gpu(names, boxes)
     if gpu is not None:
-        return Choice(
-            vllm, gpu, "as asked" if setting == "vllm" else "installed, and a GPU is there"
-        )
+        reason = "as asked" if setting == "vllm" else "installed, and a GPU is there"
+        return Choice(vllm, gpu, reason, lease)
     if setting == "vllm":
         raise UsageError(
-            f"{vllm} needs an NVIDIA GPU and none is to be seen",
+            f"{vllm} needs an NVIDIA GPU and {problem}",
             where=str(vllm.python),
-            remedy="install the CPU build (`make vllm`), or leave CUDA_VISIBLE_DEVICES one",
+            remedy="free a GPU, name one in `inference_gpus`, or install the CPU build (`make vllm`)",
         )
-    return Choice(None, None, f"{vllm} is installed, but no GPU is to be seen")
+    return Choice(None, None, f"{vllm} is installed, but {problem}")
 
 
-def _gpu(names: Sequence[str]) -> gpus.Gpu | None:
+def _free_gpu(
+    names: Sequence[str], boxes: gpus.GpuSelection
+) -> tuple[gpus.Gpu | None, GpuLease | None, str]:
+    """Returns a GPU for vLLM with its lease, or, if there is none, the reason in words. The arguments are
+    those of `choose`."""
     inventory = gpus.inventory()
+    visible = _visible(inventory)
+    problem = "boxes may use every GPU that is visible" if visible else "none is to be seen"
     if names:
-        return gpus.select(names, inventory, where="inference_gpus")[0]
+        candidates = gpus.select(names, inventory, where="inference_gpus")
+    elif boxes == "auto":
+        candidates = visible[: 1 if len(visible) > 1 else 0]
+    else:
+        of_boxes = gpus.select(boxes, inventory)
+        candidates = [gpu for gpu in visible if gpu not in of_boxes]
+    for gpu in candidates:
+        lease = asyncio.run(GpuPool([gpu]).try_take(1))
+        if lease is not None:
+            return gpu, lease, ""
+        held = ", ".join(map(str, holders(gpu).values())) or "a container"
+        problem = f"GPU {gpu} is held by {held}"
+    return None, None, problem
+
+
+def _visible(inventory: Sequence[gpus.Gpu]) -> list[gpus.Gpu]:
     try:
-        return gpus.select("auto", inventory)[0]
+        return gpus.select("auto", inventory)
     except ConfigError:  # no GPU is visible
-        return None
+        return []
 
 
 def server(
@@ -172,6 +205,7 @@ def server(
         torch.get_num_threads(),
         lora_rank=adapters.rank(policy.model),
         gpu_share=gpu_share,
+        dtype=_vllm_dtype(policy, config),
     )
     return VllmServer(
         policy,
@@ -181,3 +215,12 @@ def server(
         start_seconds=config.inference_start_seconds,
         say=say,
     )
+
+
+def _vllm_dtype(policy: Policy, config: EmbeddedConfig) -> str:
+    """Returns the type of vLLM's weights, as a value of `Launch.dtype`: the policy's type. But if the user
+    chose no type and the policy is on the CPU, returns an empty string, so that vLLM uses bfloat16 on a
+    GPU."""
+    if config.dtype == "auto" and policy.device.type == "cpu":
+        return ""
+    return str(policy.model.dtype).removeprefix("torch.")

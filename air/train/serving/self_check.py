@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from air.errors import UsageError
-from air.train.model.agreement import LIMITS
+from air.train.model.agreement import FAILURES, LIMITS, short
 from air.train.model.logprobs import token_logprobs
 from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams
@@ -23,24 +23,34 @@ reply, in the check. With these numbers, the requests share one copy of the prom
 
 
 def check(policy: Policy, max_model_len: int) -> None:
-    """Samples a few short replies, and raises UsageError if the sampler's log-probabilities differ from the
-    trainer's by more than rounding errors. `max_model_len` is the largest number of tokens of a prompt and
-    its reply together."""
+    """Samples a few short replies, and raises UsageError if the model cannot be sampled with a cache of keys
+    and values, or if the sampler's log-probabilities differ from the trainer's by more than rounding errors.
+    `max_model_len` is the largest number of tokens of a prompt and its reply together."""
     vocab = int(policy.model.config.get_text_config().vocab_size)
     length = max(1, min(_PROMPT, max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]
     sampler = Sampler(policy, max_batch=_ROWS, max_model_len=max_model_len)
     rows = [Row(prompt, SamplingParams(max_tokens=_REPLY, seed=n)) for n in range(_ROWS)]
-    sampler.add(rows)
-    while sampler.rows:
-        sampler.step()
+    try:
+        sampler.add(rows)
+        while sampler.rows:
+            sampler.step()
+    except FAILURES as error:
+        raise _refusal(policy, f"the sampler fails with this model: {short(error)}") from error
     ids = torch.tensor([[*prompt, *row.token_ids] for row in rows], device=policy.device)
     with torch.no_grad():
         trained = token_logprobs(policy.model, ids)[:, length:].cpu()
     difference = float((torch.tensor([row.logprobs for row in rows]) - trained).abs().mean())
     if not difference <= LIMITS.get(policy.model.dtype, 0.01):
-        raise UsageError(
+        raise _refusal(
+            policy,
             f"the sampler's log-probabilities differ from the trainer's by {difference:.2g} nats on average",
-            where=policy.name,
-            remedy='try embedded.attention = "eager" or "sdpa", or use prime-rl with vLLM',
         )
+
+
+def _refusal(policy: Policy, problem: str) -> UsageError:
+    return UsageError(
+        problem,
+        where=policy.name,
+        remedy='try embedded.attention = "eager" or "sdpa", or use prime-rl with vLLM',
+    )

@@ -45,6 +45,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": _GPT_SIZES,
     "gptj": {**_GPT_SIZES, "rotary_dim": 4},
     "codegen": {**_GPT_SIZES, "rotary_dim": 4},
+    "opt": {**_SIZES, "ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 """Settings of each family's config, by model type and perhaps a note. Windows are shorter than prompts."""
 

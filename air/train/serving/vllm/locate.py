@@ -102,6 +102,13 @@ class Launch:
     gpu_share: float | None = None
     """The share (0 to 1) of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then
     sleeps during training. None: no trainer uses this GPU."""
+    dtype: str = ""
+    """The type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
+
+    @property
+    def chosen_dtype(self) -> str:
+        """The type of the weights, `float32` or `bfloat16`, also if `dtype` is empty."""
+        return self.dtype or ("bfloat16" if self.gpu else "float32")
 
     def command(self, model: Path | str, port: int) -> list[str]:
         """Returns the command line of a vLLM server that loads `model` (a folder or a model's name) and
@@ -122,8 +129,9 @@ class Launch:
             "--disable-uvicorn-access-log",
             *self._lora(),
             *self._sleep(),
-            # On a GPU, the importance ratios in the loss correct for differences by rounding.
-            *(["--dtype", "bfloat16"] if self.gpu else ["--enforce-eager", "--dtype", "float32"]),
+            # In bfloat16, the importance ratios in the loss correct for differences by rounding.
+            *("--dtype", self.chosen_dtype),
+            *([] if self.gpu else ["--enforce-eager"]),
         ]
 
     def _lora(self) -> list[str]:

@@ -39,7 +39,7 @@ from air.errors import InferenceError, UsageError
 from air.sandbox.contract import ownership
 from air.train.model import checkpoint
 from air.train.model.policy import Policy
-from air.train.serving.vllm import die_with_parent
+from air.train.serving.vllm import die_with_parent, start_check
 from air.train.serving.vllm.locate import Launch
 
 logger = logging.getLogger(__name__)
@@ -102,8 +102,9 @@ class VllmServer:
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests. Raises UsageError if the port cannot
-        be used or the disk is full. Raises InferenceError if the server does not become ready, or if its
-        responses lack fields that training needs."""
+        be used, the disk is full, or vLLM and the trainer compute different log-probabilities. Raises
+        InferenceError if the server does not become ready, or if its responses lack fields that training
+        needs."""
         self.port = _free_port(self.port)
         ownership.mark_children()
         try:
@@ -111,6 +112,7 @@ class VllmServer:
             self._write()
             self._spawn()
             self._await_ready()
+            start_check.check_agreement(self._generate, self.launch, self.policy, self.name)
         except BaseException:  # Ctrl-C too: no process of vLLM may remain
             self.stop()
             raise
@@ -282,7 +284,7 @@ class VllmServer:
                     f"vLLM was not ready after {self._start_seconds:g} s — see {self.log}; "
                     "embedded.inference_start_seconds gives it more time"
                 )
-        self._check_answers()
+        start_check.check_form(self._generate, self.launch, min(self.policy.eos_ids, default=0))
         if self.policy.has_adapter:
             try:
                 self._serve_adapter()
@@ -291,25 +293,8 @@ class VllmServer:
                     f"vLLM did not load the LoRA adapter ({error}) — see {self.log}"
                 ) from error
 
-    def _check_answers(self) -> None:
-        """Samples one token, and raises InferenceError if vLLM's response does not have the form that the
-        package `renderers` expects, with sampled tokens named `token_id:N`."""
-        token = min(self.policy.eos_ids, default=0)
-        sampling = {"max_tokens": 1, "logprobs": 1, "temperature": 1.0}
-        body = {"model": self.launch.name, "token_ids": [token], "sampling_params": sampling}
-        try:
-            answer = self._ask("/inference/v1/generate", body, timeout=_FIRST_SECONDS)
-            (choice,) = answer.json()["choices"]
-            name = choice["logprobs"]["content"][0]["token"]
-            if name == f"token_id:{choice['token_ids'][0]}":
-                return
-            problem = f"it names a sampled token {name!r}"
-        except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
-            problem = str(error).splitlines()[0] if str(error) else repr(error)
-        raise InferenceError(
-            f"vLLM {self.launch.vllm.version} answers in a form that rollouts cannot read "
-            f"({problem}) — use 0.26 or 0.27 (`make vllm`)"
-        )
+    def _generate(self, body: Any) -> Any:
+        return self._ask("/inference/v1/generate", body, timeout=_FIRST_SECONDS).json()
 
     def _healthy(self) -> bool:
         try:

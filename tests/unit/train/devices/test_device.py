@@ -3,10 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train.devices import device
-from air.train.devices.device import Device, free_for_training
+from air.train.devices.device import Device, free_for_training, has_bfloat16
 
 A, B, C = (Gpu(number, f"GPU-{letter * 4}") for number, letter in enumerate("abc"))
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
@@ -42,6 +43,14 @@ def test_the_cpu_is_taken_as_asked_and_keeps_float32() -> None:
     assert chosen.dtype("bfloat16") == torch.bfloat16
 
 
+def test_only_a_gpu_with_instructions_for_it_trains_in_bfloat16_by_default() -> None:
+    assert [has_bfloat16(one) for one in ((7, 5), (8, 0), (9, 0))] == [False, True, True]
+    second = torch.device("cuda", 1)
+    old, new = Device(second, "free", B), Device(second, "free", B, bfloat16=True)
+    assert (old.dtype("auto"), new.dtype("auto")) == (torch.float32, torch.bfloat16)
+    assert (old.dtype("bfloat16"), new.dtype("float32")) == (torch.bfloat16, torch.float32)
+
+
 @pytest.mark.parametrize(
     ("setting", "boxes", "trainer", "expected"),
     [
@@ -70,3 +79,10 @@ def test_the_only_gpu_is_for_boxes_that_may_use_all() -> None:
 def test_a_gpu_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match=r"embedded\.device: there is no GPU '7'"):
         free_for_training("cuda:7", [A], boxes=[], trainer=[])
+
+
+def test_the_gpus_of_boxes_are_those_of_all_environments() -> None:
+    first, second = (ResearchEnvConfig(gpus=names) for names in (["0", "1"], ["1", "2"]))
+    assert device.gpus_of_boxes([first, object(), second]) == ["0", "1", "2"]
+    assert device.gpus_of_boxes([first, ResearchEnvConfig(gpus="auto")]) == "auto"
+    assert device.gpus_of_boxes([]) == []

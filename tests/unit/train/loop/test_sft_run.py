@@ -260,7 +260,9 @@ def test_an_interrupted_run_goes_on_exactly(places: dict[str, Path], tmp_path: P
         weights = [one / "model.safetensors" for one in (config.folder, whole.folder)]
         assert weights[0].read_bytes() == weights[1].read_bytes()
     branch = config.folder / "branches" / "after_step_2"
-    assert said == ["resuming after step 2", f"what was trained after step 2 is now in {branch}"]
+    place, *others = said
+    assert place.startswith("training: on the CPU (")
+    assert others == ["resuming after step 2", f"what was trained after step 2 is now in {branch}"]
     assert [row["step"] for row in rows_of(branch)] == [3]
     assert json.loads((branch / "sft.json").read_text())["run"]["name"] == "after_step_2"
     with pytest.raises(UsageError, match="has a policy already"):

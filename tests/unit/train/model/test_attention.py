@@ -140,3 +140,41 @@ def test_each_family_passes_the_check_of_a_load(family: str, attention: str) -> 
 def test_a_model_that_reads_masks_otherwise_is_refused() -> None:
     with pytest.raises(UsageError, match=r"^odd: the model does not follow .* differ by \d.*eager"):
         agreement.check(IgnoresMasks(families.model("llama")), "odd")
+
+
+class HasNoPlainHead(torch.nn.Module):
+    """A model whose logits are not its head applied to the last hidden states of its backbone."""
+
+    base_model_prefix = "model"
+    dtype, device = torch.float32, torch.device("cpu")
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+
+    @property
+    def base_model(self) -> Any:
+        return self.inner.base_model
+
+    def forward(self, **arguments: Any) -> Any:
+        return self.inner(**arguments)
+
+
+def test_a_model_whose_backbone_and_head_differ_from_the_whole_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^odd: .* backbone and head differ by \d.* prime-rl"):
+        agreement.check(HasNoPlainHead(families.model("llama")), "odd")
+
+
+def test_a_model_whose_backbone_takes_no_positions_is_refused() -> None:
+    model = HasNoPlainHead(families.model("llama"))
+    model.inner.base_model_prefix = "lm_head"  # so that the backbone is a linear layer
+    with pytest.raises(UsageError, match=r"^odd: .* backbone and head cannot be called apart \("):
+        agreement.check(model, "odd")
+
+
+def test_a_model_of_images_is_refused_by_name() -> None:
+    from transformers import Gemma3Config
+
+    with pytest.raises(UsageError, match=r"^a-model: is a model of more than text \(type gemma3\)"):
+        check_supported(Gemma3Config(), "a-model")
+    check_supported(Gemma3Config().text_config, "a-model")

@@ -12,6 +12,7 @@ from renderers.base import load_tokenizer
 from air.errors import ConfigError, MissingError, UsageError
 from air.train.model import policy
 from air.train.model.policy import Policy
+from tests.unit.train import families
 
 TURNS = [
     {"role": "system", "content": "Be brief."},
@@ -119,6 +120,16 @@ def test_build_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too small"):
         policy.build(tmp_path / "new", ["text"], vocab=200)
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_attention_that_the_family_lacks_names_its_key(tmp_path: Path, small: Policy) -> None:
+    families.model("gptj", "eager").save_pretrained(tmp_path)
+    small.tokenizer.save_pretrained(tmp_path)
+    assert policy.load(tmp_path).model.config._attn_implementation == "eager"
+    with pytest.raises(
+        UsageError, match=r"^embedded\.attention: .* with sdpa .* to auto or eager$"
+    ):
+        policy.load(tmp_path, attention="sdpa")
 
 
 def test_unsupported_layers_are_refused(tmp_path: Path, small: Policy) -> None:

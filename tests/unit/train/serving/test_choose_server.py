@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from pathlib import Path
@@ -9,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from air.errors import ConfigError, InferenceError, MissingError, UsageError
+from air.sandbox.pool.gpu_leases import GpuPool
+from air.sandbox.pool.gpus import Gpu, GpuSelection
+from air.train.config.embedded_config import EmbeddedConfig
+from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.serving import choose_server
+from air.train.serving.choose_server import Choice
 from air.train.serving.vllm import locate
 from air.train.serving.vllm.locate import Launch, Vllm
 from air.train.serving.vllm.server import VllmServer
+
+A = Gpu(0, "GPU-aaaa")
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +31,8 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    monkeypatch.setenv("AIR_LOCK_DIR", str(tmp_path / "locks"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
 
 
 def installed(folder: Path, distribution: str) -> str:
@@ -61,14 +71,44 @@ def test_the_ordinary_build_is_chosen_where_a_gpu_is(
     assert gpu_of("auto", "1") == "GPU-bbbb"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_of("auto") is None
+    with pytest.raises(UsageError, match="needs an NVIDIA GPU and none is to be seen"):
+        choose_server.choose("vllm")
     with pytest.raises(ConfigError, match=r"inference_gpus.*7"):
         choose_server.choose("auto", ["7"])
 
 
-def gpu_of(setting: choose_server.Inference, *wanted: str) -> str | None:
-    choice = choose_server.choose(setting, wanted)
+def gpu_of(setting: choose_server.Inference, *wanted: str, boxes: GpuSelection = ()) -> str | None:
+    choice = choose_server.choose(setting, wanted, boxes=boxes)
+    choice.release()
     assert (choice.gpu is None) == (choice.name == "transformers")
     return choice.gpu.uuid if choice.gpu else None
+
+
+def test_vllm_takes_no_gpu_of_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa,1=GPU-bbbb")
+    assert gpu_of("auto", boxes=["0"]) == "GPU-bbbb"
+    assert gpu_of("auto", boxes="auto") == "GPU-aaaa"
+    assert gpu_of("auto", boxes=["0", "1"]) is None
+    with pytest.raises(UsageError, match=r"needs an NVIDIA GPU and boxes may use every GPU"):
+        choose_server.choose("vllm", boxes=["0", "1"])
+    lease = asyncio.run(GpuPool([A]).try_take(1))  # as a box of another process does
+    assert lease is not None
+    assert gpu_of("auto") == "GPU-bbbb"
+    with pytest.raises(UsageError, match=r"GPU 0 = GPU-aaaa is held by .*inference_gpus"):
+        choose_server.choose("vllm", ["0"])
+    lease.release()
+
+
+def test_the_gpu_of_vllm_is_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")
+    choice = choose_server.choose("vllm")
+    assert asyncio.run(GpuPool([A]).try_take(1)) is None
+    choice.release()
+    lease = asyncio.run(GpuPool([A]).try_take(1))
+    assert lease is not None
+    lease.release()
 
 
 def test_the_cpu_build_is_used_only_where_it_is_asked_for(
@@ -109,6 +149,30 @@ def test_devices_differ_in_flags_and_environment(monkeypatch: pytest.MonkeyPatch
     for one in (cpu, cuda):
         assert one.environment()["VLLM_SERVER_DEV_MODE"] == "1"
         assert "PYTHONPATH" not in one.environment()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "gpu", "expected"),
+    [
+        ("auto", None, "float32"),
+        ("auto", A, "bfloat16"),  # the policy is on the CPU
+        ("float32", A, "float32"),
+        ("bfloat16", A, "bfloat16"),
+        ("bfloat16", None, "bfloat16"),
+    ],
+)
+def test_vllm_has_the_type_that_the_run_file_names(
+    dtype: str, gpu: Gpu | None, expected: str, folder: Path, tmp_path: Path
+) -> None:
+    config = EmbeddedConfig.model_validate({"dtype": dtype})
+    model = policy.load(folder, dtype="float32" if dtype == "auto" else dtype)
+    choice = Choice(Vllm(Path(sys.executable), "0.27.0", gpu is None), gpu, "as asked")
+    server = choose_server.server(
+        choice, model, config, name="m", max_model_len=64, folder=tmp_path, say=print
+    )
+    assert isinstance(server, VllmServer)
+    command = server.launch.command(Path("/m"), 1)
+    assert command[command.index("--dtype") + 1] == expected
 
 
 def test_a_taken_port_is_one_line(small: Policy, tmp_path: Path) -> None:

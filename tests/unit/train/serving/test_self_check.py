@@ -33,3 +33,16 @@ def test_a_model_that_samples_otherwise_than_it_trains_is_refused(attention: str
     policy.model.register_forward_pre_hook(without_positions, with_kwargs=True)
     with pytest.raises(UsageError, match=r"^llama: the sampler's .* differ .* by \d.* nats"):
         self_check.check(policy, 128)
+
+
+def test_a_model_that_cannot_be_sampled_is_refused_by_name() -> None:
+    policy = families.policy("llama")
+
+    def without_a_cache(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("past_key_values") is not None:
+            raise RuntimeError("no such\ncache")
+        return args, kwargs
+
+    policy.model.register_forward_pre_hook(without_a_cache, with_kwargs=True)
+    with pytest.raises(UsageError, match=r"^llama: the sampler fails .*: no such cache — .*eager"):
+        self_check.check(policy, 128)

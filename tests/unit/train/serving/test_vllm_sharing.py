@@ -1,7 +1,7 @@
 """What air asks of vLLM for adapters and for a shared GPU, with a server in vLLM's place.
 
 The server is a process that answers these HTTP requests as vLLM's documentation says, and writes them down.
-It has no model: `tests/vllm` uses a real vLLM.
+It has no model, and calls all tokens equally probable: `tests/vllm` uses a real vLLM.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from air.errors import InferenceError
+from air.errors import InferenceError, UsageError
 from air.train.config.model_options import LoRAConfig
 from air.train.model import policy
 from air.train.model.policy import Policy
@@ -22,7 +23,7 @@ from air.train.serving.vllm.locate import Launch, Vllm
 from air.train.serving.vllm.server import VllmServer
 
 SERVER = """
-import json, sys
+import json, math, sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def argument(name):
     return sys.argv[sys.argv.index(name) + 1]
 
 names = [argument("--served-model-name")]
+vocab = json.loads(Path(argument("--model"), "config.json").read_text())["vocab_size"]
 log = Path("requests.jsonl")
 
 class Handler(BaseHTTPRequestHandler):
@@ -56,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
             names.remove(body["lora_name"])
         if self.path.startswith("/sleep") and "--enable-sleep-mode" not in sys.argv:
             return self.answer({"error": "no sleep mode"}, 500)
-        token = {"token_ids": [5], "logprobs": {"content": [{"token": "token_id:5"}]}}
-        self.answer({"choices": [token]})
+        entry = {"token": "token_id:5", "logprob": -math.log(vocab)}
+        self.answer({"choices": [{"token_ids": [5], "logprobs": {"content": [entry]}}]})
 
     def log_message(self, *_):
         pass
@@ -77,6 +79,16 @@ def vllm(tmp_path: Path) -> Vllm:
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}/packages exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     return Vllm(python, "0.27.0", cpu=False)
+
+
+@pytest.fixture
+def uniform(folder: Path, tmp_path: Path) -> Path:
+    """The folder of a policy to which all tokens are equally probable."""
+    model = policy.load(folder)
+    with torch.no_grad():
+        model.model.get_input_embeddings().weight.zero_()
+    model.save(tmp_path / "uniform")
+    return tmp_path / "uniform"
 
 
 class Started:
@@ -107,14 +119,14 @@ def starts(tmp_path: Path, vllm: Vllm) -> Iterator[list[Started]]:
 
 
 def test_each_version_of_an_adapter_has_a_name_of_its_own(
-    folder: Path, tmp_path: Path, vllm: Vllm, starts: list[Started]
+    uniform: Path, tmp_path: Path, vllm: Vllm, starts: list[Started]
 ) -> None:
-    model = policy.load(folder, lora=LoRAConfig(rank=12, alpha=8))
+    model = policy.load(uniform, lora=LoRAConfig(rank=12, alpha=8))
     launch = Launch(vllm, "GPU-aaaa", "m", 256, 8, 1, lora_rank=12)
     started = Started(model, launch, tmp_path / "run")
     starts.append(started)
     command = started.command
-    assert command[command.index("--model") + 1] == str(folder)  # the base model
+    assert command[command.index("--model") + 1] == str(uniform)  # the base model
     assert command[command.index("--max-lora-rank") + 1] == "16"  # the least that fits 12
     assert started.server.name == "m:0"
     assert started.server.update_weights() == 1
@@ -130,10 +142,10 @@ def test_each_version_of_an_adapter_has_a_name_of_its_own(
 
 
 def test_vllm_sleeps_while_weights_are_trained_on_its_gpu(
-    small: Policy, tmp_path: Path, vllm: Vllm, starts: list[Started]
+    uniform: Path, tmp_path: Path, vllm: Vllm, starts: list[Started]
 ) -> None:
     launch = Launch(vllm, "GPU-aaaa", "m", 256, 8, 1, gpu_share=0.4567)
-    started = Started(small, launch, tmp_path / "run")
+    started = Started(policy.load(uniform), launch, tmp_path / "run")
     starts.append(started)
     command = started.command
     assert command[command.index("--gpu-memory-utilization") + 1] == "0.457"
@@ -147,9 +159,11 @@ def test_vllm_sleeps_while_weights_are_trained_on_its_gpu(
 
 
 def test_a_vllm_that_cannot_sleep_is_an_error_that_names_the_log(
-    small: Policy, tmp_path: Path, vllm: Vllm, starts: list[Started]
+    uniform: Path, tmp_path: Path, vllm: Vllm, starts: list[Started]
 ) -> None:
-    started = Started(small, Launch(vllm, "GPU-aaaa", "m", 256, 8, 1), tmp_path / "run")
+    started = Started(
+        policy.load(uniform), Launch(vllm, "GPU-aaaa", "m", 256, 8, 1), tmp_path / "run"
+    )
     starts.append(started)
     assert "--enable-sleep-mode" not in started.command
     with started.server.exclusive():  # its GPU is its own
@@ -161,3 +175,19 @@ def test_a_vllm_that_cannot_sleep_is_an_error_that_names_the_log(
         started.server.exclusive(),
     ):
         pass
+
+
+@pytest.mark.parametrize("lora", [None, LoRAConfig(rank=8)])
+def test_a_vllm_that_computes_other_probabilities_is_refused_at_its_start(
+    lora: LoRAConfig | None, folder: Path, tmp_path: Path, vllm: Vllm
+) -> None:
+    model = policy.load(folder, lora=lora)
+    with torch.no_grad():
+        for weights in model.model.parameters():
+            weights.mul_(3)  # so that it is far from calling all tokens equally probable
+    launch = Launch(vllm, "GPU-aaaa", "m", 256, 8, 1, lora_rank=8 if lora else 0)
+    server = VllmServer(model, launch, folder=tmp_path)
+    with pytest.raises(UsageError, match=r"vLLM's log-probabilities differ .* by \d.*transformers"):
+        server.start()
+    asked = [json.loads(line) for line in (tmp_path / "requests.jsonl").read_text().splitlines()]
+    assert asked[-1][1]["model"] == ("m:0" if lora else "m")  # what rollouts will ask for

@@ -45,6 +45,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 6},
     "gpt2": GPT,
     "gptj": GPT | {"rotary_dim": 8},
+    "opt": SHAPE | {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 
 

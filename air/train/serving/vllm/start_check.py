@@ -1,0 +1,81 @@
+"""Checks of a vLLM server before episodes begin: its responses have the form that rollouts read, and its
+log-probabilities are the trainer's.
+
+Air's own server has a check of the same kind (`air.train.serving.self_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import torch
+
+from air.errors import InferenceError, UsageError
+from air.train.model.agreement import LIMITS
+from air.train.model.logprobs import token_logprobs
+from air.train.model.policy import Policy
+from air.train.serving.vllm.locate import Launch
+
+Generate = Callable[[Any], Any]
+"""A function that sends the body of a request to vLLM's path `/inference/v1/generate`, and returns the body
+of the response. Raises `httpx.HTTPError` if there is none."""
+_PROMPT, _REPLY = 16, 16
+"""The largest number of tokens of the prompt and of the reply whose log-probabilities are compared."""
+
+
+def check_form(generate: Generate, launch: Launch, token: int) -> None:
+    """Samples one token after the token id `token`, and raises InferenceError if vLLM's response does not
+    have the form that the package `renderers` expects, with sampled tokens named `token_id:N`."""
+    try:
+        ids, entries = _reply(generate, launch.name, [token], 1)
+        name = entries[0]["token"]
+        if name == f"token_id:{ids[0]}":
+            return
+        problem = f"it names a sampled token {name!r}"
+    except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
+        problem = _line(error)
+    raise InferenceError(
+        f"vLLM {launch.vllm.version} answers in a form that rollouts cannot read "
+        f"({problem}) — use 0.26 or 0.27 (`make vllm`)"
+    )
+
+
+def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: str) -> None:
+    """Samples a short reply of the model `name`, and raises UsageError if vLLM's log-probabilities differ
+    from the trainer's by more than rounding errors. Raises InferenceError if vLLM does not reply. No other
+    thread may use `policy` during the call."""
+    vocab = min(int(policy.model.config.vocab_size), len(policy.tokenizer))
+    length = max(1, min(_PROMPT, launch.max_model_len - _REPLY))
+    prompt = [number * 7919 % vocab for number in range(1, length + 1)]
+    try:
+        ids, entries = _reply(generate, name, prompt, min(_REPLY, launch.max_model_len - length))
+        sampled = torch.tensor([float(entry["logprob"]) for entry in entries])
+    except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise InferenceError(f"vLLM gives no log-probabilities ({_line(error)})") from error
+    with torch.no_grad():
+        row = torch.tensor([[*prompt, *ids]], device=policy.device)
+        trained = token_logprobs(policy.model, row)[0, length:].cpu()
+    difference = float((sampled - trained).abs().mean())
+    types = (policy.model.dtype, getattr(torch, launch.chosen_dtype))
+    if not difference <= max(LIMITS.get(dtype, 0.01) for dtype in types):
+        raise UsageError(
+            f"vLLM's log-probabilities differ from the trainer's by {difference:.2g} nats on average",
+            where=policy.name,
+            remedy='use embedded.inference = "transformers", or another version of vLLM',
+        )
+
+
+def _reply(
+    generate: Generate, name: str, prompt: list[int], tokens: int
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Returns the token ids of a sampled reply, and vLLM's entry on the log-probability of each."""
+    sampling = {"max_tokens": tokens, "logprobs": 1, "temperature": 1.0}
+    body = {"model": name, "token_ids": prompt, "sampling_params": sampling}
+    (choice,) = generate(body)["choices"]
+    return choice["token_ids"], choice["logprobs"]["content"]
+
+
+def _line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else repr(error)
