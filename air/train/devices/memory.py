@@ -56,7 +56,7 @@ class Memory:
     weights: int
     """The bytes of the policy's weights."""
     optimizer: int
-    """The bytes of the gradients, the optimiser's states, and the float32 copies of trained weights in
+    """The bytes of the gradients, of the optimiser's states, and the float32 copies of trained weights in
     bfloat16."""
     activations: int
     """The bytes of the activations that the forward pass of one micro-batch stores for the backward pass, and
@@ -74,6 +74,8 @@ class Memory:
     """The bytes that the trainer's process needs besides tensors."""
     other_models: int = 0
     """The bytes of weights and optimiser states of the further models, such as a reference or value model."""
+    gradients: int = 0
+    """The part of `optimizer` that is for the gradients, which do not exist while this process samples."""
 
     @property
     def resident(self) -> int:
@@ -84,7 +86,7 @@ class Memory:
     def peak(self) -> int:
         """The largest number of bytes in use at one time: that of sampling or that of training, which
         alternate."""
-        return self.program + self.resident + max(self.training, self.sampling)
+        return self.program + self.resident + max(self.training, self.sampling - self.gradients)
 
     @property
     def training(self) -> int:
@@ -100,7 +102,7 @@ class Memory:
         parts = (
             f"{_TITLES.get(f.name, f.name)} {getattr(self, f.name) / GB:.1f}"
             for f in fields(self)
-            if f.name not in _OFTEN_NONE or getattr(self, f.name)
+            if f.name != "gradients" and (f.name not in _OFTEN_NONE or getattr(self, f.name))
         )
         return f"{self.peak / GB:.1f} GB ({', '.join(parts)})"
 
@@ -160,6 +162,7 @@ def estimate(
         gradient_copies=_GRADIENT_COPIES * largest,
         program=PROGRAM,
         other_models=other_models,
+        gradients=sum(p.numel() * 4 for p in trained),
     )
 
 
@@ -234,7 +237,7 @@ def warning(memory: Memory, available: int, device: str) -> str:
     if memory.peak <= available:
         return ""
     remedies = []
-    if memory.training > memory.sampling:
+    if memory.training > memory.sampling - memory.gradients:
         remedies.append("embedded.micro_batch_tokens or seq_len")
     elif memory.keys_values:
         remedies.append("embedded.max_batch or seq_len")

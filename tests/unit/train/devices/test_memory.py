@@ -54,10 +54,12 @@ def test_parts_by_hand() -> None:
     embeddings = families.VOCAB * model.config.hidden_size
     assert full.gradient_copies == 3 * 4 * embeddings
     training = full.activations + full.gradient_copies
-    assert full.peak == memory.PROGRAM + full.resident + max(training, full.keys_values)
+    assert full.gradients == 4 * count
+    sampling = full.keys_values - full.gradients
+    assert full.peak == memory.PROGRAM + full.resident + max(training, sampling)
     copies = estimated(model, weight_copies=GB)
     assert copies.sampling == full.keys_values + GB
-    assert copies.peak == memory.PROGRAM + full.resident + max(training, copies.sampling)
+    assert copies.peak == memory.PROGRAM + full.resident + GB + sampling
     assert "copies of weights 1.0" in str(copies)
     assert estimated(model, weight_copies=GB, max_batch=0).sampling == 0  # another process samples
     # The prefix cache has the replies of the step, or what it may have.
