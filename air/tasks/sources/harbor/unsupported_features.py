@@ -21,7 +21,8 @@ def refusals(folder: HarborFolder) -> list[str]:
 
 
 def _of_files(folder: HarborFolder) -> Iterator[str]:
-    for part in ("environment", "tests"):
+    steps = folder.config.steps
+    for part in ("environment", "tests", *(f"steps/{step.name}/tests" for step in steps)):
         for name in COMPOSE:
             if (folder.path / part / name).is_file():
                 yield (
@@ -30,8 +31,7 @@ def _of_files(folder: HarborFolder) -> Iterator[str]:
                 )
     if not folder.config.environment.docker_image and folder.dockerfile is None:
         yield "environment/: there is no Dockerfile, and environment.docker_image names no image"
-    steps = folder.config.steps or (None,)
-    for step in steps:
+    for step in steps or (None,):
         where = "" if step is None else f"steps/{step.name}/"
         if (folder.path / where / "trajectory.json").is_file():
             yield f"{where}trajectory.json: an episode cannot begin with earlier turns"
