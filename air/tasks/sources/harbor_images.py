@@ -8,7 +8,7 @@ from pathlib import Path
 from air.errors import AirError
 from air.sandbox.images import contexts
 from air.sandbox.images.contexts import WantedImage
-from air.tasks.sources.harbor.datasets import find
+from air.tasks.sources.harbor import ids
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Step
 from air.tasks.sources.harbor.unsupported_features import refusals
@@ -51,14 +51,14 @@ def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
         yield WantedImage(own_image, context, seconds, folder.name)
 
 
-def wanted_of(path: Path) -> tuple[list[WantedImage], list[str]]:
-    """Returns two lists for the tasks at `path`: the images that they need, and one line of text for each
-    task that cannot be played.
+def wanted_of(task_id: str, root: Path) -> tuple[list[WantedImage], list[str]]:
+    """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the images that they
+    need, and one line of text for each task that cannot be played. Relative paths start at `root`.
 
-    Raises MissingError if there is no task at `path`.
+    Raises MissingError if there is no such task, and ConfigError if a data set's file is invalid.
     """
     images, faults = list[WantedImage](), list[str]()
-    for task in find(path):
+    for task in ids.named(task_id, root):
         try:
             folder = task.read()
             if reasons := refusals(folder):
