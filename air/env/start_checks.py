@@ -58,6 +58,14 @@ def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
     assert spec.rules is not None
     spec.rules.check()
     _check_servers(spec, config)
+    harness = config.agent.harness
+    program = harness is not None and not isinstance(harness, AirHarnessConfig)
+    if spec.rules.steps > 1 and spec.rules.shared and program:
+        raise ConfigError(
+            f"cannot play {spec.id}: the tests of a step run in the agent's box and end its program",
+            where="env.agent.harness.id",
+            remedy='use env.taskset.harbor.verifier = "separate", or harness id = "air"',
+        )
     if spec.rules.steps > 1 and config.delta != "previous":
         raise ConfigError(
             f"would pay the best of the steps of {spec.id} instead of its reward",

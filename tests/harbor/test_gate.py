@@ -84,6 +84,16 @@ async def test_a_sound_task_passes_and_weak_ones_are_caught(tmp_path: Path) -> N
 
 
 @pytest.mark.docker
+async def test_of_the_hacks_on_shared_tests_only_patched_programs_pay(tmp_path: Path) -> None:
+    write([PLAIN], tmp_path)
+    names = ("planted-tests", "background-writer", "early-reward-file", "patched-programs")
+    settings = HarborSettings(root=tmp_path, verifier="shared")
+    [verdict] = await Gate(settings, 3, _hacks(*names)).run([f"harbor:{PLAIN.name}"])
+    assert (verdict.oracle, verdict.nothing, set(verdict.hacks)) == (1.0, 0.0, set(names)), verdict
+    assert [one.name for one in verdict.findings] == ["patched-programs"], verdict
+
+
+@pytest.mark.docker
 async def test_a_program_that_kills_the_tests_is_paid_however_late_they_write(
     tmp_path: Path,
 ) -> None:

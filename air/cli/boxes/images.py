@@ -84,6 +84,7 @@ def _list() -> int:
 def _build_harbor(args: argparse.Namespace) -> int:
     from air.sandbox.images import building
     from air.tasks.sources import harbor_images as images
+    from air.tasks.sources.harbor.settings import HarborSettings
 
     if args.base or args.ca_bundle:
         raise UsageError(
@@ -92,7 +93,7 @@ def _build_harbor(args: argparse.Namespace) -> int:
     jobs = 2 if args.jobs is None else args.jobs
     if jobs < 1:
         raise UsageError("--jobs must be a positive integer", where=str(jobs))
-    wanted, faults = images.wanted_of(Path(args.name.removeprefix(_HARBOR)))
+    wanted, faults = images.wanted_of(args.name, HarborSettings().folder)
     outcomes = building.ensure_all(wanted, jobs=jobs)
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     for state in ("built", "pulled", "present", "failed"):

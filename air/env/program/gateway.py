@@ -43,6 +43,12 @@ COMMANDS_HELP = (
     "artefact as it is, the second scores it and ends the episode. It ends, and is scored, too when "
     "you call no tool, or when turns or time run out."
 )
+SUBMIT_HELP = (
+    "\n`submit` is a command of the shell, without arguments. It hands in your work, which is graded then, "
+    "and prints the next step, or ends the episode if there is none. Your work is handed in, too, when you "
+    "call no tool, or when turns or time run out."
+)
+"""The text for tasks with their own `Rules`, such as Harbor tasks, in which `validate` scores nothing."""
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
 """The folder inside the box that contains the executables `validate` and `submit`."""
@@ -114,7 +120,8 @@ class Gateway:
         self._conversation = Conversation(trace)
         self._began = time.monotonic()
         limit = f" Only the first {self.episode.config.validates} validates are scored."
-        prompt = str(trace.task.data.prompt) + COMMANDS_HELP + limit
+        text = SUBMIT_HELP if self.episode.world.task.rules else COMMANDS_HELP + limit
+        prompt = str(trace.task.data.prompt) + text
         trace.task.data = trace.task.data.model_copy(update={"prompt": prompt})
 
     def model_url(self, url: str) -> str:

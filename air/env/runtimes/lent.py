@@ -6,7 +6,10 @@ verifiers accepts only its own classes of runtimes, so each kind of box has a su
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
+import signal
 from typing import Any
 
 from verifiers.v1.errors import SandboxError
@@ -22,10 +25,18 @@ from verifiers.v1.runtimes import (
 from air.env.episode import Episode
 from air.env.program import interpreters
 from air.env.program.gateway import Gateway
-from air.errors import BoxDiedError, BoxEndedError, BoxFileError, UsageError, boundary
+from air.errors import (
+    BoxCommandError,
+    BoxDiedError,
+    BoxEndedError,
+    BoxFileError,
+    UsageError,
+    boundary,
+)
 from air.sandbox.contract.box import Box
 
 PROGRAM_SECONDS = 24 * 3600.0
+OUTPUT_BYTES = 1_000_000
 
 
 class _Lent:
@@ -49,7 +60,7 @@ class _Lent:
                     argv,
                     timeout=PROGRAM_SECONDS,
                     env=self.process_env(env),  # type: ignore[attr-defined]
-                    max_bytes=1_000_000,
+                    max_bytes=OUTPUT_BYTES,
                 )
         except (BoxDiedError, BoxEndedError) as error:
             raise SandboxError(str(error)) from error
@@ -64,7 +75,34 @@ class _Lent:
         model and to the grader."""
         if self.gateway is None:
             return await self.run(argv, env)
-        return await self.gateway.play(self.run(self.gateway.command(argv), env))
+        return await self.gateway.play(self._play(self.gateway.command(argv), env))
+
+    async def _play(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
+        """Runs the program that plays the agent; returns its exit code and the end of its output. Unlike
+        during `run`, the box can be frozen meanwhile, as grading a Harbor task demands. Raises SandboxError
+        if the box is gone."""
+        output = {"stdout": b"", "stderr": b""}
+        try:
+            async with self.box.attributing():
+                running = await self.box.start(
+                    argv,
+                    timeout=PROGRAM_SECONDS,
+                    env=self.process_env(env),  # type: ignore[attr-defined]
+                )
+                try:
+                    async for name, data in running.output():
+                        output[name] = (output[name] + data)[-OUTPUT_BYTES:]
+                    result = await running.wait()
+                except asyncio.CancelledError:
+                    with contextlib.suppress(BoxCommandError, BoxDiedError):  # it has ended
+                        await running.signal(signal.SIGKILL)
+                    raise
+        except BoxCommandError as error:  # such as no room for another process
+            return ProgramResult(exit_code=126, stdout="", stderr=str(error))
+        except (BoxDiedError, BoxEndedError) as error:
+            raise SandboxError(str(error)) from error
+        texts = {name: data.decode("utf-8", "replace") for name, data in output.items()}
+        return ProgramResult(exit_code=result.code, **texts)
 
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True

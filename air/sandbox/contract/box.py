@@ -170,6 +170,9 @@ class Box(ABC):
     """UUIDs of the GPUs that the box has."""
     image_digest: str = ""
     """The container engine's id of the box's image. Empty for the provider `process`."""
+    image_user: str | None = None
+    """The default user of the box's image, who may differ from the box's default user (`OpenBox.user`). None
+    for the provider `process`."""
 
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.

@@ -108,6 +108,7 @@ class DockerBox(GuestBox):
         box = cls(spec, run, gpus)
         box._image = image["Config"]
         box.image_digest = image["Id"]  # the tag may mean another image by now
+        box.image_user = image["Config"].get("User") or "0"
         try:
             await box._start(python)
             await limit_check.warn_once(box._attached.container)

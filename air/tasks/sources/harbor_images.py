@@ -8,9 +8,9 @@ from pathlib import Path
 from air.errors import AirError
 from air.sandbox.images import contexts
 from air.sandbox.images.contexts import WantedImage
-from air.tasks.sources.harbor.datasets import find
+from air.tasks.sources.harbor import ids
 from air.tasks.sources.harbor.folder import HarborFolder
-from air.tasks.sources.harbor.schema import Environment, Step
+from air.tasks.sources.harbor.schema import Step
 from air.tasks.sources.harbor.unsupported_features import refusals
 
 
@@ -28,35 +28,37 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
     task's verifier has no such image, or runs in the agent's box."""
     if folder.config.verifier_mode(step) != "separate":
         return None
-    declared = _declared(folder, step)
-    if declared and declared.docker_image:
-        return declared.docker_image
-    context = _verifier_context(folder, step)
-    return contexts.tag(context) if context else None
+    source = folder.verifier_image(step)
+    return contexts.tag(source) if isinstance(source, Path) else source
 
 
 def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
     """Yields the images that a task needs, each image once."""
     environment = folder.config.environment
-    yield _wanted(folder, environment, folder.path / "environment")
-    seen = {agent_image(folder)}
+    image = agent_image(folder)
+    context = None if environment.docker_image else folder.path / "environment"
+    yield WantedImage(image, context, environment.build_timeout_sec, folder.name)
+    seen = {image}
     for step in folder.config.steps or (None,):
-        image = verifier_image(folder, step)
-        if image is None or image in seen:
+        own_image = verifier_image(folder, step)
+        if own_image is None or own_image in seen:
             continue
-        seen.add(image)
-        declared = _declared(folder, step) or environment
-        yield _wanted(folder, declared, _verifier_context(folder, step))
+        seen.add(own_image)
+        own = step.verifier.environment if step else None
+        seconds = (own or folder.config.verifier.environment or environment).build_timeout_sec
+        source = folder.verifier_image(step)
+        context = source if isinstance(source, Path) else None
+        yield WantedImage(own_image, context, seconds, folder.name)
 
 
-def wanted_of(path: Path) -> tuple[list[WantedImage], list[str]]:
-    """Returns two lists for the tasks at `path`: the images that they need, and one line of text for each
-    task that cannot be played.
+def wanted_of(task_id: str, root: Path) -> tuple[list[WantedImage], list[str]]:
+    """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the images that they
+    need, and one line of text for each task that cannot be played. Relative paths start at `root`.
 
-    Raises MissingError if there is no task at `path`.
+    Raises MissingError if there is no such task, and ConfigError if a data set's file is invalid.
     """
     images, faults = list[WantedImage](), list[str]()
-    for task in find(path):
+    for task in ids.named(task_id, root):
         try:
             folder = task.read()
             if reasons := refusals(folder):
@@ -66,27 +68,3 @@ def wanted_of(path: Path) -> tuple[list[WantedImage], list[str]]:
         except AirError as error:
             faults.append(f"{task.name}: {error}")
     return images, faults
-
-
-def _wanted(folder: HarborFolder, environment: Environment, context: Path | None) -> WantedImage:
-    if environment.docker_image or context is None:
-        assert environment.docker_image
-        return WantedImage(
-            environment.docker_image, None, environment.build_timeout_sec, folder.name
-        )
-    return WantedImage(contexts.tag(context), context, environment.build_timeout_sec, folder.name)
-
-
-def _declared(folder: HarborFolder, step: Step | None) -> Environment | None:
-    own = step.verifier.environment if step else None
-    return own or folder.config.verifier.environment
-
-
-def _verifier_context(folder: HarborFolder, step: Step | None) -> Path | None:
-    """Returns the folder with the Dockerfile of a verifier's own image: the step's or, if it has none, the
-    task's. None if there is no such Dockerfile."""
-    places = [folder.path / "steps" / step.name / "tests"] if step else []
-    for place in (*places, folder.path / "tests"):
-        if (place / "Dockerfile").is_file():
-            return place
-    return None

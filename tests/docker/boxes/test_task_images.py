@@ -45,7 +45,7 @@ def tasks(tmp_path: Path) -> Iterator[Path]:
     (folder / "four").mkdir()
     (folder / "four" / "task.toml").write_text("no_such_key = 1\n")
     yield folder
-    wanted, _ = images.wanted_of(folder)
+    wanted, _ = images.wanted_of("harbor:.", folder)
     with docker_client() as client:
         for tag in {image.tag for image in wanted}:
             if client.images.list(name=tag):
@@ -59,14 +59,19 @@ async def test_tasks_images_are_built_once_and_used_and_collected(
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     assert main(["images", "build", f"harbor:{tasks}"]) == 1
     out = capsys.readouterr().out
-    (one,) = {image.tag for image in images.wanted_of(tasks)[0] if image.where in ("one", "two")}
+    (one,) = {
+        image.tag
+        for image in images.wanted_of("harbor:.", tasks)[0]
+        if image.where in ("one", "two")
+    }
     assert f"/2] {one} (one): built" in out
     assert "(three): FAILED: building air-harbor-" in out
     assert "nothing-such" in out
     assert "built: 1\nfailed: 1\n" in out
     assert "left out: four:" in out
     assert "no_such_key" in out
-    assert main(["images", "build", f"harbor:{tasks / 'two'}"]) == 0
+    monkeypatch.setenv("AIR_HARBOR_ROOT", str(tasks.parent))
+    assert main(["images", "build", "harbor:tasks/two"]) == 0
     assert "(two): present\npresent: 1\n" in capsys.readouterr().out
     async with await open_box(BoxSpec(image=one, open=OpenBox(keep=True))) as box:
         said = await box.exec("id -un; pwd; cat word; echo $COLOUR ~", timeout=60)
@@ -85,7 +90,7 @@ async def test_tasks_images_are_built_once_and_used_and_collected(
 
 def test_two_builds_at_once_build_once(tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    wanted = [image for image in images.wanted_of(tasks)[0] if image.where == "one"]
+    wanted = [image for image in images.wanted_of("harbor:.", tasks)[0] if image.where == "one"]
     with ThreadPoolExecutor(2) as pool:
         states = [outcome.state for outcome in pool.map(building.ensure, wanted * 2)]
     assert sorted(states) == ["built", "present"]
@@ -98,7 +103,9 @@ def test_a_build_beyond_its_time_and_an_image_that_nobody_has_fail_in_one_line(
     (tasks / "one/environment/Dockerfile").write_text("FROM air-base\nRUN sleep 600\n")
     (tasks / "one/task.toml").write_text("[environment]\nbuild_timeout_sec = 2\n")
     (tasks / "two/task.toml").write_text('[environment]\ndocker_image = "localhost:1/nothing:7"\n')
-    wanted = [image for image in images.wanted_of(tasks)[0] if image.where in ("one", "two")]
+    wanted = [
+        image for image in images.wanted_of("harbor:.", tasks)[0] if image.where in ("one", "two")
+    ]
     said: list[str] = []
     reasons = {
         o.wanted.where: o.reason for o in building.ensure_all(wanted, jobs=2, say=said.append)

@@ -49,6 +49,15 @@ chown 1234:99 deep/er/faaaa deep; ln -s faaaa deep/er/link
             assert contents.folders == ["/opt/deep", "/opt/deep/er"]
 
 
+async def test_a_declared_folder_around_the_tests_does_not_replace_them() -> None:
+    async with await open_box(SPEC) as box:
+        script = "mkdir -p /logs/verifier /logs/x; echo 1 > /logs/verifier/reward.txt; echo y > /logs/x/y"
+        assert (await box.exec(script, timeout=60)).code == 0
+        artefact = await read(box, [Artifact(source="/logs")], step=0, most_bytes=MOST)
+        contents = HarborArtefact.of(artefact)
+        assert (contents.files, contents.whole_folders) == ({"/logs/x/y": b"y\n"}, [])
+
+
 async def test_what_cannot_be_handed_in_is_the_agents_fault() -> None:
     async with await open_box(SPEC) as box:
         for script, problem in (

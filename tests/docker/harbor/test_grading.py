@@ -235,6 +235,32 @@ echo x > /outside.txt; echo x > /logs/artifacts/log
         assert (await submit(world, script)).reward == 1.0
 
 
+USERS = """\
+[agent]
+user = "agent"
+[environment.healthcheck]
+command = "id -un > /logs/artifacts/check"
+[[verifier.collect]]
+command = "id -un > /logs/artifacts/collect"
+"""
+
+
+@pytest.mark.parametrize(
+    ("verifier", "users"), [("separate", "root agent root root"), ("shared", "root agent root")]
+)
+async def test_commands_of_the_task_that_name_no_user_run_as_the_images_user(
+    make: Make, play: Play, verifier: str, users: str
+) -> None:
+    test = f"""\
+#!/bin/sh
+cd /logs/artifacts
+[ "$(echo $(cat check agent collect; id -un))" = "{users}" ] && reward=1 || reward=0
+echo $reward > /logs/verifier/reward.txt
+"""
+    async with play(make(test, more=USERS), verifier=verifier) as world:
+        assert (await submit(world, "id -un > /logs/artifacts/agent")).reward == 1.0
+
+
 async def test_shared_tests_run_in_the_agents_box_without_its_processes(
     make: Make, play: Play
 ) -> None:

@@ -71,6 +71,27 @@ async def test_a_step_below_its_least_reward_is_the_last(make: Make, play: Play)
         assert world.reward == 0.0
 
 
+async def test_the_tasks_collect_commands_run_in_each_step_before_the_steps_own(
+    make: Make, play: Play, tmp_path: Path
+) -> None:
+    task = make(
+        '[[steps.verifier.collect]]\ncommand = "echo step >> /logs/artifacts/order"\n',
+        top='artifacts = ["one.txt", "two.txt"]\n'
+        '[[verifier.collect]]\ncommand = "echo task > /logs/artifacts/order; cp made $(cat name)"\n',
+    )
+    test = (
+        TEST + '[ "$(echo $(cat /logs/artifacts/order))" = "task step" ] || rm /logs/verifier/*\n'
+    )
+    (tmp_path / "task" / "tests" / "test.sh").write_text(test)
+    async with play(task) as world:
+        for name in ("one.txt", "two.txt"):
+            script = f"echo done > made; echo {name} > name"
+            step = await world.step(Action(script=script, ending="submit"))
+        assert step.done
+        await world.finish()
+        assert world.reward == 1.0
+
+
 async def test_steps_that_the_agent_does_not_reach_count_as_nothing(make: Make, play: Play) -> None:
     async with play(make()) as world:
         await world.step(Action(script="echo done > one.txt"))

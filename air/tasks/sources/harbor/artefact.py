@@ -147,7 +147,7 @@ class _Collection:
         if entry.kind != "folder" or entry.link:
             await self._add([path])
             return
-        if path != PUBLISHED and not artifact.exclude:
+        if path != PUBLISHED and not artifact.exclude and not _around_hidden(path):
             self.contents.whole_folders.append(path)
         inside = await self.box.list(path, depth=_DEPTH, user=ROOT)
         kept = [one for one in inside if not _excluded(one.path, path, artifact.exclude)]
@@ -218,7 +218,7 @@ class _Collection:
         if ".." in parts[ups:]:
             return False
         end = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        if end == "/" or _below(end, NEVER) or any(_below(never, [end]) for never in NEVER):
+        if _below(end, NEVER) or _around_hidden(end):
             return False
         contents, workspace = self.contents, self.box.workspace
         if end in contents.files or end in contents.folders or end in contents.links:
@@ -234,6 +234,11 @@ class _Collection:
 
 def _below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+def _around_hidden(path: str) -> bool:
+    """Whether a folder contains a folder that is never part of an artefact."""
+    return path == "/" or any(_below(never, [path]) for never in NEVER)
 
 
 def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,8 @@ def find(path: Path) -> list[TaskPath]:
     whose tasks have local paths. If the registry has several data sets, `registry.json#NAME` names one of
     them. Raises MissingError if no task is found, and ConfigError if a file is invalid."""
     path, _, dataset = _split(path.expanduser())
-    if path.suffix == ".json":
-        found = list(_of_registry(path, dataset))
-    elif path.suffix == ".toml":
-        found = list(_of_dataset(path))
+    if path.suffix in (".json", ".toml"):
+        found = list(_of_file(path, dataset, _version(path)))
     elif (path / "task.toml").is_file():
         found = [TaskPath(path.resolve().name, path)]
     else:
@@ -107,6 +106,21 @@ def find(path: Path) -> list[TaskPath]:
             remedy="name a folder with task.toml, a folder of such folders, dataset.toml or registry.json",
         )
     return sorted(found, key=lambda task: task.name)
+
+
+def _version(file: Path) -> tuple[int, ...]:
+    """Returns numbers that change if a file is written again or replaced; none if there is no such file."""
+    if not file.is_file():
+        return ()
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=16)
+def _of_file(file: Path, dataset: str, version: tuple[int, ...]) -> tuple[TaskPath, ...]:
+    """Returns the tasks in a data set's file. A run looks up each of thousands of tasks in it, so one version
+    of the file is read once."""
+    return tuple(_of_registry(file, dataset) if file.suffix == ".json" else _of_dataset(file))
 
 
 def _split(path: Path) -> tuple[Path, str, str]:

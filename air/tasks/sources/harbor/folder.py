@@ -81,6 +81,20 @@ class HarborFolder:
         """The Dockerfile of the verifier's own image; None if there is none."""
         return _file(self.path / "tests" / "Dockerfile")
 
+    def verifier_image(self, step: Step | None = None) -> str | Path | None:
+        """Returns where the image of a separate verifier that already contains its tests comes from: the name
+        of an existing image, or the folder with its Dockerfile. None if there is no such image. As in Harbor,
+        both places of the step come before those of the task."""
+        places = [(self.config.verifier, self.path / "tests")]
+        if step is not None:
+            places.insert(0, (step.verifier, self._of(step) / "tests"))
+        for verifier, folder in places:
+            if verifier.environment and verifier.environment.docker_image:
+                return verifier.environment.docker_image
+            if (folder / "Dockerfile").is_file():
+                return folder
+        return None
+
     @cached_property
     def digest(self) -> str:
         """The digest of all files of the task, as Harbor's registry computes it: `sha256:` and the SHA-256 of
@@ -131,11 +145,8 @@ def _check_files(folder: HarborFolder, step: Step | None) -> None:
             remedy="write what the agent shall do into it",
         )
     folder.instruction(step)
-    own_image = folder.verifier_dockerfile or any(
-        verifier.environment and verifier.environment.docker_image
-        for verifier in (folder.config.verifier, *([step.verifier] if step else []))
-    )
-    bundled = own_image and folder.config.verifier_mode(step) == "separate"
+    separate = folder.config.verifier_mode(step) == "separate"
+    bundled = separate and folder.verifier_image(step) is not None
     if not bundled and "test.sh" not in folder.tests(step):
         raise MissingError(
             "there is no tests/test.sh",

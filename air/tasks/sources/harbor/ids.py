@@ -44,6 +44,13 @@ def members(task_id: str, root: Path) -> Iterator[str]:
             yield f"{PREFIX}{text.rstrip('/')}/{task.name}"
 
 
+def named(task_id: str, root: Path) -> list[TaskPath]:
+    """Returns the paths of all tasks that an id names: of one task, or of the tasks in a set. Raises the
+    errors of `members` and `locate`."""
+    text = task_id.removeprefix(PREFIX)
+    return find(root / text) if _member(text) is None else [locate(task_id, root)]
+
+
 def locate(task_id: str, root: Path) -> TaskPath:
     """Returns the path of the task that an id names. Raises MissingError if there is no such task, and
     ConfigError if the id names several tasks."""

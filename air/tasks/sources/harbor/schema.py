@@ -9,6 +9,7 @@ are those of Harbor 0.25. Values that air does not support are valid here; the m
 from __future__ import annotations
 
 import math
+import posixpath
 import re
 import unicodedata
 from pathlib import PurePosixPath
@@ -154,6 +155,12 @@ class Environment(Network):
     SKILL.md."""
     healthcheck: Healthcheck | None = None
     """The command that checks whether the container is ready. None: the container needs no check."""
+
+    @field_validator("workdir")
+    @classmethod
+    def _without_slash(cls, workdir: str | None) -> str | None:
+        """Returns the folder's path in the form that boxes take: `/app` for `/app/`."""
+        return posixpath.normpath(workdir) if workdir else None
 
     @model_validator(mode="before")
     @classmethod

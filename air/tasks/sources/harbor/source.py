@@ -130,19 +130,30 @@ class HarborRules:
         )
 
     def _verifier(self, number: int) -> Verifier:
-        step = self._step(number)
-        return self.folder.config.verifier if step is None else step.verifier
-
-    def _verifier_user(self, number: int) -> User:
-        own = self._verifier(number).user
-        return self.folder.config.verifier.user if own is None else own
+        """Returns the settings of grading in the task's step numbered `number`. The settings of the step take
+        precedence over those of the task, and its variables and collect commands are added to the task's. As
+        in Harbor, only the time limit is never the task's."""
+        task, step = self.folder.config.verifier, self._step(number)
+        if step is None:
+            return task
+        own = step.verifier
+        network = own if own.network_mode else task
+        settings = {
+            "env": {**task.env, **own.env},
+            "user": task.user if own.user is None else own.user,
+            "network_mode": network.network_mode,
+            "allowed_hosts": network.allowed_hosts,
+            "environment": own.environment or task.environment,
+            "collect": (*task.collect, *own.collect),
+        }
+        return own.model_copy(update=settings)
 
     def _own_environment(self, number: int) -> Environment | None:
         """Returns the environment that the separate verifier of the task's step numbered `number` declares
         for itself. None if the verifier is shared, or declares no environment."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
-        return self._verifier(number).environment or self.folder.config.verifier.environment
+        return self._verifier(number).environment
 
     def _verifier_image(self, number: int) -> str | None:
         return images.verifier_image(self.folder, self._step(number))
@@ -216,7 +227,7 @@ class HarborRules:
             image,
             environment,
             declared,
-            self._verifier_user(number),
+            declared.user,
             limits,
             declared.timeout_sec,
             self.settings,
@@ -233,7 +244,8 @@ class HarborRules:
         declared, agent = self._step(step), self._agent(step)
         if step == 0:
             await verifier.prepare_logs(box)
-            await wait_until_healthy(box, self.folder.config.environment.healthcheck, agent.user)
+            check = self.folder.config.environment.healthcheck
+            await wait_until_healthy(box, check, box.image_user)
         if declared is not None:
             # The agent of an earlier step can have put a folder where a file belongs.
             with boundary(StagingError, f"steps/{declared.name}/workdir", BoxFileError):
@@ -277,7 +289,8 @@ class HarborRules:
         own = self._own_environment(number)
         where = f"the tests of {self.task_id}"
         await verifier.prepare_logs(box)
-        await wait_until_healthy(box, own.healthcheck if own else None, self._verifier_user(number))
+        check = own.healthcheck if own else None
+        await wait_until_healthy(box, check, self._verifier(number).user)
         try:
             await artefacts.lay_out(box, artefact)
         except BoxFileError as error:
@@ -295,7 +308,9 @@ class HarborRules:
         with boundary(StagingError, where, BoxFileError):  # such as a file in the place of /logs
             await staging.clear_for_tests(box)
             await verifier.put(box, tests, verifier.TESTS)
-            outcome = await self._run(box, step, self._verifier_user(step), where)
+            user = self._verifier(step).user
+            user = box.image_user if user is None else user
+            outcome = await self._run(box, step, user, where)
             await staging.clear_after_tests(box)
         return outcome
 
@@ -310,7 +325,7 @@ class HarborRules:
         )
 
     def _test_variables(self, number: int) -> dict[str, str]:
-        env = {**self.folder.config.verifier.env, **self._verifier(number).env}
+        env = self._verifier(number).env
         return boxes.resolved(env, self.settings, where=f"{self.task_id}: verifier.env")
 
 

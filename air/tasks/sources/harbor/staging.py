@@ -39,9 +39,11 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
     """Runs the task's `collect` commands, which prepare files in the agent's box before the artefact is read.
-    As in Harbor, the failure of a command is ignored, even if files are then missing."""
+    As in Harbor, a command that names no user runs as the image's default user, not as the agent's; and the
+    failure of a command is ignored, even if files are then missing."""
     for one in commands:
-        await run_as(box, one.command, one.user, timeout=one.timeout_sec)
+        user = box.image_user if one.user is None else one.user
+        await run_as(box, one.command, user, timeout=one.timeout_sec)
 
 
 async def clear_for_tests(box: Box) -> None:

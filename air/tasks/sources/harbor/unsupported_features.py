@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
+from pydantic import ValidationError
+
 from air.sandbox.contract.network_rules import is_address, rule
+from air.sandbox.contract.open_box import OpenBox
+from air.tasks.sources.harbor.artefact import NEVER
 from air.tasks.sources.harbor.folder import HarborFolder
-from air.tasks.sources.harbor.schema import MAIN_SERVICE, Environment, HarborConfig, Network
+from air.tasks.sources.harbor.schema import MAIN_SERVICE, Environment, HarborConfig, Network, User
 
 _ADDRESS = re.compile(r"[0-9.]+(/[0-9]+)?|.*:.*")
 COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
@@ -21,7 +26,8 @@ def refusals(folder: HarborFolder) -> list[str]:
 
 
 def _of_files(folder: HarborFolder) -> Iterator[str]:
-    for part in ("environment", "tests"):
+    steps = folder.config.steps
+    for part in ("environment", "tests", *(f"steps/{step.name}/tests" for step in steps)):
         for name in COMPOSE:
             if (folder.path / part / name).is_file():
                 yield (
@@ -30,8 +36,7 @@ def _of_files(folder: HarborFolder) -> Iterator[str]:
                 )
     if not folder.config.environment.docker_image and folder.dockerfile is None:
         yield "environment/: there is no Dockerfile, and environment.docker_image names no image"
-    steps = folder.config.steps or (None,)
-    for step in steps:
+    for step in steps or (None,):
         where = "" if step is None else f"steps/{step.name}/"
         if (folder.path / where / "trajectory.json").is_file():
             yield f"{where}trajectory.json: an episode cannot begin with earlier turns"
@@ -42,15 +47,18 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
     yield from _of_environment("environment", config.environment)
     yield from _of_servers(config)
     yield from _of_network("agent", config.agent)
+    yield from _of_user("agent", config.agent.user)
     verifiers = [("verifier", config.verifier)]
     verifiers += [(f"steps.{step.name}.verifier", step.verifier) for step in config.steps]
     for name, verifier in verifiers:
         yield from _of_network(name, verifier)
+        yield from _of_user(name, verifier.user)
         if verifier.environment is not None:
             yield from _of_environment(f"{name}.environment", verifier.environment)
             if verifier.environment.mcp_servers:
                 yield f"{name}.environment.mcp_servers: only an agent has tools"
         for collect in verifier.collect:
+            yield from _of_user(f"{name}.collect", collect.user)
             if collect.service != MAIN_SERVICE:
                 yield f"{name}.collect: the service {collect.service!r} needs a compose file"
     for step in config.steps:
@@ -65,6 +73,13 @@ def _of_config(folder: HarborFolder) -> Iterator[str]:
     for artifact in (*config.artifacts, *(one for step in config.steps for one in step.artifacts)):
         if artifact.service not in (None, MAIN_SERVICE):
             yield f"artifacts: the service {artifact.service!r} needs a compose file"
+        elif _is_never_handed_in(artifact.source):
+            yield f"artifacts: {artifact.source!r} is never handed in"
+
+
+def _is_never_handed_in(source: str) -> bool:
+    path = posixpath.normpath(source)
+    return not path.strip("/") or any(f"{path}/".startswith(f"{never}/") for never in NEVER)
 
 
 def _of_servers(config: HarborConfig) -> Iterator[str]:
@@ -108,6 +123,7 @@ def _of_environment(name: str, environment: Environment) -> Iterator[str]:
         yield f"{name}.tpu: TPUs are not supported"
     if environment.gpu_types:
         yield f"{name}.gpu_types: GPUs cannot be chosen by model; name them in the run file (env.gpus)"
+    yield from _of_box(f"{name}.workdir", workspace=environment.workdir or "")
     yield from _of_network(name, environment)
 
 
@@ -115,3 +131,22 @@ def _of_network(name: str, network: Network) -> Iterator[str]:
     for host in network.allowed_hosts or ():
         if _ADDRESS.fullmatch(host):
             yield f"{name}.allowed_hosts: {host!r} is an address; only names of hosts can be opened"
+            continue
+        try:
+            rule(host)
+        except ValueError as error:
+            yield f"{name}.allowed_hosts: {error}"
+
+
+def _of_user(name: str, user: User) -> Iterator[str]:
+    yield from _of_box(f"{name}.user", user="" if user is None else str(user))
+
+
+def _of_box(name: str, **settings: str) -> Iterator[str]:
+    """Yields the reason if a box cannot have a setting of `OpenBox`. `name` is the setting's key in
+    `task.toml`."""
+    try:
+        OpenBox(keep=True, **settings)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ").partition(": ")[2]
+        yield f"{name}: {reason}"

@@ -10,9 +10,11 @@ import pytest
 from air import tasks
 from air.errors import ConfigError, MissingError
 from air.tasks.sources.harbor.boxes import hosts, resolved
-from air.tasks.sources.harbor.ids import expanded, locate
+from air.tasks.sources.harbor.datasets import _of_file
+from air.tasks.sources.harbor.ids import expanded, locate, named
 from air.tasks.sources.harbor.schema import Network
 from air.tasks.sources.harbor.settings import HarborSettings
+from air.tasks.sources.harbor_images import wanted_of
 
 
 def make(folder: Path, toml: str = "") -> Path:
@@ -65,6 +67,46 @@ def test_members_of_a_registry_are_found_again(tmp_path: Path) -> None:
         assert expanded([member], tmp_path) == [member]
     with pytest.raises(MissingError, match="'y'"):
         locate("harbor:registry.json##y", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "names"),
+    [
+        ("harbor:a", ["a"]),
+        ("harbor:dataset.toml", ["o/a", "o/b"]),
+        ("harbor:dataset.toml#o/b", ["o/b"]),
+        ("harbor:registry.json#one", ["x", "y"]),
+        ("harbor:registry.json##y", ["y"]),
+        ("harbor:registry.json#one#x", ["x"]),
+    ],
+)
+def test_images_are_built_for_what_an_id_names(
+    tmp_path: Path, task_id: str, names: list[str]
+) -> None:
+    tables = []
+    for name in ("a", "b"):
+        make(tmp_path / name, f'[task]\nname = "o/{name}"')
+        digest = locate(f"harbor:{name}", tmp_path).read().digest
+        tables.append(f'[[tasks]]\nname = "o/{name}"\ndigest = "{digest}"\n')
+    (tmp_path / "dataset.toml").write_text('[dataset]\nname = "o/d"\n' + "".join(tables))
+    rows = [{"name": "x", "path": "a"}, {"name": "y", "path": "b"}]
+    (tmp_path / "registry.json").write_text(json.dumps([{"name": "one", "tasks": rows}]))
+    assert [task.name for task in named(task_id, tmp_path)] == names
+    images, faults = wanted_of(task_id, tmp_path)
+    assert ([image.tag for image in images], faults) == (["air-base"] * len(names), [])
+
+
+def test_the_file_of_a_data_set_is_read_once_for_all_its_tasks(tmp_path: Path) -> None:
+    rows = [{"name": f"t{number}", "path": "a"} for number in range(2000)]
+    file = tmp_path / "registry.json"
+    file.write_text(json.dumps([{"name": "one", "tasks": rows}]))
+    _of_file.cache_clear()
+    for member in expanded(["harbor:registry.json"], tmp_path)[:50]:
+        assert locate(member, tmp_path).path == tmp_path / "a"
+    assert _of_file.cache_info().misses == 1
+    file.write_text(json.dumps([{"name": "one", "tasks": rows[:1]}]))
+    with pytest.raises(MissingError, match="'t7'"):
+        locate("harbor:registry.json##t7", tmp_path)
 
 
 def test_variables_of_this_machine_need_leave(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,18 @@ def test_the_digest_covers_each_file_once(tmp_path: Path) -> None:
             {},
             "agent.allowed_hosts: '10.0.0.0/8'",
         ),
+        (
+            "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['']",
+            {},
+            "environment.allowed_hosts: '' is not a host",
+        ),
+        ("[agent]\nuser = 'a b'", {}, "agent.user: 'a b' is not the name"),
+        ("[verifier]\nuser = '1:1'", {}, "verifier.user: '1:1' is not the name"),
+        ("[[verifier.collect]]\ncommand = 'x'\nuser = '-'", {}, "verifier.collect.user: '-'"),
+        ("[environment]\nworkdir = 'app'", {}, "environment.workdir: 'app' is not an absolute"),
+        ("[environment]\nworkdir = '/proc'", {}, "environment.workdir: '/proc' is a folder"),
+        ("artifacts = ['/']", {}, "artifacts: '/' is never handed in"),
+        ("artifacts = ['/logs/agent/x']", {}, "artifacts: '/logs/agent/x' is never handed in"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(
@@ -203,7 +215,10 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 
 def test_a_plain_task_is_not_refused(tmp_path: Path) -> None:
-    assert refusals(read(write(tmp_path))) == []
+    toml = "artifacts = ['/logs/artifacts', '/logs', 'a']\n[environment]\nworkdir = '/app/'\n"
+    task = read(write(tmp_path, f"{toml}[agent]\nuser = 0\n"))
+    assert refusals(task) == []
+    assert task.config.environment.workdir == "/app"
 
 
 def test_a_folder_of_folders_is_listed_without_reading(tmp_path: Path) -> None:
