@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from verifiers.v1.runtimes import SubprocessConfig, SubprocessRuntime
@@ -14,7 +15,7 @@ from air.sandbox.contract.box import BoxSpec
 
 @pytest.fixture
 async def box() -> AsyncIterator[VerifiersBox]:
-    runtime = SubprocessRuntime(SubprocessConfig(), name="owned")
+    runtime = SubprocessRuntime(SubprocessConfig(), name=f"owned-{uuid4().hex}")
     await runtime.start()
     try:
         yield await VerifiersBox.over(runtime, BoxSpec(provider="process"))
