@@ -132,7 +132,7 @@ async def check_images(spec: TaskSpec) -> None:
             raise MissingError(
                 f"its image {name} is not here",
                 where=spec.id,
-                remedy=f"run `air images build {spec.id}`",
+                remedy=f"run `{rules.build_command}`",
             )
 
 

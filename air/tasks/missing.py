@@ -25,7 +25,7 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     if count and (present := len(gpus.inventory())) < count:
         lacks.append(f"{count} gpu (here: {present})")
     if task.rules is not None:
-        lacks += _missing_images(task.id, task.rules)
+        lacks += _missing_images(task.rules)
     elif provider == "docker" and task.image != _USUAL_IMAGE and images.unready(task.image):
         short = task.image.removeprefix("air-")
         ours = (paths.shipped("images") / short / "Dockerfile").is_file()
@@ -36,7 +36,7 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     return lacks
 
 
-def _missing_images(task_id: str, rules: Rules) -> list[str]:
+def _missing_images(rules: Rules) -> list[str]:
     """Returns one text if this machine lacks an image of a task that has its own `Rules`, such as a Harbor
     task; otherwise an empty list."""
     from air.sandbox.docker import engine
@@ -45,4 +45,4 @@ def _missing_images(task_id: str, rules: Rules) -> list[str]:
         absent = [name for name in rules.images if engine.image(name) is None]
     except (UsageError, InfrastructureError) as error:  # such as no container engine
         return [str(error)]
-    return [f"image {name} (air images build {task_id})" for name in absent]
+    return [f"image {name} ({rules.build_command})" for name in absent]

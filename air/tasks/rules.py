@@ -92,6 +92,11 @@ class Rules(Protocol):
         ...
 
     @property
+    def build_command(self) -> str:
+        """The shell command that builds these images."""
+        ...
+
+    @property
     def tool_servers(self) -> Sequence[ToolServer]:
         """The MCP servers whose tools the agent gets for the whole episode."""
         ...

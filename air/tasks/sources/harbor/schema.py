@@ -302,6 +302,14 @@ class Step(BaseConfig):
     artifacts: Artifacts = ()
     """Artefacts of this step, in addition to the task's."""
 
+    @field_validator("min_reward")
+    @classmethod
+    def _can_be_reached(cls, value: float | dict[str, float] | None) -> Any:
+        thresholds = value.values() if isinstance(value, dict) else [value or 0.0]
+        if any(math.isnan(number) for number in thresholds):
+            raise ValueError("no reward reaches nan; set a number, or leave the key out")
+        return value
+
     @field_validator("name")
     @classmethod
     def _is_a_folder_name(cls, name: str) -> str:

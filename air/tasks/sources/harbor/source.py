@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from air.tasks.sources.harbor import (
 from air.tasks.sources.harbor.commands import wait_until_healthy
 from air.tasks.sources.harbor.folder import HarborFolder
 from air.tasks.sources.harbor.schema import Agent, Artifact, Environment, Step, User, Verifier
-from air.tasks.sources.harbor.settings import HarborSettings
+from air.tasks.sources.harbor.settings import ROOT_VARIABLE, HarborSettings
 from air.tasks.spec import TaskLimits, TaskSpec
 
 METRIC = "reward"
@@ -102,6 +103,12 @@ class HarborRules:
     def images(self) -> Sequence[str]:
         """The images of the agent's box and, if the tests run in boxes of their own, of those boxes."""
         return [wanted.tag for wanted in images.wanted(self.folder)]
+
+    @property
+    def build_command(self) -> str:
+        command = f"air images build {shlex.quote(self.task_id)}"
+        root, usual = self.settings.folder, HarborSettings().folder
+        return command if root == usual else f"{ROOT_VARIABLE}={shlex.quote(str(root))} {command}"
 
     @property
     def shared(self) -> bool:

@@ -35,6 +35,8 @@ def test_a_folder_of_tasks_stands_for_its_members(tmp_path: Path) -> None:
     assert locate("harbor:set/b", tmp_path).path == tmp_path / "set" / "b"
     task = tasks.load("harbor:set/b", harbor=HarborSettings(root=tmp_path))
     assert (task.id, task.metric, task.phi_clip) == ("harbor:set/b", "reward", (0.0, 1.0))
+    assert task.rules is not None
+    assert task.rules.build_command == f"AIR_HARBOR_ROOT={tmp_path} air images build harbor:set/b"
     with pytest.raises(ConfigError, match=r"2 tasks.*harbor:set/a"):
         locate("harbor:set", tmp_path)
     with pytest.raises(MissingError):

@@ -69,6 +69,8 @@ def test_older_spellings_mean_the_same(tmp_path: Path) -> None:
         ),
         ("[[steps]]\nname = 'a'\n[[steps]]\nname = 'A'", "two steps have the name 'a'"),
         ("[[steps]]\nname = '../a'", "cannot be the name of a folder"),
+        ("[[steps]]\nname = 'a'\nmin_reward = nan", "`steps.0.min_reward`: no reward reaches nan"),
+        ("[[steps]]\nname = 'a'\nmin_reward = {reward = nan}", "no reward reaches nan"),
         ("schema_version = '2.0'", "`schema_version`"),
         ("[environment]\nmcp_servers = [{name = 'a', transport = 'http'}]", "needs url"),
     ],
