@@ -31,7 +31,7 @@ from typing import Any
 import harbor_family
 import verifiers.v1 as vf
 from harbor_family import FamilyTask
-from learning_worlds import CONFIGS, ONE_THREAD, report, verdict
+from learning_worlds import CONFIGS, GENTLY, ONE_THREAD, report, verdict
 
 from air.actions import Action, get
 from air.cli.runs import sft
@@ -55,7 +55,7 @@ MEASURES = ("reward", "well_formed", *harbor_family.KINDS)
 GOOD = 0.5
 """The share of the demonstrations whose command is the right one. In the others, one part of the command is
 random, so that they are right only by chance."""
-DEMOS, SFT_STEPS = 2000, 300
+DEMOS, SFT_STEPS = 4000, 1000
 THOUGHT = "Done by one command."
 TASKS = tuple(harbor_family.every_task())
 Talk = list[dict[str, Any]]
@@ -178,7 +178,7 @@ def warm_start(folder: Path, seed: int, talks: Sequence[Talk]) -> Path:
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "512"]
     flags += ["--data.batch-size", "16", "--max-steps", str(SFT_STEPS)]
-    flags += ["--scheduler.decay-steps", str(SFT_STEPS - 20)]
+    flags += ["--scheduler.decay-steps", str(SFT_STEPS - 20), *GENTLY]
     flags += ["--output-dir", str(folder), "--run.name", "warm", *ONE_THREAD]
     return sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
