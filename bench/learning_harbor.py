@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--harbor", action="store_true", help="this program, and not learning.py")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--plays", type=int, default=2, help="of each held-out task, each time")
+    parser.add_argument("--plays", type=int, default=6, help="of each held-out task, each time")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-harbor"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()

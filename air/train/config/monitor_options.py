@@ -1,6 +1,7 @@
 """Defines the settings in a run file's table `[monitors]`: where metrics are written besides `metrics.jsonl`.
 
-The keys, defaults and meanings are those of prime-rl 0.8 (`prime_rl.configs.monitors`).
+The keys, defaults and meanings are those of prime-rl (`prime_rl.configs.monitors`) in the version of the
+page "Keys of prime-rl only" in the reference.
 """
 
 from __future__ import annotations
