@@ -201,8 +201,8 @@ def run_config(
     flags += ["--output-dir", str(args.out), "--run.name", f"seed{seed}/{arm}"]
     flags += [f"{env}.taskset.tasks", tasks, f"{env}.agent.harness.format", FORMAT]
     flags += ["--orchestrator.train.sampling.max-completion-tokens", "24"]
-    flags += ["--orchestrator.batch-size", "48", "--orchestrator.group-size", "8"]
-    flags += ["--trainer.optim.lr", "3e-4", "--trainer.loss.normalization", "token"]
+    flags += ["--orchestrator.batch-size", "48"]
+    flags += ["--trainer.optim.lr", "3e-4"]
     parsed = overrides.parse([*files, *flags, *learning_worlds.ONE_THREAD, *rest], RunConfig)
     return overrides.build(RunConfig, parsed)
 
