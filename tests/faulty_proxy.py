@@ -23,7 +23,8 @@ class FaultyProxy:
     """Copies messages between clients and the server at `url`, but harms some observations.
 
     Each observation has a fault with the probability `share`, one of `kinds`. `late` alone does no harm.
-    `no answer` is a further kind, which a client only ends by its time-out.
+    `no answer` is a further kind, which a client only ends by its time-out. With `unreachable`, the server
+    reports that it could not reach the tool.
     """
 
     def __init__(self, url: str, share: float, seed: int) -> None:
@@ -76,6 +77,10 @@ class FaultyProxy:
         elif fault == "error":
             data = {"message": "out of memory", "code": "EXECUTION_ERROR"}
             await client.send(json.dumps({"type": "error", "data": data}))
+        elif fault == "unreachable":
+            error = {"error_type": "transport_error", "message": "no tool server"}
+            body["data"]["observation"] = {"tool_name": "act", "result": None, "error": error}
+            await client.send(json.dumps(body))
         elif fault == "garbage":
             await client.send(answer[: len(answer) // 2])
         elif fault == "not a number":

@@ -164,7 +164,7 @@ def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
         scored = [score for score in info["scores"] if score is not None]
         return best, (scored[-1] if scored else None), best >= 1
     reward = rollout.terms["world"]
-    score = facts.get("score", reward)
+    score = facts.get("best_score", reward)
     return score, facts.get("raw_score", reward), facts.get("success", score) >= 1
 
 

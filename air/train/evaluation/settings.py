@@ -157,6 +157,8 @@ def read_evaluated_checkpoint(
     `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
+    if "taskset.tasks" in changes:
+        _leave_out_task_settings(sources.data, file)
     for number in range(len(_tables(sources.data, file))):
         for key, change in changes.items():
             flag = f"--orchestrator.train.source.{number}.env.{key}"
@@ -197,6 +199,15 @@ def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
         return env
     agent = env.agent.model_copy(update={"max_turns": DEFAULT_TURNS})
     return env.model_copy(update={"agent": agent})
+
+
+def _leave_out_task_settings(data: dict[str, Any], file: Path) -> None:
+    """Removes from `data`, the settings of a run, those that name the run's own tasks or depend on them: the
+    shares of the tasks, and the curricula. They concern the training alone, and would not fit other tasks."""
+    for table in _tables(data, file):
+        table.get("env", {}).get("taskset", {}).pop("weights", None)
+    for key in ("levels", "rounds"):
+        data.get("embedded", {}).pop(key, None)
 
 
 def _tables(data: Mapping[str, Any], file: Path) -> Sequence[Any]:

@@ -21,7 +21,7 @@ from air.worlds.sources import WorldTask
 
 FACTS = {
     "success": "whether the task was solved: 1 or 0",
-    "score": "the environment's own score, the best of the episode, from 0 to 1",
+    "best_score": "the environment's own score, the best of the episode, from 0 to 1",
     "raw_score": "the score or reward that the server sent last",
     "num_actions": "the number of actions",
     "action_is_valid": "the share of actions that the environment accepted",

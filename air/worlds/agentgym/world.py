@@ -30,6 +30,7 @@ from air.worlds.remote.attribution import (
     Unanswered,
     caused_by_agent,
 )
+from air.worlds.remote.conversion import OVER
 from air.worlds.sources import VALIDATION_SEED
 
 MAX_ACTION = 8_000
@@ -81,11 +82,14 @@ class AgentGymWorld:
         return _as_observation(first)
 
     async def step(self, action: Action) -> Step:
-        """Sends one action to the server and returns its result. Raises RuntimeError if the episode has not
-        begun or is over, and InfrastructureError if the server failed."""
+        """Sends one action to the server and returns its result. After the end of the episode nothing is
+        sent. Raises RuntimeError if the episode has not begun or the world is closed, and
+        InfrastructureError if the server failed."""
+        if self._over:
+            return Step(Observation(OVER), done=True)
         session = self._session
-        if session is None or not session.begun or self._over:
-            raise RuntimeError("the episode has not begun, or is over")
+        if session is None or not session.begun:
+            raise RuntimeError("the episode has not begun, or the world is closed")
         self._actions += 1
         try:
             sent = self.environment.send(action, session.answer)
@@ -115,12 +119,12 @@ class AgentGymWorld:
         environment's observations show it, the share of valid actions."""
         facts = {
             "success": float(self._best >= self.environment.success),
-            "score": self._best,
+            "best_score": self._best,
             "raw_score": self._raw,
             "num_actions": float(self._actions),
         }
-        if self.environment.refused and self._actions:
-            facts["action_is_valid"] = self._valid / self._actions
+        if self.environment.refused:
+            facts["action_is_valid"] = self._valid / self._actions if self._actions else 0.0
         return facts
 
     def _step(self, outcome: ActionResult) -> Step:
@@ -147,7 +151,7 @@ class AgentGymWorld:
             text = f"The environment could not carry out this action: {_reason(failure)}"
             return Step(_as_observation(text))
         self._over = True
-        text = "The environment gave no result for this action. The episode is over."
+        text = f"The environment gave no result for this action. {OVER}"
         return Step(Observation(text), done=True)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:

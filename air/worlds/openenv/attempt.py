@@ -8,16 +8,26 @@ from typing import Any
 from air.errors import InfrastructureError
 from air.worlds.openenv.connection import Connection, ServerError
 from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.openenv.result import read, tools_of
 from air.worlds.remote.attribution import Unanswered
 
 
 class Attempt:
     """Repeats an episode's actions in another environment, which starts with the same `reset` data and
-    seed."""
+    seed. `tools` says whether the agent acts by calls of the server's tools."""
 
-    def __init__(self, url: str, options: OpenEnvOptions, reset: dict[str, Any], seed: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: OpenEnvOptions,
+        reset: dict[str, Any],
+        seed: int,
+        *,
+        tools: bool = False,
+    ) -> None:
         self._connection = Connection(url, options)
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
+        self._tools = tools
 
     async def begin(self) -> None:
         """Connects and resets the environment. If the server is full, waits as long as the setting `wait`
@@ -28,8 +38,8 @@ class Attempt:
             raise InfrastructureError(f"`reset` failed ({error.code}): {error}") from error
 
     async def act(self, sent: dict[str, Any]) -> None:
-        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result, or if the server
-        reports an error."""
+        """Repeats an earlier action of the episode. Raises Unanswered if it gets no valid result, or if the
+        server reports an error."""
         await self._ask(sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
@@ -38,11 +48,16 @@ class Attempt:
         await self._ask(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Requests the environment's state, as a harmless request. Raises InfrastructureError if it fails."""
+        """Sends harmless requests: for the environment's state and, if the agent calls tools, for the list
+        of tools. A server that cannot reach its tools fails at the second one. Raises InfrastructureError if
+        a request fails."""
         try:
             await self._connection.ask("state")
+            if self._tools:
+                listed = await self._connection.ask("step", {"type": "list_tools"})
+                tools_of(listed, self._connection.url)
         except ServerError as error:
-            raise InfrastructureError(f"`state` failed ({error.code}): {error}") from error
+            raise InfrastructureError(f"the check failed ({error.code}): {error}") from error
 
     async def close(self) -> None:
         """Closes the environment and the connection."""
@@ -50,6 +65,6 @@ class Attempt:
 
     async def _ask(self, sent: dict[str, Any], seconds: float) -> None:
         try:
-            await self._connection.ask("step", sent, seconds)
+            read(await self._connection.ask("step", sent, seconds), self._connection.url)
         except ServerError as error:
             raise Unanswered(str(error), error.code) from error

@@ -17,6 +17,7 @@ from air.worlds.base import Observation, Step
 from air.worlds.openenv.attempt import Attempt
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
+from air.worlds.openenv.result import read, tools_of
 from air.worlds.remote.attribution import (
     SERVER_LOCKS,
     History,
@@ -31,7 +32,6 @@ from air.worlds.remote.conversion import (
     action_text,
     as_observation,
     call,
-    done_of,
     json_object,
     observation_text,
     reward_of,
@@ -109,7 +109,8 @@ class OpenEnvWorld:
             if data.get("done"):
                 raise InfrastructureError(f"{self._server.url}: the episode was over at `reset`")
             if self._with_tools:
-                self._tools = await self._listed()
+                listed = await self._connection.ask("step", {"type": "list_tools"})
+                self._tools = tools_of(listed, self._server.url)
         except ServerError as error:
             raise InfrastructureError(
                 f"{self._server.url}: `reset` failed ({error.code}): {error}"
@@ -140,18 +141,15 @@ class OpenEnvWorld:
             return Step(as_observation(str(error)))
         await SERVER_LOCKS.wait(self._server.url)
         try:
-            data = await self._connection.ask("step", body)
+            result = read(await self._connection.ask("step", body), self._server.url)
         except ServerError as error:
             return await self._after(error, body)
         except Unanswered as failure:
             return await self._unanswered(failure, body)
         self._history.answered(body)
-        observation = data.get("observation")
-        reward = reward_of(data.get("reward"), self._server.url)
-        text, valid = self._shown(observation)
-        self._valid += valid
-        self._done = done_of(data.get("done"), self._server.url)
-        return Step(as_observation(text), done=self._done, reward=reward)
+        self._valid += result.valid
+        self._done = result.done
+        return Step(as_observation(result.text), done=result.done, reward=result.reward)
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode on the server, and returns the facts."""
@@ -169,21 +167,6 @@ class OpenEnvWorld:
         if self._options.tools is not None:
             return self._options.tools
         return "tool_name" in self._schema.get("properties", {})
-
-    async def _listed(self) -> list[RemoteTool]:
-        data = await self._connection.ask("step", {"type": "list_tools"})
-        observation = data.get("observation")
-        tools = observation.get("tools") if isinstance(observation, dict) else None
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-            raise InfrastructureError(f"{self._server.url}: no list of tools")
-        return [
-            RemoteTool(
-                str(tool.get("name")),
-                str(tool.get("description") or ""),
-                tool.get("input_schema") or tool.get("inputSchema") or {},
-            )
-            for tool in tools
-        ]
 
     def _usage(self) -> str:
         """Returns the instructions for the form of an action; empty if an action is plain text."""
@@ -251,27 +234,4 @@ class OpenEnvWorld:
         )
 
     def _attempt(self, options: OpenEnvOptions) -> Attempt:
-        return Attempt(self._server.url, options, *self._reset)
-
-    def _shown(self, observation: Any) -> tuple[str, bool]:
-        """Returns the observation as text, and whether the action succeeded. An action fails if the tool that
-        it calls reports an error. Raises InfrastructureError if the server could not reach the tool."""
-        if not isinstance(observation, dict) or "tool_name" not in observation:
-            return observation_text(observation), True
-        problem = observation.get("error")
-        if isinstance(problem, dict):
-            if problem.get("error_type") == "transport_error":
-                raise InfrastructureError(f"{self._server.url}: {problem.get('message')}")
-            return f"[error] {problem.get('message')}", False
-        return _result(observation.get("result")), True
-
-
-def _result(result: Any) -> str:
-    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
-    else the whole result."""
-    if not isinstance(result, dict):
-        return observation_text(result)
-    content = result.get("content")
-    blocks = content if isinstance(content, list) else []
-    texts = [block["text"] for block in blocks if isinstance(block, dict) and block.get("text")]
-    return "\n".join(map(str, texts)) if texts else observation_text(result.get("data", result))
+        return Attempt(self._server.url, options, *self._reset, tools=self._tools is not None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.result import read
 from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import Unanswered
 
@@ -46,6 +47,6 @@ class Attempt:
 
     async def _call(self, sent: Call, seconds: float) -> None:
         try:
-            await self._session.call(self._env, *sent, seconds)
+            read(await self._session.call(self._env, *sent, seconds), self._session.url)
         except CallError as error:
             raise Unanswered(str(error), REFUSED) from error

@@ -14,6 +14,7 @@ from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
 from air.worlds.ors.attempt import REFUSED, Attempt, Call
 from air.worlds.ors.options import OrsOptions
+from air.worlds.ors.result import prompt_text, read
 from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import (
     SERVER_LOCKS,
@@ -28,8 +29,6 @@ from air.worlds.remote.conversion import (
     RemoteTool,
     as_observation,
     call,
-    done_of,
-    reward_of,
     sendable,
     usage,
 )
@@ -59,7 +58,7 @@ class OrsWorld:
         await self._session.open(self._env, self._index, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
-        return as_observation("\n\n".join(filter(None, (_text(blocks), usage(self._tools)))))
+        return as_observation("\n\n".join(filter(None, (prompt_text(blocks), usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
         """Calls one tool and returns its result. After an InfrastructureError, every further step raises an
@@ -83,7 +82,7 @@ class OrsWorld:
             return Step(as_observation(str(error)))
         await SERVER_LOCKS.wait(self._url)
         try:
-            result = await self._session.call(self._env, name, arguments)
+            result = read(await self._session.call(self._env, name, arguments), self._url)
         except CallError as error:
             if await self._caused_by_agent((name, arguments)):
                 self._history.refused((name, arguments), REFUSED)
@@ -92,21 +91,9 @@ class OrsWorld:
         except Unanswered as failure:
             return await self._unanswered(failure, (name, arguments))
         self._history.answered((name, arguments))
-        return self._result(result)
-
-    def _result(self, result: dict[str, Any]) -> Step:
-        if result.get("ok") is not True:
-            if result.get("reason") == "episode_finished":
-                raise InfrastructureError(f"{self._url}: the server ended the episode before")
-            return Step(as_observation(f"[error] {result.get('error')}"))
-        output = result.get("output")
-        if not isinstance(output, dict):
-            raise InfrastructureError(f"{self._url}: a result without output")
-        reward = reward_of(output.get("reward"), self._url)
-        self._valid += 1
-        text = _text(output.get("blocks"))
-        self._done = done_of(output.get("finished"), self._url)
-        return Step(as_observation(text), done=self._done, reward=reward)
+        self._valid += result.valid
+        self._done = result.done
+        return Step(as_observation(result.text), done=result.done, reward=result.reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
         """Whether the error that the server reported for a call counts as caused by the agent, according to
@@ -209,12 +196,3 @@ class _Lookup:
         if not isinstance(count, int) or count < 1:
             raise InfrastructureError(f"{self._url}: no tasks in the split {self._split!r}")
         return count
-
-
-def _text(blocks: Any) -> str:
-    """Returns a server's content blocks as one text. Raises InfrastructureError for a block that is not text,
-    such as an image, because observations are only text."""
-    rows = blocks if isinstance(blocks, list) else []
-    if any(not isinstance(row, dict) or row.get("type") != "text" for row in rows):
-        raise InfrastructureError("the server sent an image or another block that is no text")
-    return "\n".join(str(row.get("text")) for row in rows)

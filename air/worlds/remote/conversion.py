@@ -12,6 +12,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation
+from air.worlds.remote.attribution import Unanswered
 
 _NAMES = ("name", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "input", "parameters")
@@ -201,11 +202,15 @@ def done_of(value: Any, server: str) -> bool:
 
 
 def reward_of(value: Any, server: str) -> float:
-    """Returns a reward as a number. `value` is from a response of `server`; null counts as 0. Raises
-    InfrastructureError if it is not a finite number, because any substitute would be a wrong reward."""
+    """Returns a reward as a number. `value` is from a response of `server`; null counts as 0. Any substitute
+    for another value would be a wrong reward. So raises Unanswered for a number that is not finite, which an
+    action may cause, and InfrastructureError for anything that is not a number."""
     if value is None:
         return 0.0
+    problem = f"{server}: the reward is {value!r:.80}, no finite number"
+    if not isinstance(value, int | float):
+        raise InfrastructureError(problem)
     with contextlib.suppress(OverflowError):  # an integer of hundreds of digits
-        if isinstance(value, int | float) and math.isfinite(value):
+        if math.isfinite(value):
             return float(value)
-    raise InfrastructureError(f"{server}: the reward is {value!r:.80}, no finite number")
+    raise Unanswered(problem, "reward")

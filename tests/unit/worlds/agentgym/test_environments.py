@@ -93,7 +93,7 @@ async def test_sciworld_pays_the_growth_of_the_score_and_takes_all_back_at_a_wro
     assert first == "Boil.\no"
     assert [step.reward for step in steps] == pytest.approx([0.03, 0.3, -0.33])
     assert steps[-1].done
-    assert facts["score"] == facts["success"] == 0
+    assert facts["best_score"] == facts["success"] == 0
     assert facts["raw_score"] == -100
     _, (_, step), facts = await played("sciworld", ["a"], step=[sci(100, True)], **answers)
     assert step.reward == facts["success"] == 1

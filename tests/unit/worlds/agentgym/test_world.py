@@ -7,12 +7,15 @@ import dataclasses
 import gc
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from air.actions.base import Action
 from air.errors import InfrastructureError
+from air.worlds import conformance, sources
 from air.worlds.agentgym.environments import ENVIRONMENTS
 from air.worlds.agentgym.sessions import sessions_of
 from air.worlds.agentgym.world import AgentGymWorld
@@ -44,12 +47,32 @@ async def test_an_episode_is_played_and_closed() -> None:
         assert [step.done for step in steps] == [False, False, True]
         assert played.facts()["success"] == 1
         assert played.facts()["num_actions"] == LENGTH
-        with pytest.raises(RuntimeError):
-            await played.step(say("forward"))
+        after = await played.step(say("forward"))
+        assert (after.done, after.reward) == (True, 0)
+        assert server.requests["/step"] == LENGTH
         await played.close()
         await played.close()
         assert not server.sessions
         assert server.requests["/close"] == 1
+
+
+class Varied(FaultyServer):
+    """Shows the id of the task, as real servers show another goal for each."""
+
+    def answer(self, path: str, body: Mapping[str, Any]) -> Any:
+        answer = super().answer(path, body)
+        if path == "/reset":
+            answer["observation"] += f" This is task {body['data_idx']}."
+        return answer
+
+
+async def test_it_conforms() -> None:
+    async with Varied().running() as server:
+        task = sources.load(f"agentgym:textcraft@{server.url}")
+        forward = [say("forward")] * LENGTH
+        assert await conformance.check(task, forward) == {}
+        assert not server.sessions
+        await server.idle()
 
 
 async def test_an_error_that_the_action_causes_is_an_observation() -> None:
@@ -98,7 +121,7 @@ async def test_a_failure_of_the_server_is_one_and_its_step_is_not_repeated(fault
         with pytest.raises(InfrastructureError):
             await played.step(say("forward"))
         assert server.sessions[0].actions <= 1
-        assert played.facts()["score"] == 0
+        assert played.facts()["best_score"] == 0
         await played.close()
         assert not server.sessions
         await server.idle()

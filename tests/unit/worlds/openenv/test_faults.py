@@ -1,9 +1,10 @@
-"""200 episodes at once on a connection that drops, delays and errs: no wrong reward, failures counted."""
+"""Faults of remote servers and connections: no wrong reward, and every failure is counted."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from air.errors import ConfigError, InfrastructureError
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
+from air.worlds.ors.result import prompt_text
 from air.worlds.remote.conversion import done_of, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
@@ -24,7 +26,7 @@ from tests.until import until
 
 TASK = "question:gsm8k5"
 ANSWERS = ("7", "no number", "12", "no", "3")
-EPISODES = 200
+EPISODES = 1000 if os.environ.get("AIR_FULL") == "1" else 200
 
 
 async def played(task: sources.WorldTask, seed: int) -> list[tuple[float, bool]]:
@@ -133,7 +135,7 @@ async def test_an_error_is_the_agents_if_the_server_still_answers() -> None:
         await world.close()
 
 
-@pytest.mark.parametrize("fault", ["drop", "no answer", "garbage"])
+@pytest.mark.parametrize("fault", ["drop", "no answer", "garbage", "not a number"])
 async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
     patience = 4 if fault == "no answer" else 600
     async with (
@@ -150,6 +152,27 @@ async def test_an_action_that_always_fails_is_the_agents(fault: str) -> None:
         step = await world.step(Action(answer="escape"))
         assert (step.done, step.reward) == (True, 0.0)
         assert proxy.faults[fault] == 3  # in three environments, one after the other
+        await world.close()
+
+
+async def test_a_tool_that_is_never_reached_is_the_agents_if_the_others_are() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=true").world()
+        await world.reset(1)
+        assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
+        proxy.acts = {"escape": "unreachable"}
+        step = await world.step(Action(answer="escape"))
+        assert (step.done, step.reward) == (True, 0.0)
+        await world.close()
+
+
+async def test_a_server_that_reaches_none_of_its_tools_is_a_failure() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=true").world()
+        await world.reset(1)
+        proxy.acts = {"call_tool": "unreachable", "list_tools": "unreachable"}
+        with pytest.raises(InfrastructureError, match="no tool server"):
+            await world.step(Action(answer="no"))
         await world.close()
 
 
@@ -203,14 +226,21 @@ async def test_an_action_that_always_wrecks_its_environment_is_the_agents() -> N
 
 
 class Harmed(Ors):
-    """Answers a call with the word `forget`, `stop`, `garble` or `list` by what gives no result."""
+    """Answers a call with a word of `answers` by what gives no result, and `image` by an image."""
 
     answers: ClassVar = {
         "forget": "event: task_id\ndata: 1\n\nevent: error\ndata: unknown task_id\n\n",
         "stop": "event: chunk\ndata: {\n\n",
         "garble": "event: end\ndata: {\n\n",
         "list": "event: end\ndata: []\n\n",
+        "empty": 'event: end\ndata: {"ok": true, "output": null}\n\n',
+        "over": 'event: end\ndata: {"ok": false, "reason": "episode_finished"}\n\n',
+        "infinite": 'event: end\ndata: {"ok": true, "output": {"reward": -Infinity}}\n\n',
     }
+    image = (
+        'event: end\ndata: {"ok": true, "output": {"reward": 0.5, "blocks": '
+        '[{"type": "text", "text": "A map:"}, {"type": "image", "data": ""}]}}\n\n'
+    )
 
     def routes(self) -> list[BaseRoute]:
         inner = Router(super().routes())
@@ -221,8 +251,8 @@ class Harmed(Ors):
                 return
             message = await receive()
             word = json.loads(message["body"])["input"]["answer"]
-            if word in self.answers:
-                await PlainTextResponse(self.answers[word])(scope, receive, send)
+            if answer := {**self.answers, "image": self.image}.get(word):
+                await PlainTextResponse(answer)(scope, receive, send)
                 return
             messages = iter([message])
 
@@ -243,6 +273,21 @@ async def test_a_call_of_ors_that_never_has_a_result_is_the_agents(word: str) ->
         step = await world.step(Action(answer=word))
         assert (step.done, step.reward) == (True, 0.0)
         await world.close()
+
+
+async def test_an_image_is_no_failure_since_the_agent_may_ask_for_it() -> None:
+    async with serving(TASK, protocol=Harmed) as served:
+        world = sources.load(f"ors:{served.url}").world()
+        await world.reset(1)
+        step = await world.step(Action(answer="image"))
+        assert step.observation.text == "A map:\n[a block that is no text is not shown]"
+        assert (step.done, step.reward) == (False, 0.5)
+        await world.close()
+
+
+def test_a_prompt_with_an_image_is_a_failure() -> None:
+    with pytest.raises(InfrastructureError, match="an image"):
+        prompt_text([{"type": "image", "data": ""}])
 
 
 async def test_a_call_of_ors_that_is_always_slow_is_the_agents() -> None:

@@ -1,0 +1,71 @@
+"""Reads the result of an action from the response of an OpenEnv server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from air.errors import InfrastructureError
+from air.worlds.remote.attribution import Unanswered
+from air.worlds.remote.conversion import RemoteTool, done_of, observation_text, reward_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one action."""
+
+    text: str
+    """The observation."""
+    reward: float
+    done: bool
+    valid: bool
+    """Whether the action succeeded. It fails if the tool that it calls reports an error."""
+
+
+def read(data: dict[str, Any], server: str) -> Result:
+    """Returns the result that `data`, a response of `server`, contains. Raises Unanswered if the server could
+    not reach the tool that the action calls, or if the reward is infinite or NaN, and InfrastructureError if
+    the reward or the end of the episode is malformed."""
+    reward = reward_of(data.get("reward"), server)
+    text, valid = _shown(data.get("observation"), server)
+    return Result(text, reward, done_of(data.get("done"), server), valid)
+
+
+def tools_of(data: dict[str, Any], server: str) -> list[RemoteTool]:
+    """Returns the tools that `data`, the response of `server` to `list_tools`, contains. Raises
+    InfrastructureError if it contains no list of tools."""
+    observation = data.get("observation")
+    tools = observation.get("tools") if isinstance(observation, dict) else None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InfrastructureError(f"{server}: no list of tools")
+    return [
+        RemoteTool(
+            str(tool.get("name")),
+            str(tool.get("description") or ""),
+            tool.get("input_schema") or tool.get("inputSchema") or {},
+        )
+        for tool in tools
+    ]
+
+
+def _shown(observation: Any, server: str) -> tuple[str, bool]:
+    """Returns the observation as text, and whether the action succeeded."""
+    if not isinstance(observation, dict) or "tool_name" not in observation:
+        return observation_text(observation), True
+    problem = observation.get("error")
+    if isinstance(problem, dict):
+        if problem.get("error_type") == "transport_error":
+            raise Unanswered(f"{server}: {problem.get('message')}", "transport")
+        return f"[error] {problem.get('message')}", False
+    return _result(observation.get("result")), True
+
+
+def _result(result: Any) -> str:
+    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
+    else the whole result."""
+    if not isinstance(result, dict):
+        return observation_text(result)
+    content = result.get("content")
+    blocks = content if isinstance(content, list) else []
+    texts = [block["text"] for block in blocks if isinstance(block, dict) and block.get("text")]
+    return "\n".join(map(str, texts)) if texts else observation_text(result.get("data", result))

@@ -1,0 +1,61 @@
+"""Reads the result of a call from the response of an ORS server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from air.errors import InfrastructureError
+from air.worlds.remote.attribution import Unanswered
+from air.worlds.remote.conversion import done_of, reward_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of one call."""
+
+    text: str
+    """The observation."""
+    reward: float = 0.0
+    done: bool = False
+    valid: bool = False
+    """Whether the server has carried out the call."""
+
+
+def read(result: dict[str, Any], server: str) -> Result:
+    """Returns the result that `result`, a response of `server`, contains. Raises Unanswered if it has no
+    output, if the server had ended the episode before, or if the reward is infinite or NaN, and
+    InfrastructureError if the reward or the end of the episode is malformed."""
+    if result.get("ok") is not True:
+        if result.get("reason") == "episode_finished":
+            raise Unanswered(f"{server}: the server ended the episode before", "finished")
+        return Result(f"[error] {result.get('error')}")
+    output = result.get("output")
+    if not isinstance(output, dict):
+        raise Unanswered(f"{server}: a result without output", "form")
+    reward = reward_of(output.get("reward"), server)
+    done = done_of(output.get("finished"), server)
+    return Result(_shown(output.get("blocks")), reward, done, valid=True)
+
+
+def prompt_text(blocks: Any) -> str:
+    """Returns the content blocks of a task's prompt as one text. Raises InfrastructureError for a block that
+    is not text, such as an image, because the agent could not solve such a task."""
+    rows = blocks if isinstance(blocks, list) else []
+    if not all(_is_text(row) for row in rows):
+        raise InfrastructureError("the task's prompt has an image or another block that is no text")
+    return _shown(blocks)
+
+
+def _shown(blocks: Any) -> str:
+    """Returns content blocks as one text. A block that is not text becomes a note about it. This is no
+    failure, because the agent can choose a tool that answers with an image."""
+    rows = blocks if isinstance(blocks, list) else []
+    return "\n".join(
+        str(row.get("text")) if _is_text(row) else "[a block that is no text is not shown]"
+        for row in rows
+    )
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text"
