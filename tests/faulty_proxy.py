@@ -36,11 +36,18 @@ class FaultyProxy:
         self.clients: set[ServerConnection] = set()
         self.broken: set[ServerConnection] = set()
         """The clients whose environment answers every step with an error."""
+        self.away_seconds = 0.0
+        """For how long an act `die` keeps the server away."""
+        self._away_until = 0.0
         self.wrecked: set[ServerConnection] = set()
         """The clients whose environment answers every message with an error. An act `break` adds its own."""
 
     async def handle(self, client: ServerConnection) -> None:
         """Serves one client."""
+        if asyncio.get_running_loop().time() < self._away_until:
+            self.faults["away"] += 1
+            client.transport.abort()
+            return
         self.open += 1
         self.clients.add(client)
         try:
@@ -70,6 +77,11 @@ class FaultyProxy:
         self.faults[fault] += 1
         if fault == "drop":
             client.transport.abort()
+            await client.wait_closed()
+        elif fault == "die":
+            self._away_until = asyncio.get_running_loop().time() + self.away_seconds
+            for each in list(self.clients):
+                each.transport.abort()
             await client.wait_closed()
         elif fault == "no answer":
             await client.wait_closed()

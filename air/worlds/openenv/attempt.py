@@ -8,7 +8,7 @@ from typing import Any
 from air.errors import InfrastructureError
 from air.worlds.openenv.connection import Connection, ServerError
 from air.worlds.openenv.options import OpenEnvOptions
-from air.worlds.remote.attribution import Unanswered
+from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
 
 class Attempt:
@@ -16,12 +16,18 @@ class Attempt:
     seed."""
 
     def __init__(self, url: str, options: OpenEnvOptions, reset: dict[str, Any], seed: int) -> None:
+        self._url, self._options = url, options
         self._connection = Connection(url, options)
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
 
     async def begin(self) -> None:
         """Connects and resets the environment. If the server is full, waits as long as the setting `wait`
-        allows."""
+        allows; if it does not respond, at most `PATIENCE` seconds of this time."""
+        await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
+
+    async def _begin(self) -> None:
+        await self._connection.close()  # of an earlier attempt
+        self._connection = Connection(self._url, self._options)
         try:
             await self._connection.open(self._reset, self._seed)
         except ServerError as error:
