@@ -103,9 +103,7 @@ class Breaker:
         breaker is open already, the earlier reason stays."""
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
-    def _count(
-        self, error: str | None = None, task: str = "", action: str | None = None
-    ) -> _Count:
+    def _count(self, error: str | None = None, task: str = "", action: str | None = None) -> _Count:
         """Updates the stored counts of failures after an episode of `task`, and returns them. `error` is the
         message of the episode's infrastructure error, or "" if it had none. If `error` is None, no episode
         has ended, and the stored counts are only returned."""
@@ -158,13 +156,13 @@ class Breaker:
         last += "" if action is None else f", {_at(action)}"
         if count.failures >= self._limit:
             return (
-                f"{count.failures} episodes in a row failed through no fault of the agent, so the run stops; "
-                f"{last}"
+                f"{count.failures} episodes in a row failed through no fault of the agent, so the run "
+                f"stops; {last}"
             )
         if of_task >= self._limit:
             return (
-                f"{of_task} episodes of the task {task} in a row failed through no fault of the agent, so the "
-                f"run stops; {last}"
+                f"{of_task} episodes of the task {task} in a row failed through no fault of the agent, so "
+                f"the run stops; {last}"
             )
         if action is not None and count.at_actions.get(task, 0.0) >= self._limit:
             return (

@@ -71,7 +71,7 @@ async def test_a_fault_of_the_server_masks_the_episode(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_an_action_ends_for_good_stops_the_run_by_name(tmp_path: Path) -> None:
-    """Nothing is left that could show whose doing it was. So the episode is masked, and the run stops although
+    """Nothing is left that could show who caused it. So the episode is masked, and the run stops although
     another task is well."""
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
         proxy.acts, proxy.away_seconds = {"escape": "die"}, math.inf
@@ -95,8 +95,12 @@ async def test_a_server_that_an_action_ends_for_good_stops_the_run_by_name(tmp_p
     for refused in episodes[5:]:
         said = refused.errors[-1].message
         assert f"3 episodes of the task {remote} in a row failed" in said
-    ends = [end for path in tmp_path.glob("*.jsonl") if (end := load(path).end) and not end.ok]
-    assert sorted(str(end.failed_action) for end in ends) == ["None", "None", "escape"]
+    assert failed_actions(tmp_path) == ["None", "None", "escape"]
+
+
+def failed_actions(folder: Path) -> list[str]:
+    ends = [end for path in folder.glob("*.jsonl") if (end := load(path).end) and not end.ok]
+    return sorted(str(end.failed_action) for end in ends)
 
 
 @pytest.mark.full

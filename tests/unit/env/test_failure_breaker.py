@@ -148,7 +148,7 @@ def test_a_task_that_fails_in_every_episode_stops_the_run_while_others_are_well(
         counted.ended_well("well")
     counted.check()
     counted.failed("InfrastructureError: no connection", "gone")
-    with pytest.raises(InfrastructureError, match="^10 episodes of the task gone in a row failed"):
+    with pytest.raises(InfrastructureError, match=r"^10 episodes of the task gone in a row failed"):
         counted.check()
 
 
