@@ -109,7 +109,7 @@ async def caused_by_agent(
 
 
 async def begin_patiently(
-    begin: Callable[[], Awaitable[None]], patience: float, pause: float = RETRY_SECONDS
+    begin: Callable[[], Awaitable[object]], patience: float, pause: float = RETRY_SECONDS
 ) -> None:
     """Calls `begin`, which starts a repetition of an episode. If this fails, tries again for `patience`
     seconds, because the action that is being examined may have ended the server, and something may start it
@@ -118,7 +118,8 @@ async def begin_patiently(
     until = loop.time() + patience
     while True:
         try:
-            return await begin()
+            await begin()
+            return
         except NoPlace:
             raise
         except InfrastructureError:
