@@ -12,7 +12,7 @@ AirError
 │   ├── BoxDiedError         a box ended while it was in use
 │   ├── StagingError         a box could not be prepared for a task
 │   ├── GradingError         the grader failed, not the artefact
-│   │   └── BrokenTaskError  a task's tests reward nobody, not even the task's solution; the run stops
+│   │   └── BrokenTaskError  a task's grader or tests fail whatever is graded; the run stops
 │   └── InferenceError       the model server did not answer
 ├── BoxEndedError            a box ended, and no cause outside of its commands is known
 ├── BoxFileError             a file in a box is absent, of the wrong kind, or in a forbidden place
@@ -90,9 +90,9 @@ class GradingError(InfrastructureError):
 
 
 class BrokenTaskError(GradingError):
-    """The tests of a task give no reward to an agent's work, to an agent that did nothing, or to the task's
-    own reference solution. The run stops: otherwise an agent could leave each bad episode of this task out
-    of training by making the tests fail."""
+    """A grader fails on an agent's artefact and on an empty one; or the tests of a Harbor task give no reward
+    to an agent's work, to an agent that did nothing, or to the task's own reference solution. The run stops:
+    otherwise an agent could leave each bad episode of this task out of training by making the grader fail."""
 
 
 class InferenceError(InfrastructureError):

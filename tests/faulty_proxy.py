@@ -37,11 +37,19 @@ class FaultyProxy:
         self.clients: set[ServerConnection] = set()
         self.broken: set[ServerConnection] = set()
         """The clients whose environment answers every step with an error."""
+        self.refusals = 0
+        """The number of connections that the server refuses after an act `die`, until it is back."""
+        self._refused = 0
         self.wrecked: set[ServerConnection] = set()
         """The clients whose environment answers every message with an error. An act `break` adds its own."""
 
     async def handle(self, client: ServerConnection) -> None:
         """Serves one client."""
+        if self._refused:
+            self._refused -= 1
+            self.faults["away"] += 1
+            client.transport.abort()
+            return
         self.open += 1
         self.clients.add(client)
         try:
@@ -71,6 +79,11 @@ class FaultyProxy:
         self.faults[fault] += 1
         if fault == "drop":
             client.transport.abort()
+            await client.wait_closed()
+        elif fault == "die":
+            self._refused = self.refusals
+            for each in list(self.clients):
+                each.transport.abort()
             await client.wait_closed()
         elif fault == "no answer":
             await client.wait_closed()

@@ -280,9 +280,11 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     slots_per_gpu: int = Field(1, ge=1)
     """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The number of consecutive episodes with infrastructure errors after which the run is stopped,
-    counted over all worker processes. Failures that the agent caused do not count. Set it above the number
-    of episodes that run at the same time, because one outage can end all of them. 0: the run is never
+    """The number of consecutive episodes with infrastructure errors, of all tasks or of one task, after which
+    the run is stopped, counted over all worker processes. Failures that the agent caused do not count. The
+    run is also stopped if a task's count of failures at actions of the agent reaches this number; each such
+    failure adds 1 to the count, and each other episode of the task subtracts 0.1. Set it above the number of
+    episodes that run at the same time, because one outage can end all of them. 0: the run is never
     stopped."""
     grader_boxes: int = Field(2, ge=1)
     """The maximum number of grader boxes that run at the same time in this process."""

@@ -166,7 +166,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         else:
             last = trace.last_error
             what = "no reason given" if last is None else f"{last.type}: {last.message}"
-            await asyncio.to_thread(self._breaker.failed, what, name)
+            action = trace.info.get("air", {}).get("failed_action")
+            await asyncio.to_thread(self._breaker.failed, what, name, action)
 
     async def _play(self, task: AirTask, agents: vf.Agents) -> vf.Trace:
         if is_world(task.data.task_id):
@@ -225,6 +226,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         finally:
             await episode.abandon()
             episode.failed = trace is None or not trace.ok
+            if trace is not None and episode.failed and episode.failed_action is not None:
+                trace.info.setdefault("air", {})["failed_action"] = episode.failed_action
             try:
                 await recording.ended(episode, trace)
             finally:
@@ -268,8 +271,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     async def check_breaker(self) -> None:
-        """Raises InfrastructureError if the failure breaker has stopped the run: too many consecutive
-        episodes failed, or code of the user failed (see `air.env.failure_breaker`)."""
+        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes failed, or
+        code of the user failed (see `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:

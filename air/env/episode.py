@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +70,9 @@ class Episode(ABC):
     nothing has no entry."""
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
+    failed_action: str | None = None
+    """The text of the action that was carried out when the infrastructure error occurred. None if there was
+    no error, or if it occurred outside of actions, for example in a model call."""
     user_error: str = ""
     """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
@@ -163,6 +168,16 @@ class Episode(ABC):
         if self.format is None:
             return text
         return text + self.format.opening(self.standing(self.max_turns))
+
+    @contextmanager
+    def performing(self, action: str) -> Iterator[None]:
+        """Context manager for carrying out an action whose text is `action`. If the block raises an
+        exception, stores the text in `failed_action`."""
+        try:
+            yield
+        except Exception:
+            self.failed_action = action
+            raise
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
         """Stores the duration and the token counts of a model call, for the next line of the trajectory."""

@@ -1,10 +1,15 @@
-"""The failure breaker: a circuit breaker that stops a run after too many consecutive episodes with
-infrastructure errors.
+"""The failure breaker: a circuit breaker that stops a run after too many episodes with infrastructure
+errors.
 
-It also opens (stops the run) at once if something of the user failed that would fail in further episodes: a
-reward term, an answer checker, a tool that hangs, or the tests of a task. Failed episodes are not trained on.
-So the breaker warns if the share of failures rises for one task: an agent might have found a way to cause
-failures, and thereby avoid bad rewards.
+It opens (stops the run) after `limit` consecutive failures of all tasks together or of one task. It also
+opens at once if something of the user failed that would fail in further episodes: a reward term, an answer
+checker, a tool that hangs, or the tests of a task.
+
+Failed episodes are not trained on, so an agent that can cause failures avoids bad rewards. Therefore the
+breaker counts, for each task, the failures that occurred while an action of the agent was carried out. Each
+of them adds 1 to the count, and each other episode of the task subtracts `FORGIVEN`. At `limit` the breaker
+opens. So one outage stops no run, but a task that keeps failing after actions does. The breaker also warns if
+the share of failures rises for one task.
 
 The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
 one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every
@@ -23,7 +28,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from air.errors import ConfigError, InfrastructureError, boundary
 
@@ -34,6 +39,9 @@ before."""
 FEWEST = 4
 """The smallest increase in the number of failures, between the two windows of episodes, that causes a
 warning."""
+FORGIVEN = 0.1
+"""By how much an episode that did not fail at an action reduces its task's count of failures at actions. The
+count grows without end if more than 1 of 11 episodes fail at an action."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -50,13 +58,19 @@ class _Count:
     else a dot. If there were fewer episodes, the text begins with further dots."""
     rises: int = 0
     """The number of warnings so far that the failures of some task rise."""
+    in_a_row: dict[str, int] = field(default_factory=dict)
+    """The number of consecutive failures of each task, up to its latest episode. Tasks without a failure
+    are left out."""
+    at_actions: dict[str, float] = field(default_factory=dict)
+    """For each task, the count of failures that occurred while an action was carried out, reduced by
+    `FORGIVEN` for each other episode. Tasks with a count of 0 are left out."""
 
 
 class Breaker:
-    """Counts consecutive episodes with infrastructure errors, over all worker processes of a run. When the
-    count reaches `limit` (0: never), or at a call of `open`, the breaker opens: no further episode may start.
-    If `file` is None, only this process is counted. All methods block while another process holds the lock on
-    the file."""
+    """Counts episodes with infrastructure errors, over all worker processes of a run. When one of the counts
+    that this module describes reaches `limit` (0: never), or at a call of `open`, the breaker opens: no
+    further episode may start. If `file` is None, only this process is counted. All methods block while
+    another process holds the lock on the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file
@@ -75,71 +89,115 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Resets the count of consecutive failures, after an episode of `task` without an infrastructure
-        error."""
+        """Counts an episode of `task` without an infrastructure error, which ends any row of failures."""
         self._count("", task)
 
-    def failed(self, error: str, task: str) -> None:
-        """Counts an episode of `task` with an infrastructure error, whose message is `error`."""
-        self._count(error, task)
+    def failed(self, error: str, task: str, action: str | None = None) -> None:
+        """Counts an episode of `task` with an infrastructure error, whose message is `error`. `action` is the
+        text of the action that was carried out when the error occurred; None if it occurred outside of
+        actions, for example in a model call."""
+        self._count(error, task, action)
 
     def open(self, reason: str) -> None:
         """Opens the breaker at once, regardless of the limit. `reason` is one line for the user. If the
         breaker is open already, the earlier reason stays."""
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
-    def _count(self, error: str | None = None, task: str = "") -> _Count:
+    def _count(self, error: str | None = None, task: str = "", action: str | None = None) -> _Count:
         """Updates the stored counts of failures after an episode of `task`, and returns them. `error` is the
         message of the episode's infrastructure error, or "" if it had none. If `error` is None, no episode
         has ended, and the stored counts are only returned."""
-        return self._update(lambda count: self._next(count, error, task), task)
+        return self._update(lambda count: self._next(count, error, task, action), task, action)
 
-    def _update(self, change: Callable[[_Count], _Count], task: str = "") -> _Count:
+    def _update(
+        self, change: Callable[[_Count], _Count], task: str = "", action: str | None = None
+    ) -> _Count:
         """Applies the function `change` to the stored counts of failures, stores the result, and returns it.
         Logs the opening of the breaker, and a warning if the failures of `task` rise."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
-            self._say(before, self._own, task)
+            _log_changes(before, self._own, task, action)
             return self._own
         with _open_locked(self._file) as file:
             before = _read(file)
             after = change(before)
-            self._say(before, after, task)
+            _log_changes(before, after, task, action)
             if after != before:
                 file.seek(0)
                 file.truncate()
                 json.dump(asdict(after), file)
             return after
 
-    def _say(self, before: _Count, after: _Count, task: str) -> None:
-        if after.opened and not before.opened:
-            _LOG.error("%s", after.opened)
-        if after.rises > before.rises:
-            _LOG.warning(
-                "task %s: more of its episodes fail through no fault of the agent than before, and are not "
-                "trained on: find out why, since an agent that could cause this would escape bad rewards",
-                task,
-            )
-
-    def _next(self, count: _Count, error: str | None, task: str) -> _Count:
+    def _next(self, count: _Count, error: str | None, task: str, action: str | None) -> _Count:
         if error is None:
             return count
         outcomes = count.tasks.get(task, _WELL * 2 * WINDOW)[1:] + (_FAILED if error else _WELL)
         if rises := is_rising(outcomes):
             outcomes = outcomes[WINDOW:] * 2  # the next comparisons start from this level
-        tasks = {**count.tasks, task: outcomes}
-        count = replace(count, tasks=tasks, rises=count.rises + rises)
+        in_a_row = count.in_a_row.get(task, 0) + 1 if error else 0
+        at_actions = count.at_actions.get(task, 0.0)
+        at_actions = max(0.0, at_actions - FORGIVEN) if action is None else at_actions + 1
+        count = replace(
+            count,
+            tasks={**count.tasks, task: outcomes},
+            rises=count.rises + rises,
+            in_a_row=_with(count.in_a_row, task, in_a_row),
+            at_actions=_with(count.at_actions, task, at_actions),
+        )
         if count.opened or not self._limit:
             return count
-        failures = count.failures + 1 if error else 0
-        if failures < self._limit:
-            return replace(count, failures=failures)
-        return replace(
-            count,
-            failures=failures,
-            opened=f"{failures} episodes in a row failed through no fault of the agent, so the run stops; "
-            f"the last one: {' '.join(error.split())[:500]}",
+        count = replace(count, failures=count.failures + 1 if error else 0)
+        return replace(count, opened=self._reason(count, error, task, action))
+
+    def _reason(self, count: _Count, error: str, task: str, action: str | None) -> str:
+        """Returns the reason why the run must stop after an episode of `task`, or "" if it may continue."""
+        of_task = count.in_a_row.get(task, 0)
+        last = f"the last one: {' '.join(error.split())[:500]}"
+        last += "" if action is None else f", {_at(action)}"
+        if count.failures >= self._limit:
+            return (
+                f"{count.failures} episodes in a row failed through no fault of the agent, so the run "
+                f"stops; {last}"
+            )
+        if of_task >= self._limit:
+            return (
+                f"{of_task} episodes of the task {task} in a row failed through no fault of the agent, so "
+                f"the run stops; {last}"
+            )
+        if action is not None and count.at_actions.get(task, 0.0) >= self._limit:
+            return (
+                f"too many episodes of the task {task} failed while an action of the agent was carried out, "
+                "so the run stops, since an agent that could cause this would escape bad rewards; "
+                f"{last}"
+            )
+        return ""
+
+
+def _log_changes(before: _Count, after: _Count, task: str, action: str | None) -> None:
+    if after.opened and not before.opened:
+        _LOG.error("%s", after.opened)
+    if after.rises > before.rises:
+        _LOG.warning(
+            "task %s: more of its episodes fail through no fault of the agent than before, and are not "
+            "trained on: find out why, since an agent that could cause this would escape bad rewards%s",
+            task,
+            "" if action is None else f" (the last one failed {_at(action)})",
         )
+
+
+def _at(action: str) -> str:
+    """Returns a phrase with the action at which an episode failed. The action's text is quoted, because the
+    agent chose it: it may contain line breaks and escape sequences of terminals."""
+    return f"at the action {action[:200]!r}"
+
+
+_NumberT = TypeVar("_NumberT", int, float)
+
+
+def _with(counts: dict[str, _NumberT], task: str, count: _NumberT) -> dict[str, _NumberT]:
+    """Returns `counts` with a new count for `task`; tasks with a count of 0 are left out."""
+    changed = {**counts, task: count}
+    return changed if count else {name: n for name, n in changed.items() if name != task}
 
 
 def is_rising(outcomes: str) -> bool:

@@ -123,6 +123,7 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
         ok=not failed,
         why=episode.why_ended or (trace.stop_condition if trace else "interrupted"),
         error=None if error is None else f"{error.type}: {error.message}",
+        failed_action=episode.failed_action if failed else None,
         reward=None if failed else sum(episode.rewards.values()),
         terms=None if failed else episode.rewards,
         metrics=episode.metrics,

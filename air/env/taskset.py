@@ -19,6 +19,10 @@ from air.worlds import sources
 from air.worlds.research.world import describe
 from air.worlds.sources import is_world
 
+LAST_GRADINGS = "[end of the episode]"
+"""What trajectories and the failure breaker name as the action if the gradings at the end of an episode
+fail."""
+
 
 class AirData(vf.TaskData):
     """The data of one prompt: the task's text and id, a digest of its files, and the episode's seed.
@@ -87,7 +91,8 @@ class AirTask(vf.Task[AirData]):
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
         episode.why_ended = episode.why_ended or str(trace.stop_condition)
-        await episode.finish()
+        with episode.performing(LAST_GRADINGS):
+            await episode.finish()
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:

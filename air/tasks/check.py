@@ -1,4 +1,5 @@
-"""Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones.
+"""Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones. Also
+tries whether the task's grader is deterministic.
 
 The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
 MLGym's tasks, this file ships with air. Scores are compared only on the public split (see
@@ -13,12 +14,12 @@ from itertools import pairwise
 from pydantic import Field, model_validator
 
 from air.config import BaseConfig, read_toml, validate
-from air.errors import ArtefactError, ConfigError, MissingError
+from air.errors import ArtefactError, BoxEndedError, ConfigError, GradingError, MissingError
 from air.sandbox.contract.box import Box
 from air.sandbox.pool.box_pool import Pool
 from air.tasks import stage
-from air.tasks.artefact import collect
-from air.tasks.grading import Grader
+from air.tasks.artefact import Artefact, collect
+from air.tasks.grading import SPLITS, Grader, empty_artefact
 from air.tasks.spec import Provider, TaskSpec
 
 TOLERANCE = 1e-6
@@ -122,18 +123,26 @@ async def check(
     """Runs every reference solution of a task in a new box of its own; returns one result for each, in order.
 
     `recording`: whether the new scores will replace the recorded ones. If so, `solvers.toml` may contain no
-    scores or wrong ones. Raises UsageError if the task or its reference solutions cannot be used, and
+    scores or wrong ones. Otherwise the artefact of the last solution and an empty artefact are graded again,
+    to see whether the grader is deterministic.
+
+    Raises UsageError if the task or its reference solutions cannot be used, and
     InfrastructureError if a box or the grader failed.
     """
     rows = []
-    for solver in read_solvers(task, recording=recording):
+    solvers = read_solvers(task, recording=recording)
+    for solver in solvers:
+        again = not recording and solver is solvers[-1]
         async with boxes.lease(task.box_spec(provider)) as box:
-            rows.append(await play_solver(task, solver, box, grader))
+            rows.append(await play_solver(task, solver, box, grader, again=again))
     return rows
 
 
-async def play_solver(task: TaskSpec, solver: Solver, box: Box, grader: Grader) -> Checked:
-    """Stages the task, runs one reference solution in the empty box, and grades its artefact.
+async def play_solver(
+    task: TaskSpec, solver: Solver, box: Box, grader: Grader, *, again: bool = False
+) -> Checked:
+    """Stages the task, runs one reference solution in the empty box, and grades its artefact. If `again`, the
+    artefact and an empty one are then graded again, to see whether the grader is deterministic.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
@@ -150,7 +159,14 @@ async def play_solver(task: TaskSpec, solver: Solver, box: Box, grader: Grader) 
         test = await grader.grade(task, artefact, split="test")
     except ArtefactError as error:
         return _failed(task, solver, result.seconds, str(error))
-    problems = _differences(solver, val.score, test.score)
+    problems = _differences(solver, val.score, test.score) if task.split.public else []
+    problems += [
+        f"its grader failed at first, though not again: {grade.first_error}"
+        for grade in (val, test)
+        if grade.first_error
+    ]
+    if again:
+        problems += await _graded_again(task, artefact, val.score, solver.within, grader)
     return Checked(
         task=task.id,
         solver=solver.name,
@@ -158,8 +174,32 @@ async def play_solver(task: TaskSpec, solver: Solver, box: Box, grader: Grader) 
         test=test.score,
         exec_seconds=result.seconds,
         grade_seconds=val.seconds,
-        problem="; ".join(problems) if task.split.public else "",
+        problem="; ".join(problems),
     )
+
+
+async def _graded_again(
+    task: TaskSpec, artefact: Artefact, score: float, within: float, grader: Grader
+) -> list[str]:
+    """Grades an artefact again on the validation split, where its score was `score`, and an empty artefact on
+    both splits. Returns what is wrong: the grader fails, or the scores differ by more than `within`."""
+    problems = []
+    try:
+        again = (await grader.grade_anew(task, artefact, split="val")).score
+        if abs(again - score) > within:
+            problems.append(
+                f"its grader is not deterministic: the same artefact got {score:.6g}, then {again:.6g}"
+            )
+    except (ArtefactError, GradingError, BoxEndedError) as error:
+        problems.append(f"its grader gave the same artefact {score:.6g}, then failed: {error}")
+    for split in SPLITS:
+        try:
+            await grader.grade_anew(task, empty_artefact(task), split=split)
+        except (GradingError, BoxEndedError) as error:
+            problems.append(f"its grader fails on an empty artefact: {error}")
+        except ArtefactError:
+            continue  # an empty artefact should be refused
+    return problems
 
 
 def _differences(solver: Solver, val: float, test: float) -> list[str]:

@@ -2,9 +2,11 @@
 
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
-outside the box, or the grader fails on an empty artefact, too. The tests of a Harbor task are allowed to
-fail on an empty artefact. Such tests count as broken only if they give no reward to the task's reference
-solution either (see `air.tasks.reference`). A broken task stops the run.
+outside the box, or the grader fails twice on an empty artefact, too. In the latter case the task is broken,
+which stops the run, unless the grader exceeded its time limit or its box ended: then the machine may be
+overloaded, and the failure counts as an infrastructure error. The tests of a Harbor task are allowed to fail
+on an empty artefact. Such tests count as broken only if they give no reward to the task's reference solution
+either (see `air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
@@ -28,7 +30,7 @@ from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from air import paths
 from air.errors import (
@@ -48,6 +50,7 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 BAD_ARTEFACT = 3
 _ARTEFACT_DIR = "artefact"
 _RESULT = f"{GRADER_DIR}/result.json"
@@ -57,6 +60,10 @@ NOT_GRADED = "the grader could not grade it"
 _GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
 """The types of errors of a grader or of its box that the artefact may have caused."""
 _log = logging.getLogger(__name__)
+
+
+class _TimeLimitError(GradingError):
+    """The grader exceeded its time limit, perhaps because the machine is overloaded."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Grade:
     """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
     """The standard error of `score`; None if the artefact was graded only once."""
+    first_error: str = ""
+    """The error of the grader if it failed once on this artefact and then graded it; else empty."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
@@ -95,6 +104,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
         seconds=sum(grade.seconds for grade in grades),
         reused=all(grade.reused for grade in grades),
         stderr=stdev(scores) / math.sqrt(len(scores)),
+        first_error=next((g.first_error for g in grades if g.first_error), ""),
     )
 
 
@@ -161,6 +171,17 @@ class Grader:
         """
         requests = await self._requests(task, artefact, split, seed)
         grades = [await self._once(request) for request in requests]
+        return self._mean(grades)
+
+    async def grade_anew(self, task: TaskSpec, artefact: Artefact, *, split: Split) -> Grade:
+        """Grades an artefact as `grade` does, but without the cache and without a second try, to show
+        whether the grader is deterministic. Raises ArtefactError if the grader refuses the artefact, and
+        GradingError or BoxEndedError if it fails."""
+        requests = await self._requests(task, artefact, split, 0)
+        outcomes = [await self._attempt(request) for request in requests]
+        return self._mean([_grade(outcome, task.metric) for outcome in outcomes])
+
+    def _mean(self, grades: Sequence[Grade]) -> Grade:
         try:
             return averaged(grades)
         except OverflowError as error:
@@ -219,14 +240,7 @@ class Grader:
         if outcome is None:
             reused = request.key in self._running
             outcome = await self._shared(request)
-        if outcome.message:
-            raise ArtefactError(outcome.message, fault=outcome.fault)
-        return Grade(
-            score=outcome.metrics[request.task.metric],
-            metrics=dict(outcome.metrics),
-            seconds=0.0 if reused else outcome.seconds,
-            reused=reused,
-        )
+        return _grade(outcome, request.task.metric, reused=reused)
 
     async def _shared(self, request: _Request) -> GraderResult:
         """Runs the grader for a request, once for all equal requests that wait at the same time. Cancels
@@ -254,7 +268,7 @@ class Grader:
         """
         request = (await self._requests(task, empty_artefact(task), "val", 0))[0]
         if await asyncio.to_thread(self._store.get, request.key) is None:
-            await self._check(request)
+            await self._check_on_empty(request, 1)
 
     async def _check(self, request: _Request) -> None:
         rules = request.task.rules
@@ -264,12 +278,12 @@ class Grader:
             else empty_artefact(request.task)
         )
         request = replace(request, artefact=empty)
+        if rules is None:
+            await self._check_on_empty(request, 2)
+            return
         try:
             outcome = await self._attempt(request)
         except _GRADER_ERRORS as error:
-            if rules is None:
-                duty = f"where it must exit with {BAD_ARTEFACT} and a message, or 0"
-                raise GradingError(f"{error} — on an empty artefact, {duty}") from error
             problem = await self._problem_of_solution(request)
             if not problem:
                 return
@@ -280,6 +294,25 @@ class Grader:
             raise BrokenTaskError(
                 f"{error} — if the agent did nothing, {duty} — {remedy}"
             ) from error
+        if outcome.cacheable:
+            await asyncio.to_thread(self._store.put, request.key, outcome)
+
+    async def _check_on_empty(self, request: _Request, tries: int) -> None:
+        """Runs a task's grader on an empty artefact until it works, at most `tries` times. If it fails each
+        time, raises BrokenTaskError, or GradingError if the cause may be an overloaded machine."""
+        for tries_left in reversed(range(tries)):
+            try:
+                outcome = await self._attempt(request)
+                break
+            except _GRADER_ERRORS as error:
+                duty = f"on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
+                if tries_left:
+                    _log.warning("%s — %s; it is tried once more", error, duty)
+                elif isinstance(error, _TimeLimitError | BoxEndedError):
+                    raise GradingError(f"{error} — {duty}") from error
+                else:
+                    remedy = "mend the grader; `air tasks check` tries it"
+                    raise BrokenTaskError(f"{error} — {duty} — {remedy}") from error
         if outcome.cacheable:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
@@ -298,17 +331,18 @@ class Grader:
             outcome = await self._attempt(request)
         except _GRADER_ERRORS as error:
             _log.warning("%s; it is graded once more, in a fresh box", error)
-            return await self._again(request)
+            outcome = await self._again(request, error)
         if outcome.cacheable:
             await asyncio.to_thread(self._store.put, request.key, outcome)
         return outcome
 
-    async def _again(self, request: _Request) -> GraderResult:
-        """Grades an artefact a second time, after the grader failed on it. If the grader fails again,
-        although it works without the agent's files, the result says that the artefact is at fault. Raises
-        GradingError if the grader does not work."""
+    async def _again(self, request: _Request, first: Exception) -> GraderResult:
+        """Grades an artefact a second time, after the grader failed on it with the error `first`. If the
+        grader fails again, although it works without the agent's files, the result says that the artefact is
+        at fault. Raises GradingError if the grader does not work."""
         try:
-            return await self._attempt(request)
+            outcome = await self._attempt(request)
+            return outcome if outcome.message else replace(outcome, fault=str(first))
         except _GRADER_ERRORS as error:
             await self._check(request)
             fault = " ".join(str(error).split())[:_MAX_MESSAGE]
@@ -343,6 +377,20 @@ class Grader:
             return outcome
 
 
+def _grade(outcome: GraderResult, metric: str, *, reused: bool = False) -> Grade:
+    """Returns a grader's result as a grade, whose score is the metric `metric`. Raises ArtefactError if the
+    artefact was refused or is at fault."""
+    if outcome.message:
+        raise ArtefactError(outcome.message, fault=outcome.fault)
+    return Grade(
+        score=outcome.metrics[metric],
+        metrics=dict(outcome.metrics),
+        seconds=0.0 if reused else outcome.seconds,
+        reused=reused,
+        first_error=outcome.fault,
+    )
+
+
 def empty_artefact(task: TaskSpec) -> Artefact:
     """Returns an artefact of the task with empty files only. Each of its folders contains one empty file."""
     names = (f"{name}empty" if name.endswith("/") else name for name in task.artefacts)
@@ -362,7 +410,7 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> GraderResult:
     limit or wrote no valid result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
-        raise GradingError(f"{where}: ran past {task.limits.grade_seconds:g} s")
+        raise _TimeLimitError(f"{where}: ran past {task.limits.grade_seconds:g} s")
     if result.code not in (0, BAD_ARTEFACT):
         lines = [line for line in result.text.splitlines() if line.strip()]
         last = lines[-1][:_MAX_MESSAGE] if lines else "no output"
@@ -432,7 +480,7 @@ class _Store:
         return outcome
 
     def put(self, key: str, outcome: GraderResult) -> None:
-        self.known[key] = replace(outcome, seconds=0.0)
+        self.known[key] = replace(outcome, seconds=0.0, fault="")
         entry = {"v": 1, "key": key, "metrics": outcome.metrics, "message": outcome.message}
         file = self._file(key)
         for folder in (self._folder, file.parent):

@@ -42,8 +42,9 @@ class GraderResult:
     """Whether the result is allowed to be cached."""
     seconds: float = 0.0
     fault: str = ""
-    """The grader's error message, for trajectories, if the grader failed on the artefact twice; otherwise
-    empty. The agent does not get this message."""
+    """The grader's error message if the grader failed on the artefact twice, so that the artefact is at
+    fault, or if it failed once and then computed the metrics; otherwise empty. The agent does not get this
+    message."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class _Metrics(_Line):
 class _End(_Line):
     t: float = Field(allow_inf_nan=False)
     ok: bool
+    failed_action: str | None = None
     reward: float | None = Field(allow_inf_nan=False)
     terms: dict[str, float] | None
     metrics: _Metrics
@@ -85,6 +86,9 @@ class EpisodeOutcome:
     """The number of the model's replies."""
     format_errors: int = 0
     """The number of replies that were not an action."""
+    failed_action: str | None = None
+    """The text of the action that was carried out when an infrastructure error ended the episode. None if
+    there was no error, or if it occurred outside of actions."""
 
     @property
     def last(self) -> float | None:
@@ -125,7 +129,7 @@ def read_outcome(path: Path) -> EpisodeOutcome:
     if end is None:
         return EpisodeOutcome(start, "unfinished")
     if not end.ok or start is None or end.reward is None:
-        return EpisodeOutcome(start, "failed", end.t)
+        return EpisodeOutcome(start, "failed", end.t, failed_action=end.failed_action)
     test = end.metrics.test_score
     if (
         start.world is not None

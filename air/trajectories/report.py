@@ -30,6 +30,27 @@ They return None if there is no such score."""
 
 
 @dataclass(frozen=True)
+class TaskFailures:
+    """How many episodes of one task ended by an infrastructure error, so that they are not trained on. An
+    agent that could cause such errors would avoid bad rewards."""
+
+    failed: int
+    """The number of episodes that ended by an infrastructure error."""
+    episodes: int
+    """The number of all episodes that ended."""
+    at_actions: int
+    """The number of failed episodes whose error occurred while an action was carried out."""
+    last_action: str | None
+    """The action at which the last of these episodes failed; None if none failed at an action."""
+
+
+def _failures(episodes: Sequence[EpisodeOutcome]) -> TaskFailures:
+    actions = [one.failed_action for one in episodes if one.failed_action is not None]
+    failed = sum(one.how == "failed" for one in episodes)
+    return TaskFailures(failed, len(episodes), len(actions), actions[-1] if actions else None)
+
+
+@dataclass(frozen=True)
 class Run:
     """The records of one run: the outcomes of its episodes, and the metrics of its training and
     evaluations."""
@@ -49,6 +70,19 @@ class Run:
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
+        }
+
+    def failures(self) -> dict[str, TaskFailures]:
+        """Returns, for each task with an episode that ended by an infrastructure error, the numbers of such
+        episodes."""
+        tasks: dict[str, list[EpisodeOutcome]] = {}
+        for one in self.outcomes:
+            if one.start is not None and one.how != "unfinished":
+                tasks.setdefault(one.start.task, []).append(one)
+        return {
+            task: _failures(episodes)
+            for task, episodes in sorted(tasks.items())
+            if any(one.how == "failed" for one in episodes)
         }
 
     def terms(self) -> dict[str, float]:

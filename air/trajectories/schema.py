@@ -338,6 +338,10 @@ class End(Line):
     agent's commands ended their box), or the name of a stop condition of verifiers."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
+    failed_action: str | None = None
+    """The text of the action that was carried out when the infrastructure error occurred, or
+    `[end of the episode]` for the last gradings. None if there was no error, if it occurred outside of
+    actions, and in older files."""
     reward: float | None = None
     """The sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None

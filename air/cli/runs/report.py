@@ -128,6 +128,9 @@ def _print(runs: Sequence[Run], report: Report) -> None:
 
     console = Console(highlight=False, width=WIDE)
     _print_runs(console, runs)
+    if any(run.failures() for run in runs):
+        console.print()
+        _print_failures(console, runs)
     if any(run.evaluations for run in runs):
         console.print()
         _print_evaluations(console, [run for run in runs if run.evaluations])
@@ -164,6 +167,22 @@ def _print_runs(console: Console, runs: Sequence[Run]) -> None:
             str(len(run.steps)) if run.steps else "–",
             mean + change,
         )
+    console.print(table)
+
+
+def _print_failures(console: Console, runs: Sequence[Run]) -> None:
+    """Prints, for each task of each run, how many episodes ended by an infrastructure error."""
+    from rich.markup import escape
+
+    title = "episodes that ended by an infrastructure error, and are not trained on"
+    heads = ("failed", "episodes", "at an action", "the last of these actions")
+    table = _table(title, ("task", "run"), heads)
+    for run in runs:
+        for task, one in run.failures().items():
+            # The agent chose the text: `repr` shows line breaks and escape sequences of terminals.
+            last = "–" if one.last_action is None else escape(repr(one.last_action[:60]))
+            numbers = (str(one.failed), str(one.episodes), str(one.at_actions))
+            table.add_row(task, str(run.path), *numbers, last)
     console.print(table)
 
 
@@ -294,6 +313,7 @@ def _as_json(
             {
                 "path": str(run.path),
                 "episodes": run.counts(),
+                "failures": {task: asdict(one) for task, one in run.failures().items()},
                 "steps": len(run.steps),
                 "terms": run.terms(),
                 "reward_first_quarter": run.rewards()[0],

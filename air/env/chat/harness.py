@@ -228,7 +228,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
             await record(None, None, answers[0]["content"], problem="format")
             return answers
         episode.malformed_in_a_row = 0
-        step = await episode.world.step(action)
+        with episode.performing(action.text):
+            step = await episode.world.step(action)
         limit = self.config.max_observation_tokens
         shown, cut = await asyncio.to_thread(tokens.cap, step.observation.text, limit)
         shown += action_format.footer(episode.standing(left))

@@ -348,7 +348,8 @@ class Gateway:
         """Grades the artefact. Returns the response to the command in the box, or None after an
         infrastructure error, which is stored in `failure`."""
         try:
-            step = await self.episode.world.step(Action(ending=ending))
+            with self.episode.performing(ending):
+                step = await self.episode.world.step(Action(ending=ending))
             if step.validation is not None and self._turns is not None:
                 self._turns.validated(step.validation)
         except Exception as error:  # any error: `play` raises it again; the agent never sees it

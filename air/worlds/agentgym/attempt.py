@@ -3,14 +3,8 @@ the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
-import asyncio
-
-from air.errors import InfrastructureError
 from air.worlds.agentgym.session import Session
-
-PATIENCE = 300.0
-"""The maximum number of seconds to wait until a server responds again after an action that made it hang or
-crash."""
+from air.worlds.remote.attribution import begin_patiently
 
 
 class Attempt:
@@ -36,16 +30,8 @@ class Attempt:
     async def begin(self) -> None:
         """Creates the session if necessary and starts the task. Retries for `patience` seconds, because the
         server may be busy or may have been restarted, and then raises InfrastructureError."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience
-        while True:
-            try:
-                await (self._session.restart if self._own else self._session.begin)(self._data)
-                return
-            except InfrastructureError:
-                if loop.time() >= until:
-                    raise
-            await asyncio.sleep(self._pause)
+        begin = self._session.restart if self._own else self._session.begin
+        await begin_patiently(lambda: begin(self._data), self._patience, self._pause)
 
     async def act(self, sent: str) -> None:
         """Repeats an earlier action of the episode. Raises Unanswered if it gets no result."""

@@ -17,13 +17,14 @@ from typing import Any
 
 from air import aio
 from air.actions.base import Action
-from air.worlds.agentgym.attempt import PATIENCE, Attempt
+from air.worlds.agentgym.attempt import Attempt
 from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import ActionResult, Environment, Unsendable
 from air.worlds.agentgym.session import ERROR_BODY, Session
 from air.worlds.agentgym.sessions import sessions_of
 from air.worlds.base import Observation, Step
 from air.worlds.remote.attribution import (
+    PATIENCE,
     SERVER_LOCKS,
     SLOW,
     SlowAction,

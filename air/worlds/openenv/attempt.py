@@ -9,7 +9,7 @@ from air.errors import InfrastructureError
 from air.worlds.openenv.connection import Connection, ServerError
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.openenv.result import read, tools_of
-from air.worlds.remote.attribution import Unanswered
+from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
 
 class Attempt:
@@ -25,13 +25,19 @@ class Attempt:
         *,
         tools: bool = False,
     ) -> None:
+        self._url, self._options = url, options
         self._connection = Connection(url, options)
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
         self._tools = tools
 
     async def begin(self) -> None:
         """Connects and resets the environment. If the server is full, waits as long as the setting `wait`
-        allows."""
+        allows; if it does not respond, at most `PATIENCE` seconds of this time."""
+        await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
+
+    async def _begin(self) -> None:
+        await self._connection.close()  # of an earlier attempt
+        self._connection = Connection(self._url, self._options)
         try:
             await self._connection.open(self._reset, self._seed)
         except ServerError as error:

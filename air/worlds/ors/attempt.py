@@ -8,7 +8,7 @@ from typing import Any
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.result import read
 from air.worlds.ors.session import CallError, Session
-from air.worlds.remote.attribution import Unanswered
+from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
 REFUSED = "error event"
 """The name of the kind of failure in which the server reports an error for a call."""
@@ -20,11 +20,18 @@ class Attempt:
     """Repeats an episode's calls in another session with the same task."""
 
     def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
+        self._url, self._options = url, options
         self._session = Session(url, options)
         self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
 
     async def begin(self) -> None:
-        """Creates the session. If the server is full, waits as long as the setting `wait` allows."""
+        """Creates the session. If the server is full, waits as long as the setting `wait` allows; if it does
+        not respond, at most `PATIENCE` seconds of this time."""
+        await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
+
+    async def _begin(self) -> None:
+        await self._session.close()  # of an earlier attempt
+        self._session = Session(self._url, self._options)
         await self._session.open(self._env, self._index, self._seed)
 
     async def act(self, sent: Call) -> None:

@@ -35,7 +35,8 @@ class RemoteOptions(BaseConfig):
     """The time limit of one request, in seconds. A request without a response in this time fails."""
     wait: float = Field(600.0, ge=0, allow_inf_nan=False)
     """The maximum time, in seconds, that an episode waits for a full server to accept it. If the server stays
-    full, the episode fails."""
+    full, the episode fails. To find out whether an action ended the server, air waits as long for the server
+    to come back, but at most 300 seconds."""
     errors: Literal["probe", "failure", "observation"] = "probe"
     """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
     the episode is not used. `observation`: the agent, which sees the error's text. `probe`: air sends a

@@ -27,6 +27,13 @@ BY_CHANCE = frozenset(
 need not be the cause."""
 
 
+PATIENCE = 300.0
+"""The maximum number of seconds to wait until a server responds again after an action that made it hang or
+crash."""
+RETRY_SECONDS = 1.0
+"""The pause between two attempts to start an episode on a server that does not respond, in seconds."""
+
+
 class Unanswered(InfrastructureError):
     """Raised for a request without a usable result. `kind` names the kind of failure, such as `slow` or
     `status 503`."""
@@ -99,6 +106,26 @@ async def caused_by_agent(
     except InfrastructureError:
         return False
     return True
+
+
+async def begin_patiently(
+    begin: Callable[[], Awaitable[object]], patience: float, pause: float = RETRY_SECONDS
+) -> None:
+    """Calls `begin`, which starts a repetition of an episode. If this fails, tries again for `patience`
+    seconds, because the action that is being examined may have ended the server, and something may start it
+    again. Then raises the last InfrastructureError. A full server (NoPlace) is not tried again."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while True:
+        try:
+            await begin()
+            return
+        except NoPlace:
+            raise
+        except InfrastructureError:
+            if loop.time() + pause > until:
+                raise
+        await asyncio.sleep(pause)
 
 
 class SlowAction:

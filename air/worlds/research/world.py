@@ -304,7 +304,7 @@ class ResearchWorld:
         began = time.monotonic()
         if self._counted_artefact is not None and self.task.rules is None:
             self.test_artefact = await self._kept(self._counted_artefact)
-            with contextlib.suppress(ArtefactError):
+            with contextlib.suppress(ArtefactError), self._noting_broken_tasks():
                 grade = await self.grader.grade(
                     self.task, self._counted_artefact, split="test", seed=0
                 )
@@ -445,22 +445,29 @@ class ResearchWorld:
                 self.box_end_reason = str(error)
         raise ArtefactError(BOX_ENDED)
 
+    @contextmanager
+    def _noting_broken_tasks(self) -> Iterator[None]:
+        """Context manager: if the block raises BrokenTaskError, stores its message in `task_error`."""
+        try:
+            yield
+        except BrokenTaskError as error:
+            self.task_error = str(error)
+            raise
+
     async def _grade(
         self, artefact: Artefact | None, problem: str, began: float, automatic: bool
     ) -> Validation:
         digest = copy_path = fault = ""
         grade: Grade | None = None
         try:
-            if artefact is not None:
-                digest, copy_path = await self._kept(artefact)
-                grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
-            elif self._graded_in_place:
-                grade = await self.grader.grade_in(self.task, self.box, self.step_number)
+            with self._noting_broken_tasks():
+                if artefact is not None:
+                    digest, copy_path = await self._kept(artefact)
+                    grade = await self.grader.grade(self.task, artefact, split="val", seed=0)
+                elif self._graded_in_place:
+                    grade = await self.grader.grade_in(self.task, self.box, self.step_number)
         except ArtefactError as error:
             problem, fault = str(error), error.fault
-        except BrokenTaskError as error:
-            self.task_error = str(error)
-            raise
         score, stderr = (None, None) if grade is None else (grade.score, grade.stderr)
         metrics = {} if grade is None else grade.metrics
         if self.task.rules is not None and self.task.rules.steps > 1:

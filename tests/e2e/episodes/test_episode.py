@@ -206,14 +206,18 @@ async def test_the_episode_ends_and_is_graded_before_the_context_overflows(runti
     assert trace.metrics["valid"] == 1
 
 
-async def test_a_grader_that_fails_on_the_test_split_masks_the_episode(
+async def test_a_grader_that_fails_on_the_test_split_masks_the_episode_and_stops_the_run(
     runtime: str, tmp_path: Path
 ) -> None:
     root = copied_task(tmp_path, "exec_seconds = 9.0")
     fails_where(root / "titanic", "'test' in sys.argv")
     config = research(["titanic"], runtime, task_roots=[root])
-    episode = await one(replies(attempt(1, 1)), config)
+    async with played_by(replies(attempt(1, 1)), config) as play:
+        episode, refused = await play(), await play()
     assert not episode.ok
+    assert not refused.ok
+    assert "task titanic: exit 7" in refused.errors[-1].message
+    assert "mend the grader" in refused.errors[-1].message
     trace = episode.traces[0]
     assert not trace.ok
     assert trace.rewards == {} or all(r is None for r in trace.rewards.values())

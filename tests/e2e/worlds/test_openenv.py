@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
+import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
 from air.serve.ors.protocol import Ors
-from air.testing import replies
+from air.testing import ScriptedServer, replies
 from air.trajectories import Trajectory, load
 from tests.docker.serve import serving as processes
 from tests.e2e.commands.test_commands import command
@@ -53,7 +55,7 @@ async def test_an_episode_of_a_server(kind: str, tmp_path: Path) -> None:
 
 async def test_a_fault_of_the_server_masks_the_episode(tmp_path: Path) -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
-        config = settings(f"openenv:{address}#field=message&tools=false", tmp_path)
+        config = settings(f"openenv:{address}#field=message&tools=false&wait=0", tmp_path)
 
         def drop(conversation: object) -> str:
             proxy.share, proxy.kinds = 1.0, ["drop"]  # the next observation is lost
@@ -66,6 +68,39 @@ async def test_a_fault_of_the_server_masks_the_episode(tmp_path: Path) -> None:
     end = only(tmp_path).end
     assert end is not None
     assert (end.ok, end.reward) == (False, None)
+
+
+async def test_a_server_that_an_action_ends_for_good_stops_the_run_by_name(tmp_path: Path) -> None:
+    """Nothing is left that could show who caused it. So the episode is masked, and the run stops although
+    another task is well."""
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        proxy.acts, proxy.away_seconds = {"escape": "die"}, math.inf
+        remote = f"openenv:{address}#field=message&tools=false&wait=0"
+        config = settings(remote, tmp_path)
+        config = config.model_copy(
+            update={
+                "max_failures": 3,
+                "taskset": config.taskset.model_copy(
+                    update={"tasks": [remote, TASK], "examples_per_task": 4}
+                ),
+            }
+        )
+        env = vf.load_environment(config)
+        with ScriptedServer(replies(*[reply("escape")] * 3)) as model:
+            client = vf.EvalClientConfig(base_url=model.url, api_key_var="AIR_TEST_KEY")
+            ctx = vf.ModelContext(model="scripted", client=client)
+            async with env.serving():
+                episodes = [await env.run_slot(env.slots(t)[0], ctx) for t in env.taskset]
+    assert [episode.ok for episode in episodes] == [False, True] * 2 + [False] * 4
+    for refused in episodes[5:]:
+        said = refused.errors[-1].message
+        assert f"3 episodes of the task {remote} in a row failed" in said
+    assert failed_actions(tmp_path) == ["None", "None", "escape"]
+
+
+def failed_actions(folder: Path) -> list[str]:
+    ends = [end for path in folder.glob("*.jsonl") if (end := load(path).end) and not end.ok]
+    return sorted(str(end.failed_action) for end in ends)
 
 
 @pytest.mark.full

@@ -88,6 +88,18 @@ async def test_a_failure_of_the_world_masks_the_episode(tmp_path: Path) -> None:
     assert not end.ok
     assert end.reward is None
     assert "does not answer" in str(end.error)
+    assert end.failed_action == "a"
+
+
+async def test_a_failure_of_the_model_server_is_at_no_action(tmp_path: Path) -> None:
+    def gone(_: object) -> str:
+        raise ConnectionResetError
+
+    async with played_by(gone, config(LETTERS, record_dir=tmp_path)) as play:
+        assert not (await play()).ok
+    end = only(tmp_path).end
+    assert end is not None
+    assert (end.ok, end.failed_action) == (False, None)
 
 
 def tasks_of(**taskset: Any) -> list[vf.Task]:

@@ -105,3 +105,58 @@ def test_a_file_that_is_no_breakers_is_named(tmp_path: Path) -> None:
         failure_breaker.opened(file)
     with pytest.raises(ConfigError, match="AIR_BREAKER_FILE: cannot use"):
         failure_breaker.Breaker(1, tmp_path).failed("x", "t")
+
+
+def test_a_task_that_keeps_failing_at_actions_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    """1 of 5 episodes adds 1 - 4/10 to the count: 15 such rounds are 9.0, and two more failures make 11."""
+    for file in (None, tmp_path / "breaker.json"):
+        counted = failure_breaker.Breaker(10, file)
+        for _ in range(15):
+            counted.failed("Unanswered: lost", "bad", "kill\n\x1b[2Jit")
+            for _ in range(4):
+                counted.ended_well("bad")
+                counted.ended_well("good")
+        counted.check()
+        for _ in range(2):
+            counted.failed("Unanswered: lost", "bad", "kill\n\x1b[2Jit")
+        with pytest.raises(InfrastructureError) as caught:
+            counted.check()
+        text = str(caught.value)
+        assert text.startswith("too many episodes of the task bad failed while an action")
+        assert text.endswith(r"the last one: Unanswered: lost, at the action 'kill\n\x1b[2Jit'")
+
+
+def test_failures_that_are_rare_or_outside_of_actions_stop_no_run() -> None:
+    counted = failure_breaker.Breaker(10, None)
+    for round_ in range(200):
+        counted.failed("InferenceError: away", "t")  # every other episode: the model server
+        counted.ended_well("t")
+        if round_ % 10 == 0:
+            counted.failed("Unanswered: lost", "u", "a")
+        counted.ended_well("u")
+    for _ in range(9):  # one outage, after which all is well
+        counted.failed("Unanswered: lost", "t", "a")
+    for _ in range(100):
+        counted.ended_well("t")
+        counted.check()
+
+
+def test_a_task_that_fails_in_every_episode_stops_the_run_while_others_are_well() -> None:
+    counted = failure_breaker.Breaker(10, None)
+    for _ in range(9):
+        counted.failed("InfrastructureError: no connection", "gone")
+        counted.ended_well("well")
+    counted.check()
+    counted.failed("InfrastructureError: no connection", "gone")
+    with pytest.raises(InfrastructureError, match=r"^10 episodes of the task gone in a row failed"):
+        counted.check()
+
+
+def test_the_warning_names_the_action_at_which_the_last_episode_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counted = failure_breaker.Breaker(0, None)
+    for _ in range(failure_breaker.FEWEST):
+        counted.failed("Unanswered: lost", "odd", "kill")
+    (record,) = caplog.records
+    assert record.message.endswith("(the last one failed at the action 'kill')")

@@ -169,3 +169,34 @@ def test_the_new_graders_words(made: Path, tmp_path: Path, text: str, said: str)
     result = grade(tasks.load("curve", [made]), text, tmp_path)
     assert result.returncode == 3, result.stderr
     assert said in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "problem"),
+    [
+        (
+            "import time; TIMES = time.time_ns()",
+            "its grader is not deterministic: the same artefact",
+        ),
+        (
+            "import pathlib, sys\n"
+            "if 'test' in sys.argv and not any(\n"
+            "    path.read_bytes() for path in pathlib.Path(sys.argv[2]).iterdir()\n"
+            "): raise KeyError('x')",
+            "its grader fails on an empty artefact: grader of task curve: exit 1: KeyError: 'x'",
+        ),
+    ],
+)
+def test_a_grader_that_is_not_deterministic_is_named(
+    made: Path, capsys: pytest.CaptureFixture[str], before: str, problem: str
+) -> None:
+    grader = made / "curve" / "grader" / "grade.py"
+    text = grader.read_text().replace("from __future__ import annotations\n", "")
+    if "TIMES" in before:
+        assert '"rmse": ' in text
+        text = text.replace('"rmse": ', '"rmse": TIMES * 1e-6 + ')
+    grader.write_text(f"{before}\n{text}")
+    assert command(made, "check") == 1
+    said = capsys.readouterr().err
+    assert problem in said
+    assert "curve, good: " in said

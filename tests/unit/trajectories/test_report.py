@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from air.cli.main import main
 from air.errors import ConfigError, MissingError, UsageError
 from air.trajectories import Recorder
 from air.trajectories.outcome import read_outcome
 from air.trajectories.performance_profile import BASELINE
-from air.trajectories.report import Row, compare, read_run
+from air.trajectories.report import Row, TaskFailures, compare, read_run
 
 X = {"task": "x", "metric": "accuracy", "direction": "higher", "baseline": 0.4}
 Y = {"task": "y", "metric": "loss", "direction": "lower", "baseline": 4.0}
@@ -233,3 +234,22 @@ def test_folders_that_are_no_run(tmp_path: Path) -> None:
         with pytest.raises(MissingError) as caught:
             read_run(path)
         assert str(path) in str(caught.value)
+
+
+def test_failed_episodes_are_counted_by_task(
+    two: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = {**Y, "task": "gone"}
+    kill = "kill\n\x1b[2J[bold] it"
+    for number, action in enumerate((None, "look", kill)):
+        failed = {**FAILED, "failed_action": action, "t": 1.0 + number}
+        episode(two[1] / "trajectories", f"gone{number}", gone, [], end=failed)
+    assert read_run(two[0]).failures() == {"x": TaskFailures(1, 4, 0, None)}
+    assert read_run(two[1]).failures() == {"gone": TaskFailures(3, 3, 2, kill)}
+    assert main(["report", *map(str, two)]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"x {two[0]} 1 4 0 –" in lines
+    assert f"gone {two[1]} 3 3 2 {kill!r}" in lines
+    assert main(["report", *map(str, two), "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert runs[1]["failures"]["gone"]["last_action"] == kill

@@ -19,6 +19,7 @@ from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
 from air.worlds.ors.result import prompt_text
+from air.worlds.remote.attribution import Unanswered, begin_patiently
 from air.worlds.remote.conversion import done_of, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
@@ -174,6 +175,42 @@ async def test_a_server_that_reaches_none_of_its_tools_is_a_failure() -> None:
         with pytest.raises(InfrastructureError, match="no tool server"):
             await world.step(Action(answer="no"))
         await world.close()
+
+
+async def test_an_action_that_always_ends_a_server_that_is_started_again_is_the_agents() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        task = sources.load(f"openenv:{address}#field=message&tools=false")
+        guilty, innocent = task.world(), task.world()
+        await guilty.reset(1)
+        await innocent.reset(1)
+        proxy.acts, proxy.refusals = {"escape": "die"}, 2
+        step = await guilty.step(Action(answer="escape"))
+        assert (step.done, step.reward) == (True, 0.0)
+        assert proxy.faults["die"] == 3
+        assert proxy.faults["away"] >= 4
+        with pytest.raises(InfrastructureError, match="connection was lost"):
+            await innocent.step(Action(answer="no"))
+        await guilty.close()
+        await innocent.close()
+
+
+@pytest.mark.parametrize("patience", [0.0, 1.0])
+async def test_a_repetition_begins_when_the_server_is_back(patience: float) -> None:
+    tries = 0
+
+    async def begin() -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise Unanswered("no connection", "lost")
+
+    if not patience:
+        with pytest.raises(Unanswered):
+            await begin_patiently(begin, patience, 0.01)
+        assert tries == 1
+        return
+    await begin_patiently(begin, 600.0, 0.01)
+    assert tries == 3
 
 
 async def test_a_fault_that_does_not_come_again_is_a_failure() -> None:

@@ -210,13 +210,16 @@ def test_a_query_whose_process_is_ended_once_by_another_hand_is_run_again() -> N
     assert run(BOOKS, "SELECT 1", Limits()).rows == 1
 
 
-def test_where_no_query_has_a_result_it_is_our_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_query_has_a_result_it_is_our_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     while idle := runner._idle():
         idle.pop().close()
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(InfrastructureError, match="status 1"):
+    (tmp_path / "libc.so.6").write_text("no library")  # so that no program starts
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with pytest.raises(InfrastructureError, match="status 127"):
         run(BOOKS, "SELECT 1", Limits())
-    monkeypatch.undo()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
     assert run(BOOKS, "SELECT 1", Limits()).rows == 1
 
 
