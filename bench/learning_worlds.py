@@ -66,8 +66,8 @@ GENTLY = ("--optim.lr", "1.5e-3", "--scheduler.min-lr", "1e-4")
 """Flags for the learning rate of the warm start (training on demonstrations). At the quickstart's rate, which
 is three times higher, a small policy does not learn to read a board: its moves ignore it."""
 BY_EPISODE = ("--trainer.loss.normalization", "sequence")
-"""Flags for a loss in which each episode weighs the same. Failed episodes are longer than others; with the mean
-over tokens, which is prime-rl's, they would outweigh the good ones, and replies become more random."""
+"""Flags for a loss in which each episode weighs the same. Failed episodes are longer than others; with the
+mean over tokens, which is prime-rl's, they would outweigh the good ones, and replies become more random."""
 ONE_THREAD = ("--embedded.threads", "1")
 """Flags for a single thread. On a busy machine, several threads that wait for each other are many times
 slower."""
