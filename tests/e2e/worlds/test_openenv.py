@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,7 +74,7 @@ async def test_a_server_that_an_action_ends_for_good_stops_the_run_by_name(tmp_p
     """Nothing is left that could show who caused it. So the episode is masked, and the run stops although
     another task is well."""
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
-        proxy.acts, proxy.away_seconds = {"escape": "die"}, math.inf
+        proxy.acts, proxy.refusals = {"escape": "die"}, sys.maxsize
         remote = f"openenv:{address}#field=message&tools=false&wait=0"
         config = settings(remote, tmp_path)
         config = config.model_copy(

@@ -19,19 +19,19 @@ baseline = 4.0
 target = 2.0
 artefact = "answer.txt"
 """
-GRADER = """
+CARELESS = """
 import json, pathlib, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 score = float((pathlib.Path(given["--artefact"]) / "answer.txt").read_text())
 pathlib.Path(given["--out"]).write_text(json.dumps({"metrics": {"error": score}}))
 """
-CAREFUL = GRADER.replace(
+GRADER = CARELESS.replace(
     "score = ",
     "import os\nif not os.path.getsize(given['--artefact'] + '/answer.txt'):\n"
     "    pathlib.Path(given['--out']).write_text(json.dumps({'message': 'it is empty'}))\n"
     "    sys.exit(3)\nscore = ",
 )
-"""The same, but it refuses an empty artefact, as the start of a run asks of every grader."""
+"""The same as `CARELESS`, but it refuses an empty artefact, as the start of a run asks of every grader."""
 SOLVERS = """
 [[solver]]
 name = "baseline"
@@ -112,6 +112,7 @@ def test_on_another_split_only_the_order_counts(
 
 
 def test_a_grader_that_fails_ends_the_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "tiny" / "grader" / "grade.py").write_text(CARELESS)
     assert check(root, "echo none > answer.txt") == 1
     assert "error: grader of task tiny: exit 1: ValueError" in capsys.readouterr().err
 
@@ -137,8 +138,6 @@ def test_attacks_are_played_and_reported(
 ) -> None:
     report = tmp_path / "new" / "attacks.json"
     flags = ["--attacks", "--only", "delete-the-artefact", "--report", str(report)]
-    grader = root / "tiny" / "grader" / "grade.py"
-    grader.write_text(CAREFUL)
     assert check(root, "true", *flags) == 0
     verdict = json.loads(report.read_text())["verdicts"][0]
     assert (verdict["result"], verdict["task"]) == ("held", "tiny")
