@@ -35,9 +35,10 @@ from air.tasks.grading import Grader
 from air.tasks.spec import TaskSpec
 from air.trajectories import Recorder
 from air.worlds import sources
+from air.worlds.research.observations import describe
 from air.worlds.research.score_rounding import step_of
 from air.worlds.research.tools import Tools
-from air.worlds.research.world import ResearchWorld, describe
+from air.worlds.research.world import ResearchWorld
 from air.worlds.sources import WorldTask, is_world
 
 

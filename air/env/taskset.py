@@ -16,7 +16,7 @@ from air.env.runtimes.lent import episode_of, gateway_of
 from air.errors import UsageError
 from air.tasks.spec import TaskSpec
 from air.worlds import sources
-from air.worlds.research.world import describe
+from air.worlds.research.observations import describe
 from air.worlds.sources import is_world
 
 LAST_GRADINGS = "[end of the episode]"

@@ -44,7 +44,8 @@ from air.sandbox.contract.shell import Shell
 from air.tasks import splits, stage
 from air.tasks.spec import TaskSpec
 from air.trajectories import Step, TokenRef, Trajectory
-from air.worlds.research.world import ResearchWorld, describe
+from air.worlds.research.observations import describe
+from air.worlds.research.world import ResearchWorld
 
 MOST_POINTS = 50
 """The maximum number of steps that can be undone."""

@@ -18,7 +18,7 @@ from air.replay.options import ReplayOptions
 from air.replay.restore import RestoredEpisode, action_of, message_of
 from air.trajectories import Step, Trajectory, Validation
 from air.worlds import base as worlds
-from air.worlds.research.world import describe
+from air.worlds.research.observations import describe
 
 _TURNS_LEFT_MARKS = ("turns left]", "steps left]")
 _CUT_MARK = "tokens cut …]"

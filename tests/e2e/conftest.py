@@ -129,7 +129,7 @@ def warm(folder: Path, talks: Sequence[list[dict[str, str]]]) -> Path:
 
 def talk(method: int, level: int) -> list[dict[str, str]]:
     from air import tasks
-    from air.worlds.research.world import describe
+    from air.worlds.research.observations import describe
 
     return [
         {"role": "system", "content": SYSTEM},

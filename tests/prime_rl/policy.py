@@ -10,7 +10,7 @@ from air.train.config.embedded_config import EmbeddedConfig
 from air.train.config.model_options import SFTConfig
 from air.train.model import policy as policies
 from air.train.model.sft import train_sft
-from air.worlds.research.world import describe
+from air.worlds.research.observations import describe
 
 TASKS = ("titanic", "digits")
 SCRIPT = 'echo "method={} level={}" > config\npython3 solve.py'

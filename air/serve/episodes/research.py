@@ -23,7 +23,8 @@ from air.serve.episodes.settings import EpisodesConfig
 from air.tasks.spec import TaskSpec
 from air.worlds import sources
 from air.worlds.base import Step, World
-from air.worlds.research.world import ResearchWorld, describe
+from air.worlds.research.observations import describe
+from air.worlds.research.world import ResearchWorld
 
 MAX_TURNS = 50
 _ENDINGS: Mapping[str, Ending] = {"validate": "validate", "submit": "submit"}

@@ -26,18 +26,20 @@ from air.tasks.artefact import Artefact, collect
 from air.tasks.grading import Grade, Grader
 from air.tasks.spec import TaskSpec
 from air.worlds.base import Observation, Step, Validation
-from air.worlds.research.score_rounding import OLD_STEP, score_text
+from air.worlds.research.observations import (
+    BOX_ENDED,
+    NONE_LEFT,
+    after_action,
+    describe,
+    score_line,
+)
+from air.worlds.research.score_rounding import OLD_STEP
 from air.worlds.research.tools import Tools
 
 if TYPE_CHECKING:
     from air.worlds.research.tool_servers import ToolServers
 
 OUTPUT_BYTES = 16_000
-NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
-"""The observation for a validate beyond the maximum number of validates in the episode."""
-BOX_ENDED = "[the box has ended]"
-"""The observation if the agent's commands have ended its box. It is also the error message of the
-ArtefactError for the artefact, which can no longer be read."""
 
 
 @dataclass
@@ -206,7 +208,7 @@ class ResearchWorld:
                 score = await self.submit() or score
         return Step(
             observation=Observation(
-                text=self._observe(answer, result, score),
+                text=after_action(answer, result, score, self.task.limits.exec_seconds),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
             done=self.submitted or bool(self.box_end_reason),
@@ -404,31 +406,11 @@ class ResearchWorld:
         self.times.exec += time.monotonic() - began
         return result
 
-    def _observe(self, answer: Observation | None, result: ExecResult | None, score: str) -> str:
-        """Returns the observation after an action: the tool's result, the script's output and exit status,
-        and the score."""
-        parts = [] if answer is None else [answer.text]
-        if result is not None:
-            if text := result.text.strip("\n"):
-                parts.append(text)
-            if result.timed_out:
-                parts.append(f"[timed out after {self.task.limits.exec_seconds:g} s]")
-            elif result.code != 0:
-                parts.append(f"[exit {result.code}]")
-        if score:
-            parts.append(score)
-        return "\n".join(parts) or "[done]"
-
     def _scored(self, validation: Validation) -> str:
-        if validation.score is None:
-            return f"[not scored] {validation.problem}"
-        step, best = self.told_step, validation.score if self.best is None else self.best
-        baseline = f", baseline {score_text(self.task.baseline, step)}" if self.tools else ""
-        error = "" if validation.stderr is None else f" ± {score_text(validation.stderr, step)}"
-        score = (
-            f"{score_text(validation.score, step)}{error} (best {score_text(best, step)}{baseline})"
+        best = validation.score if self.best is None else self.best
+        return score_line(
+            self.task, validation, best, self.told_step, baseline=self.tools is not None
         )
-        return f"[{self.task.metric}] {score}"
 
     async def _kept(self, artefact: Artefact) -> tuple[str, str]:
         digest = artefact.digest
@@ -490,15 +472,3 @@ class ResearchWorld:
             remembered=grade is not None and grade.reused,
             automatic=automatic,
         )
-
-
-def describe(task: TaskSpec) -> str:
-    """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
-    `rules` of its own, such as a Harbor task, the observation is only the instruction of the first step."""
-    if task.rules is not None:
-        return task.rules.instruction(0)
-    return (
-        f"{task.name}: {task.description.strip()}\n"
-        f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
-        f"Artefact: {', '.join(task.artefacts)}."
-    )

@@ -6,8 +6,8 @@ import pytest
 
 from air import tasks
 from air.actions import Action
+from air.worlds.research.observations import NONE_LEFT
 from air.worlds.research.score_rounding import OLD_STEP, score_text, step_of
-from air.worlds.research.world import NONE_LEFT
 from tests.unit.worlds.conftest import MakeWorld
 
 

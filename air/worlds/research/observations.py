@@ -1,0 +1,58 @@
+"""The texts that an agent sees in the research world: the task, the result of an action, and a score."""
+
+from __future__ import annotations
+
+from air.sandbox.contract.box import ExecResult
+from air.tasks.spec import TaskSpec
+from air.worlds.base import Observation, Validation
+from air.worlds.research.score_rounding import score_text
+
+NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
+"""The observation for a validate beyond the maximum number of validates in the episode."""
+BOX_ENDED = "[the box has ended]"
+"""The observation if the agent's commands have ended its box. It is also the error message of the
+ArtefactError for the artefact, which can no longer be read."""
+
+
+def describe(task: TaskSpec) -> str:
+    """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
+    `rules` of its own, such as a Harbor task, the observation is only the instruction of the first step."""
+    if task.rules is not None:
+        return task.rules.instruction(0)
+    return (
+        f"{task.name}: {task.description.strip()}\n"
+        f"Score: {task.metric}, {task.direction} is better; baseline {task.baseline:.4g}. "
+        f"Artefact: {', '.join(task.artefacts)}."
+    )
+
+
+def after_action(
+    answer: Observation | None, result: ExecResult | None, score: str, seconds: float
+) -> str:
+    """Returns the observation after an action. It consists of the tool's result (`answer`), the script's
+    output and exit status (`result`), and the text `score`. `seconds` is the script's time limit."""
+    parts = [] if answer is None else [answer.text]
+    if result is not None:
+        if text := result.text.strip("\n"):
+            parts.append(text)
+        if result.timed_out:
+            parts.append(f"[timed out after {seconds:g} s]")
+        elif result.code != 0:
+            parts.append(f"[exit {result.code}]")
+    if score:
+        parts.append(score)
+    return "\n".join(parts) or "[done]"
+
+
+def score_line(
+    task: TaskSpec, validation: Validation, best: float | None, step: float, *, baseline: bool
+) -> str:
+    """Returns the line about a validate that the agent sees: its score and the best score so far, rounded to
+    multiples of `step`; or the problem, if there is no score. With `baseline`, the line also contains the
+    task's baseline."""
+    if validation.score is None or best is None:
+        return f"[not scored] {validation.problem}"
+    first = f", baseline {score_text(task.baseline, step)}" if baseline else ""
+    error = "" if validation.stderr is None else f" ± {score_text(validation.stderr, step)}"
+    score = f"{score_text(validation.score, step)}{error} (best {score_text(best, step)}{first})"
+    return f"[{task.metric}] {score}"
