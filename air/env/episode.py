@@ -175,7 +175,7 @@ class Episode(ABC):
         exception, stores the text in `failed_action`."""
         try:
             yield
-        except Exception:
+        except Exception:  # the report names the action, whatever went wrong
             self.failed_action = action
             raise
 

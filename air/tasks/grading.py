@@ -3,10 +3,10 @@
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
 outside the box, or the grader fails twice on an empty artefact, too. In the latter case the task is broken,
-which stops the run, unless the grader exceeded its time limit or its box ended: then the machine may be
-overloaded, and the failure counts as an infrastructure error. The tests of a Harbor task are allowed to fail
-on an empty artefact. Such tests count as broken only if they give no reward to the task's reference solution
-either (see `air.tasks.reference`).
+which stops the run, unless the grader exceeded its time limit, or its box ended or could not be
+prepared: then the machine may be overloaded, and the failure counts as an infrastructure error. The tests
+of a Harbor task are allowed to fail on an empty artefact. Such tests count as broken only if they give no
+reward to the task's reference solution either (see `air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box, by this
@@ -299,7 +299,8 @@ class Grader:
 
     async def _check_on_empty(self, request: _Request, tries: int) -> None:
         """Runs a task's grader on an empty artefact until it works, at most `tries` times. If it fails each
-        time, raises BrokenTaskError, or GradingError if the cause may be an overloaded machine."""
+        time, raises BrokenTaskError, or GradingError if the cause may be the machine: the grader exceeded its
+        time limit, or its box ended or could not be prepared."""
         for tries_left in reversed(range(tries)):
             try:
                 outcome = await self._attempt(request)
@@ -308,7 +309,7 @@ class Grader:
                 duty = f"on an empty artefact, where it must exit with {BAD_ARTEFACT} and a message, or 0"
                 if tries_left:
                     _log.warning("%s — %s; it is tried once more", error, duty)
-                elif isinstance(error, _TimeLimitError | BoxEndedError):
+                elif isinstance(error, _TimeLimitError | BoxEndedError | StagingError):
                     raise GradingError(f"{error} — {duty}") from error
                 else:
                     remedy = "mend the grader; `air tasks check` tries it"

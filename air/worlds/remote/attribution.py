@@ -112,8 +112,8 @@ async def begin_patiently(
     begin: Callable[[], Awaitable[object]], patience: float, pause: float = RETRY_SECONDS
 ) -> None:
     """Calls `begin`, which starts a repetition of an episode. If this fails, tries again for `patience`
-    seconds, because the action that is being examined may have ended the server, and something may start it
-    again. Then raises the last InfrastructureError. A full server (NoPlace) is not tried again."""
+    seconds, because the action that is being examined may have crashed the server, and something may restart
+    it. Then raises the last InfrastructureError. A full server (NoPlace) is not tried again."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from air.errors import ArtefactError, BrokenTaskError, GradingError
+from air.errors import ArtefactError, BrokenTaskError, GradingError, StagingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
 from air.sandbox.pool.box_pool import Pool
 from air.tasks.artefact import Artefact
@@ -297,6 +297,24 @@ async def test_a_grader_that_is_too_slow_whatever_it_grades_may_be_ours(
     async with Pool(1) as pool:
         with pytest.raises(GradingError, match="ran past 1 s") as caught:
             await Grader(pool, "process").grade(task, TWO, split="val")
+    assert not isinstance(caught.value, BrokenTaskError)
+
+
+class Unprepared(Pool):
+    """A pool in which boxes cannot be prepared."""
+
+    @asynccontextmanager
+    async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
+        raise StagingError("setup.sh failed")
+        yield
+
+
+async def test_a_box_that_cannot_be_prepared_is_no_reason_to_mend_the_grader(
+    make_task: MakeTask,
+) -> None:
+    async with Unprepared(1) as pool:
+        with pytest.raises(GradingError, match=r"setup.sh failed") as caught:
+            await Grader(pool, "process").grade(make_task(SCORE), TWO, split="val")
     assert not isinstance(caught.value, BrokenTaskError)
 
 
