@@ -54,20 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report, and an error for each run that cannot be read. Returns the exit code: 2 if a run
-    cannot be read, else 0."""
+    cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
 
     if args.last is not None and args.last < 1:
         raise ConfigError(f"must be 1 or more, not {args.last}", where="--last")
-    if args.plot is not None:
-        _plot(args.plot, args.runs)
-    runs, bad = _read(args.runs, args.last)
+    drawn = set() if args.plot is None else _plot(args.plot, args.runs)
+    only_drawn = {run for run in drawn if not (run / "trajectories").is_dir()}
+    runs, bad = _read([run for run in args.runs if run not in only_drawn], args.last)
     for _, problem in bad:
         print(clean(f"error: {problem}"), file=sys.stderr)
     if not runs:
-        return 2
+        return 2 if bad else 0
     report = compare(runs)
     if args.json:
         print(json.dumps(_as_json(runs, report, bad), allow_nan=False))
@@ -76,9 +76,9 @@ def run(args: argparse.Namespace) -> int:
     return 2 if bad else 0
 
 
-def _plot(file: Path, runs: Sequence[Path]) -> None:
-    """Draws the learning curves of all runs that have training steps into the picture `file`, and prints the
-    name of the file to stderr."""
+def _plot(file: Path, runs: Sequence[Path]) -> set[Path]:
+    """Draws the learning curves of all runs that have training steps into the picture `file`, prints the name
+    of the file to stderr, and returns the folders of these runs."""
     from air.trajectories import evaluations, metric_rows
     from air.view import curve_picture
 
@@ -95,6 +95,7 @@ def _plot(file: Path, runs: Sequence[Path]) -> None:
         file, {name: each for name, each in zip(names, rows.values(), strict=True) if each}
     )
     print(f"learning curves: {file}", file=sys.stderr)
+    return {run for run, each in rows.items() if each}
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:

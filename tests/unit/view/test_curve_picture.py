@@ -70,9 +70,11 @@ def test_the_command_draws_a_picture_of_all_runs(
         lines = "".join(json.dumps(row) + "\n" for row in rows(steps))
         (tmp_path / name / "metrics.jsonl").write_text(lines)
     picture = tmp_path / "curves.png"
-    # The runs recorded no episodes, so there is nothing to report but the curves.
-    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--plot", str(picture)]) == 2
-    assert f"learning curves: {picture}" in capsys.readouterr().err
+    # The runs recorded no episodes, as those of `sft`: there is nothing to report but the curves.
+    assert main(["report", str(tmp_path / "a"), str(tmp_path / "b"), "--plot", str(picture)]) == 0
+    assert capsys.readouterr().err == f"learning curves: {picture}\n"
+    assert main(["report", str(tmp_path / "a")]) == 2
+    assert "a trajectory" in capsys.readouterr().err
     head = picture.read_bytes()[:24]
     assert head[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", head[16:])
