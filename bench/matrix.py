@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from learning_worlds import ONE_THREAD, conversation
+from learning_worlds import GENTLY, ONE_THREAD, conversation
 
 from air import paths
 from air.cli.runs import sft
@@ -35,8 +35,8 @@ MOST_TOKENS = 1024
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--demos", type=int, default=400, help="demonstrations of each game")
-    parser.add_argument("--sft-steps", type=int, default=250)
+    parser.add_argument("--demos", type=int, default=1500, help="demonstrations of each game")
+    parser.add_argument("--sft-steps", type=int, default=2000)
     parser.add_argument("--policy", type=Path, default=Path("outputs/matrix-policy"))
     args, rest = parser.parse_known_args()
     config = overrides.build(MatrixConfig, overrides.parse([f"@{FILE}", *rest], MatrixConfig))
@@ -68,7 +68,7 @@ def warm_start(folder: Path, games: Sequence[str], *, demos: int, steps: int) ->
     flags += ["--data.name", str(data), "--data.seq-len", str(MOST_TOKENS)]
     flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
     flags += ["--scheduler.decay-steps", str(max(1, steps - 20))]
-    flags += ["--output-dir", str(folder), "--run.name", "warm", *ONE_THREAD]
+    flags += ["--output-dir", str(folder), "--run.name", "warm", *GENTLY, *ONE_THREAD]
     sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 

@@ -138,6 +138,17 @@ async def what_commands_write_to_the_engines_disk_ends_the_box(box: Box) -> None
 
 
 @CHECKS.add(keep=True, container=True)
+async def too_many_new_files_end_the_box(box: Box) -> None:
+    limits = box.spec.limits.model_copy(update={"disk_mb": 4})
+    async with await open_box(box.spec.model_copy(update={"limits": limits})) as other:
+        with _raises(BoxEndedError, "files, and may write 1024"):
+            async with other.attributing():
+                await other.exec(
+                    "for i in $(seq 2000); do : > /var/new$i; done; sleep 600", timeout=600
+                )
+
+
+@CHECKS.add(keep=True, container=True)
 async def a_kept_box_has_no_snapshots(box: Box) -> None:
     for taken in (box.snapshot(), box.copy()):
         with _raises(ConfigError, "no snapshots"):

@@ -14,7 +14,7 @@ from typing import Any
 
 from air.aio import wait_shielded
 from air.errors import BoxDiedError, BoxStartError, ConfigError
-from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Isolation, Snapshot
+from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Command, Isolation, Snapshot
 from air.sandbox.contract.entries import Change
 from air.sandbox.contract.running import CommandInfo, RunningCommand
 from air.sandbox.docker import (
@@ -148,6 +148,17 @@ class DockerBox(GuestBox):
             self._watch = SizeWatch(container_id, disk_mb, inodes(disk_mb), lose)
         if self.spec.network:
             await self.forward(egress_proxy.PORT, egress_proxy.Proxy(self.spec.network).serve)
+
+    def _request(
+        self,
+        command: Command,
+        timeout: float | None,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        if self._watch:
+            self._watch.command_starts()
+        return super()._request(command, timeout, cwd, env)
 
     async def reset(self) -> str:
         if not self.spec.reusable:

@@ -21,7 +21,7 @@ from air.sandbox.writable_layer.changes import answer
 SOON, LATE = 2.0, 10.0
 """The shortest and the longest number of seconds between two measurements of the size of a container's own
 layer. The interval is the shortest at first and while the size changes, unless measuring is slow (see
-`SHARE`)."""
+`SHARE`). The number of files is counted after `LATE` seconds for the first time."""
 SHARE = 0.02
 """The maximum share of the time during which the container engine should be busy with measuring what one
 container has written. Slow measurements are therefore made less often, but at least every `LATE` seconds,
@@ -34,7 +34,9 @@ class SizeWatch:
     """Measures at intervals how much the commands of a container have written to the container's own layer on
     disk. If a limit is exceeded, calls the function `end`, which ends the box, with the reason as text.
 
-    `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number.
+    `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number. The
+    measurements start with the box's first command (see `command_starts`). They cost the engine much time,
+    above all the counts of files, for which it may have to compare all files of the image.
     """
 
     def __init__(
@@ -45,7 +47,13 @@ class SizeWatch:
         self._size = 0
         self._next_count = 0.0
         self._ended = ""
-        self._task = asyncio.create_task(self._watch())
+        self._task: asyncio.Task[None] | None = None
+
+    def command_starts(self) -> None:
+        """Starts to measure, if this is the box's first command."""
+        if self._task is None:
+            self._next_count = time.monotonic() + LATE
+            self._task = asyncio.create_task(self._watch())
 
     async def check(self) -> None:
         """Measures the size now. Raises BoxDiedError if the measurement fails. If the layer is too large,
@@ -68,6 +76,8 @@ class SizeWatch:
 
     async def close(self) -> None:
         """Stops measuring."""
+        if self._task is None:
+            return
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
