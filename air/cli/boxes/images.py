@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _list() -> int:
     from air.sandbox.docker import images
-    from air.sandbox.images import collection
+    from air.sandbox.images import cleanup
 
-    shipped, of_tasks = images.ls(), collection.stored_images()
+    shipped, of_tasks = images.ls(), cleanup.stored_images()
     print(f"{'IMAGE':<31} {'STATE':<10} {'SIZE':>8}  DIGEST")
     for image in shipped:
         state = "current" if image.current else "stale" if image.id else "not built"
@@ -82,7 +82,7 @@ def _list() -> int:
 
 
 def _build_harbor(args: argparse.Namespace) -> int:
-    from air.sandbox.images import building
+    from air.sandbox.images import build
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor.settings import HarborSettings
 
@@ -94,20 +94,20 @@ def _build_harbor(args: argparse.Namespace) -> int:
     if jobs < 1:
         raise UsageError("--jobs must be a positive integer", where=str(jobs))
     wanted, faults = images.wanted_of(args.name, HarborSettings().folder)
-    outcomes = building.ensure_all(wanted, jobs=jobs)
+    outcomes = build.ensure_all(wanted, jobs=jobs)
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     for state in ("built", "pulled", "present", "failed"):
         if count := sum(outcome.state == state for outcome in outcomes):
             print(f"{state}: {count}")
     for outcome in failed:
-        print(building.line(outcome))
+        print(build.line(outcome))
     for fault in faults:
         print(f"left out: {fault}")
     return 1 if failed or faults else 0
 
 
 def _collect(args: argparse.Namespace) -> int:
-    from air.sandbox.images import collection
+    from air.sandbox.images import cleanup
 
     if (args.keep_gb is None) == (args.unused_for is None):
         raise UsageError("gc needs a bound", remedy="name either --keep-gb N or --unused-for DAYS")
@@ -115,16 +115,16 @@ def _collect(args: argparse.Namespace) -> int:
     if not bound >= 0:
         raise UsageError("the bound must be at least 0", where=str(bound))
     by_size = args.keep_gb is not None
-    images = collection.stored_images(shipped=args.shipped, shares=by_size)
-    removed = collection.images_to_remove(
+    images = cleanup.stored_images(shipped=args.shipped, shares=by_size)
+    removed = cleanup.images_to_remove(
         images,
         keep_bytes=None if args.keep_gb is None else args.keep_gb * 1e9,
-        unused_seconds=None if args.unused_for is None else args.unused_for * collection.DAY,
+        unused_seconds=None if args.unused_for is None else args.unused_for * cleanup.DAY,
     )
     code = 0
     for image in removed:
-        why = collection.remove(image) if args.yes else "would be removed"
-        days = (time.time() - image.used) / collection.DAY
+        why = cleanup.remove(image) if args.yes else "would be removed"
+        days = (time.time() - image.used) / cleanup.DAY
         state = why or "removed"
         code = 1 if args.yes and why else code
         print(f"{image.name:<31} {image.own / 1e6:>7.0f} MB, unused for {days:.1f} days: {state}")

@@ -14,7 +14,7 @@ from air.cli.main import main
 from air.sandbox import open_box
 from air.sandbox.contract.box import BoxSpec, OpenBox
 from air.sandbox.docker import engine
-from air.sandbox.images import building, collection
+from air.sandbox.images import build, cleanup
 from air.tasks.sources import harbor_images as images
 from tests.docker.client import docker_client
 
@@ -76,15 +76,15 @@ async def test_tasks_images_are_built_once_and_used_and_collected(
     async with await open_box(BoxSpec(image=one, open=OpenBox(keep=True))) as box:
         said = await box.exec("id -un; pwd; cat word; echo $COLOUR ~", timeout=60)
         assert said.text.split() == ["agent", "/srv/app", "hello", "default", "/home/agent"]
-        (stored,) = [image for image in collection.stored_images() if one in image.tags]
+        (stored,) = [image for image in cleanup.stored_images() if one in image.tags]
         assert stored.busy
         assert stored.used > time.time() - 600
         assert not stored.shipped
         assert main(["images", "ls"]) == 0
         assert f"{one} in use" in " ".join(capsys.readouterr().out.split())
-    (stored,) = [image for image in collection.stored_images() if one in image.tags]
-    assert collection.images_to_remove([stored], keep_bytes=0) == [stored]
-    assert collection.remove(stored) == ""
+    (stored,) = [image for image in cleanup.stored_images() if one in image.tags]
+    assert cleanup.images_to_remove([stored], keep_bytes=0) == [stored]
+    assert cleanup.remove(stored) == ""
     assert engine.image(one) is None
 
 
@@ -92,7 +92,7 @@ def test_two_builds_at_once_build_once(tasks: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     wanted = [image for image in images.wanted_of("harbor:.", tasks)[0] if image.where == "one"]
     with ThreadPoolExecutor(2) as pool:
-        states = [outcome.state for outcome in pool.map(building.ensure, wanted * 2)]
+        states = [outcome.state for outcome in pool.map(build.ensure, wanted * 2)]
     assert sorted(states) == ["built", "present"]
 
 
@@ -108,7 +108,7 @@ def test_a_build_beyond_its_time_and_an_image_that_nobody_has_fail_in_one_line(
     ]
     said: list[str] = []
     reasons = {
-        o.wanted.where: o.reason for o in building.ensure_all(wanted, jobs=2, say=said.append)
+        o.wanted.where: o.reason for o in build.ensure_all(wanted, jobs=2, say=said.append)
     }
     assert "it took more than build_timeout_sec = 2" in reasons["one"]
     assert "localhost:1/nothing:7 is not here and cannot be pulled" in reasons["two"]

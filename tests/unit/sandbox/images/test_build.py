@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from air.errors import MissingError
-from air.sandbox.images import building
+from air.sandbox.images import build
 from air.sandbox.images.contexts import WantedImage
 
 
@@ -18,7 +18,7 @@ def test_a_named_bundle_that_is_no_file_ends_the_builds_before_the_first(
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
     said: list[str] = []
     with pytest.raises(MissingError, match=r"AIR_CA_BUNDLE=.*absent\.pem.*unset it"):
-        building.ensure_all([WantedImage("t", tmp_path, 1.0, "one")], jobs=1, say=said.append)
+        build.ensure_all([WantedImage("t", tmp_path, 1.0, "one")], jobs=1, say=said.append)
     assert said == []
 
 
@@ -29,8 +29,8 @@ def test_the_named_bundle_comes_before_that_of_other_programs(
     named.write_text("x")
     monkeypatch.delenv("AIR_CA_BUNDLE", raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
-    assert building.authorities() is None
+    assert build.authorities() is None
     other.write_text("x")
-    assert building.authorities() == other
+    assert build.authorities() == other
     monkeypatch.setenv("AIR_CA_BUNDLE", str(named))
-    assert building.authorities() == named
+    assert build.authorities() == named

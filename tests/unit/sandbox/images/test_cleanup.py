@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from air.sandbox.images.collection import DAY, StoredImage, images_to_remove
+from air.sandbox.images.cleanup import DAY, StoredImage, images_to_remove
 
 NOW = 1_000 * DAY
 

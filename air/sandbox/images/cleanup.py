@@ -11,7 +11,7 @@ from typing import Any
 from air.sandbox.docker import engine
 from air.sandbox.docker.images import RECIPE_LABEL
 from air.sandbox.images import usage
-from air.sandbox.images.building import LABEL
+from air.sandbox.images.build import LABEL
 
 DAY = 86_400.0
 
