@@ -21,8 +21,8 @@ from air.sandbox.wire.port_relay import PIECE, Streams
 from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b import websockets
 from air.serve.e2b.errors import ApiError, RpcError
-from air.serve.e2b.program import Program
 from air.serve.e2b.forwarded import HOP_BY_HOP, request_headers, target
+from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 WORD_SECONDS = 10.0

@@ -107,9 +107,7 @@ def test_a_build_beyond_its_time_and_an_image_that_nobody_has_fail_in_one_line(
         image for image in images.wanted_of("harbor:.", tasks)[0] if image.where in ("one", "two")
     ]
     said: list[str] = []
-    reasons = {
-        o.wanted.where: o.reason for o in build.ensure_all(wanted, jobs=2, say=said.append)
-    }
+    reasons = {o.wanted.where: o.reason for o in build.ensure_all(wanted, jobs=2, say=said.append)}
     assert "it took more than build_timeout_sec = 2" in reasons["one"]
     assert "localhost:1/nothing:7 is not here and cannot be pulled" in reasons["two"]
     assert len(said) == 2
