@@ -39,11 +39,12 @@ class ImageOutcome:
 
 
 def ensure_all(wanted: Sequence[WantedImage], *, jobs: int, say: Say = print) -> list[ImageOutcome]:
-    """Builds or pulls all images in `wanted` that are absent, `jobs` at a time. Reports each result through
-    `say`, and returns all results.
+    """Builds or pulls all images in `wanted` that the container engine does not have, `jobs` images at a
+    time. Calls `say` with a line of text about each image, and returns all results in the order of `wanted`.
 
-    An image that several tasks want is made once. If one image fails, the others are still made. Raises
-    MissingError, and makes nothing, if the file that `AIR_CA_BUNDLE` names does not exist.
+    An image that occurs several times in `wanted` is made once and has one result. If one image fails, the
+    others are still made. Raises MissingError, and makes nothing, if the file that `AIR_CA_BUNDLE` names
+    does not exist.
     """
     authorities()
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
@@ -62,8 +63,8 @@ def ensure_all(wanted: Sequence[WantedImage], *, jobs: int, say: Say = print) ->
 
 
 def ensure(image: WantedImage) -> ImageOutcome:
-    """Builds or pulls one image, unless it exists. If several processes want the image at once, only one of
-    them makes it. A failure is returned, not raised."""
+    """Builds or pulls one image, unless the container engine has it. If several processes want the image at
+    once, only one of them makes it. A failure is returned, not raised."""
     began = time.monotonic()
     try:
         if engine.image(image.tag) is not None:
@@ -147,9 +148,9 @@ def authorities() -> Path | None:
     """Returns the PEM file of certificate authorities that the user has set for builds. Returns None if there
     is none; then builds trust the authorities of their base image.
 
-    It is the file in `AIR_CA_BUNDLE`, or else the file in `SSL_CERT_FILE`. Raises MissingError if
-    `AIR_CA_BUNDLE` names no readable file. If `SSL_CERT_FILE` names no file, it is ignored, because that
-    variable is not air's own.
+    The path of the file is the value of `AIR_CA_BUNDLE` or, if this variable is not set, that of
+    `SSL_CERT_FILE`. Raises MissingError if `AIR_CA_BUNDLE` names no readable file. If `SSL_CERT_FILE` names
+    no file, it is ignored, because that variable is not air's own.
     """
     if named := os.environ.get("AIR_CA_BUNDLE"):
         path = Path(named).expanduser()

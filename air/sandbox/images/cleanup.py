@@ -21,7 +21,7 @@ class StoredImage:
     """An image on the container engine's disk."""
 
     tags: tuple[str, ...]
-    """The tags (names) of the image."""
+    """The tags of the image, as `name:version`, or as `name` if the version is `latest`."""
     id: str
     """The container engine's id of the image, `sha256:…`."""
     size: int
@@ -44,8 +44,8 @@ class StoredImage:
 
 
 def stored_images(*, shipped: bool = False, shares: bool = False) -> list[StoredImage]:
-    """Returns the images of tasks and, if `shipped` is true, also air's own. The image that was unused for
-    the longest time comes first. Blocks.
+    """Returns the images of tasks and, if `shipped` is true, also those that are built from a folder that
+    air ships. The image that was unused for the longest time comes first. Blocks.
 
     If `shares` is true, the container engine computes how many bytes each image shares with others, which
     takes long. Raises MissingError if no container engine answers, BoxStartError if the engine fails.
@@ -90,9 +90,10 @@ def images_to_remove(
     """Returns those of `images` that are to be removed. Never chooses an image that a container uses.
     `images` must be sorted by last use, oldest first.
 
-    If `unused_seconds` is given, chooses all images whose last use is longer ago. Otherwise, chooses the
-    images with the oldest last use, until the sum of `StoredImage.own` of all remaining images is at most
-    `keep_bytes`. `now` is in epoch seconds.
+    Either `unused_seconds` or `keep_bytes` must be given. With `unused_seconds`, chooses all images whose
+    last use is longer ago than this. With `keep_bytes`, chooses the images with the oldest last use, until
+    the sum of `StoredImage.own` of all remaining images is at most `keep_bytes`. `now` is the present time
+    in epoch seconds. None means that of the system clock.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]

@@ -47,12 +47,12 @@ def run(
     interactive: bool = False,
     show: Callable[[int, bytes], None] | None = None,
 ) -> int:
-    """Runs a command in a container, passes on its output as it comes, and returns its exit code.
+    """Runs a command in a container, passes on the command's output as it comes, and returns its exit code.
 
-    If `interactive` is true, the command gets this process's standard input, and a terminal if this process
-    has a terminal. Each piece of output is passed to `show` with the number 1 (standard output) or 2
-    (standard error). If `show` is None, the output is printed. An interrupt (Ctrl-C) kills the command and
-    raises KeyboardInterrupt.
+    `container` is the container's name or id. If `interactive` is true, the command gets this process's
+    standard input, and a terminal if this process has a terminal. Otherwise it has no standard input. Each
+    piece of output is passed to `show` with the number 1 (standard output) or 2 (standard error). If `show`
+    is None, the output is printed. An interrupt (Ctrl-C) kills the command and raises KeyboardInterrupt.
 
     Raises:
         MissingError: no container engine answers.
@@ -168,8 +168,8 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies standard input to the socket `sock`. Stops when the input ends, or when the other end of the
-    pipe `over` is closed."""
+    """Copies this process's standard input to the socket `sock`. Stops when the input ends, or when the
+    writing end of the pipe whose reading end is the file descriptor `over` is closed."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):

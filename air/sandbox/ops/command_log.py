@@ -53,9 +53,9 @@ class CommandLog:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Creates the log file of the box, and records in its first line that the box is ready, with the
-        given facts. `run` is the id of the run of air; `owner` is the owner label of the process that started
-        the box."""
+        """Creates the log file of the box, and records in its first line that the box is ready. The line
+        contains the arguments: some of the settings `spec`, the id `run` of the run of air, the owner label
+        `owner` of the process that started the box, and the path `workspace` of the box's workspace."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -67,8 +67,8 @@ class CommandLog:
         self._write("start", names | {"owner": owner, "workspace": workspace, "limits": limits})
 
     def use(self, facts: Mapping[str, Any]) -> None:
-        """Records what the box is used for from now on: `facts` are, for example, its run, task and training
-        step."""
+        """Records what the box is used for from now on. `facts` are the keyword arguments of `Box.note_use`,
+        such as `run` and `task`."""
         self._write("use", dict(facts))
 
     def run(self, command: Command) -> int:
@@ -86,7 +86,7 @@ class CommandLog:
 
     def failed(self, number: int, error: BaseException) -> None:
         """Records that a command ended without a result, because it was cancelled or its box died. `number`
-        is the command's number."""
+        is the command's number, which `run` returned. The record contains the text of `error`."""
         self._write("done", {"n": number, "error": f"{type(error).__name__}: {error}"[:300]})
 
     def end(self, reason: str) -> None:
@@ -161,10 +161,11 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Mark]:
-    """Reads the complete lines of a log file after the position `mark` (None: from the beginning).
+    """Reads the complete lines of a log file from the position `mark` on. An earlier call has returned this
+    position. None means the beginning of the file.
 
-    Returns the records, and the position for the next call. Skips lines that are not JSON objects, for
-    example because the disk was full. Raises OSError if the file cannot be read.
+    Returns the records, and the position after them for the next call. Skips lines that are not JSON
+    objects, for example because the disk was full. Raises OSError if the file cannot be read.
     """
     tail = Tail(file, mark or Mark())
     return [line.data for line in tail if line.data is not None], tail.mark
@@ -195,7 +196,8 @@ def collect(*, now: float | None = None) -> list[str]:
     """Removes log files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`. Returns the
     paths of the removed files.
 
-    Removes nothing if the user has no home folder. `now` is in epoch seconds.
+    Removes nothing if the user has no home folder. `now` is the time in epoch seconds from which ages are
+    counted. None means the present time.
     """
     now = time.time() if now is None else now
     removed = []

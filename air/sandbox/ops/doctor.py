@@ -262,10 +262,11 @@ def _disks(info: Mapping[str, Any] | None) -> Iterator[Finding]:
 
 
 def judge_disk(name: str, folder: Path, few: float, least: float, remedy: str) -> Finding:
-    """Checks whether a folder is writable and its disk has enough free space. If the folder does not exist,
-    its nearest existing parent is checked.
+    """Checks whether a folder is writable, and whether its disk has enough free space and room for further
+    files. If the folder does not exist, its nearest existing parent is checked.
 
-    Less than `few` GB of free space is a warning, less than `least` GB a failure. `remedy` is a shell command
+    `name` is the disk's name in the report. With the name `docker`, the folder need not be writable. Less
+    than `few` GB of free space is a warning, less than `least` GB a failure. `remedy` is a shell command
     that shows or frees the used space.
     """
     existing = next(place for place in (folder, *folder.parents) if os.access(place, os.F_OK))
@@ -391,6 +392,7 @@ def judge_limits(text: str, most_memory: int, most_pids: int, info: Mapping[str,
     (`most_pids`).
 
     `text` is what the control group files in the box contain, as lines such as `memory.max 1073741824`.
+    `info` is the container engine's answer to the request `info`, on which the remedy depends.
     """
     values = dict(line.split() for line in text.splitlines() if len(line.split()) == 2)
     memory = values.get("memory.max") or values.get("memory.limit_in_bytes")

@@ -116,7 +116,8 @@ def _words(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class HeldLock:
-    """A file lock (flock) that a process on this machine holds, and whether its original owner is dead."""
+    """A file lock (flock) that a process on this machine holds. `file` is the absolute path of the locked
+    file."""
 
     file: str
     pid: int

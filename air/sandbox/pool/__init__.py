@@ -1,2 +1,2 @@
-"""The pool of boxes, and what limits the number of boxes: host slots, GPU leases, and the file locks of
-both."""
+"""The pool of boxes, and what limits the number of boxes: host slots and GPU leases, and the file locks of
+which these consist."""

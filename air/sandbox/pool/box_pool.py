@@ -73,8 +73,8 @@ class _Waiter:
 class Pool:
     """Gives boxes to callers, and starts spare boxes in advance. Use a pool with `async with`.
 
-    Leaving the `async with` block waits until all boxes of the pool are gone. Raises ConfigError if
-    `AIR_MAX_BOXES` is not a positive integer.
+    Leaving the `async with` block waits until all boxes of the pool are gone. Raises ValueError if
+    `max_boxes` is below 1 or `warm` is negative, ConfigError if `AIR_MAX_BOXES` is not a positive integer.
 
     Args:
         max_boxes: the maximum number of boxes at once, including those that start, close, or wait for GPUs or
@@ -82,7 +82,7 @@ class Pool:
         warm: the number of spare boxes to have ready for each `BoxSpec` that callers request, within
             `max_boxes`. A spare box never waits for GPUs or a host slot. It is removed when any process on
             this machine waits for them.
-        run: the name of the run in the boxes' labels; by default this process's own run.
+        run: the id of the run of air, for the boxes' labels. Empty means the run of this process.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
         snapshots: whether `async with` also starts the helper container that takes snapshots, so that the
@@ -163,10 +163,11 @@ class Pool:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
-        """Async context manager: waits for a box of `spec` as `take` does, yields the box, and gives it back
+        """Async context manager: waits for a box of `spec` as `take` does, yields the box, and removes it
         after the block.
 
-        The box's workspace is a copy of `snapshot`, or empty if `snapshot` is None.
+        The box's workspace is a copy of `snapshot`, or that of a new box if `snapshot` is None. Raises the
+        errors of `take` and `Box.restore`.
         """
         box = await self.take(spec)
         try:
@@ -177,19 +178,21 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec` in the background, and returns at once. Raises ConfigError if the spec
-        needs more GPUs than this pool has."""
+        """Starts spare boxes of `spec` in the background, as many as the argument `warm` of the pool says,
+        and returns at once. Raises ConfigError if `spec` needs more GPUs than this pool has."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for an unused box and returns it. The caller must call `give_back` with the box in the end.
-        (`lease` takes a box and gives it back by itself.)
+        """Waits for a box of `spec` that no other caller uses, and returns it. The caller must call
+        `give_back` or `give_back_for_reuse` with the box in the end. (`lease` takes a box and gives it back
+        by itself.)
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
             MissingError: no container engine answers, or the image is not built.
-            BoxStartError: the box did not start after all attempts.
+            BoxStartError: the box did not start after all attempts, or the pool was closed meanwhile.
+                RuntimeError: the call is outside of the pool's `async with` block.
         """
         if not self._open:
             raise RuntimeError("use the pool through `async with`: it is not open")

@@ -79,9 +79,10 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
     """Takes the first free lock among `names` and returns it. Returns None if all of them are in use. Never
     waits.
 
-    Several processes may hold a `shared` lock at once. `run` is the name of the run that is written into the
-    lock's file (empty: this process's run). This function, `holder`, `wanted`, `names` and `until` raise
-    ConfigError if the folder of locks or a file in it cannot be used.
+    A name is that of a file in the folder of locks. If `shared` is true, other processes may hold the lock
+    shared at the same time, but not exclusively. `run` is the id of the run of air that is written into the
+    file of an exclusive lock. Empty means the run of this process. This function, `holder`, `wanted`,
+    `names` and `until` raise ConfigError if the folder of locks or a file in it cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -126,9 +127,9 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While waiting, this process holds the lock `marker`, shared, so that `wanted(marker)` is true in all
-    processes. After `say_after` seconds of waiting, and then each time the waiting time has doubled, logs the
-    text that `what()` returns.
+    While waiting, this process holds the lock with the name `marker`, shared, so that `wanted(marker)` is
+    true in all processes. After `say_after` seconds of waiting, and then each time the waiting time has
+    doubled, logs the text that `what()` returns.
     """
     mark: Lock | None = None
     since = time.monotonic()

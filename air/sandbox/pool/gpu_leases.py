@@ -67,10 +67,11 @@ class GpuLease:
 class GpuPool:
     """A pool of GPUs for boxes. It gives each GPU to one box, or to at most `slots_per_gpu` boxes at once.
 
-    Boxes that share a GPU also share all its memory. Requests of one process are served in order; requests of
-    several processes in random order. Only one request on this machine at a time may keep some GPUs while it
-    waits for more, so that two requests never wait for each other's GPUs. After `say_after` seconds of
-    waiting, the log names the processes and containers that use the GPUs.
+    Boxes that share a GPU also share all its memory. Requests of one process are served in order; requests
+    of several processes in random order. Only one request on this machine at a time may keep some GPUs while
+    it waits for more, so that two requests never wait for each other's GPUs. After `say_after` seconds of
+    waiting, the log names the processes and containers that use the GPUs. `run` is the id of the run of air
+    that other processes then show as the holder of the GPUs. Empty means the run of this process.
     """
 
     def __init__(

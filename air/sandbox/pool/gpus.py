@@ -43,7 +43,8 @@ def inventory() -> list[Gpu]:
     """Returns the GPUs of this machine, sorted by index. Detection by NVML may block for seconds.
 
     The environment variable `AIR_GPU_INVENTORY` can list the GPUs instead, as `0=GPU-aaaa,1=GPU-bbbb` or
-    `none`. Raises ConfigError if its value is malformed, MissingError if the NVIDIA driver does not answer.
+    `none`. Raises ConfigError if the variable's value is malformed, MissingError if the NVIDIA driver does
+    not answer.
     """
     declaration = os.environ.get(INVENTORY_ENV, "").strip()
     return _declared(declaration) if declaration else _nvml()
@@ -146,7 +147,8 @@ def _visible(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def listed(gpus: Iterable[Gpu]) -> str:
-    """Returns one line of text that lists `gpus`, for messages to the user."""
+    """Returns one line of text that lists `gpus` as `0 = GPU-aaaa, 1 = GPU-bbbb`, for messages to the user;
+    `none` if there are no GPUs."""
     return ", ".join(map(str, gpus)) or "none"
 
 

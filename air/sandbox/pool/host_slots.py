@@ -2,10 +2,11 @@
 slot.
 
 `AIR_MAX_BOXES` limits the boxes of all processes and users together; each process uses the value in its own
-environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested boxes
-(boxes of graders, for which the holder of another box waits) have slots of their own, a quarter as many. With
-common slots, boxes could hold all slots while each waits for a nested box, for ever. If the default folder of
-locks cannot be used, the number of boxes is not limited, and a warning is logged.
+environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested
+boxes (boxes of graders, for which the holder of another box waits) have slots of their own, a quarter as
+many. If they shared the slots of the other boxes, these could hold all slots while the holder of each waits
+for a nested box, for ever. If the default folder of locks cannot be used, the number of boxes is not
+limited, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """The GPUs and the host slot that one box holds."""
+    """The GPUs and the host slot that one box holds. `slot` is None if the number of boxes is not
+    limited."""
 
     gpus: GpuLease = field(default_factory=GpuLease)
     slot: file_locks.Lock | None = None

@@ -24,9 +24,9 @@ T = TypeVar("T")
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
     """Calls `work` and returns its result. If `work` raises `TransientStartError`, waits and calls it again.
 
-    It makes at most `ATTEMPTS` attempts; while the container engine does not answer (`EngineAwayError`), it
-    tries for `AWAY_SECONDS` instead. Then it raises the last TransientStartError. It raises any other error
-    at once.
+    `work` is called at most `ATTEMPTS` times or, while the container engine does not answer
+    (`EngineAwayError`), for `AWAY_SECONDS`. Then the last TransientStartError is raised. Any other error is
+    raised at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),

@@ -3,9 +3,9 @@ builds boxes.
 
 The launcher is `air.sandbox.guest.launcher`. Mode `root`: this process is root, and the kernel allows
 namespaces. Mode `user`: this process can create its own user namespace. Mode `plain`: there are no
-namespaces, because neither is possible or because the user set `AIR_PROCESS_BOX=plain`. A box with namespaces
-sees, read-only, the host's system folders, this process's Python, and the folders in `LD_LIBRARY_PATH` and
-`AIR_PROCESS_SHOW`.
+namespaces, because neither is possible or because the user set `AIR_PROCESS_BOX=plain`. A box with
+namespaces sees, read-only, the host's system folders, this process's Python, and the folders in
+`LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`. Each of these two variables contains paths separated by `:`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120

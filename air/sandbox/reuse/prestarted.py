@@ -127,8 +127,9 @@ class Prestarted:
         if this command cannot run in a fork; the caller must then start the command itself.
 
         The fork runs the interpreter's own script if the command is the one with which the interpreter was
-        started, otherwise it executes the command's program. `mark` is the name of the environment variable
-        whose value differs for each command; this comparison ignores it.
+        started, otherwise it executes the command's program. `streams` are the file descriptors of the
+        command's standard input, output and error. `mark` is the name of an environment variable in `env`
+        whose value differs for each command, so the comparison of the two commands ignores this variable.
         """
         if not self.waits or self.jobs is None:
             return None
@@ -153,8 +154,8 @@ class Prestarted:
         return self.fork_pid
 
     def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, its wait
-        status, and whether its program ran at all.
+        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, the
+        fork's wait status, and whether the program of the fork's command could be executed.
 
         Returns None if no message has come yet. Raises NotPrestarted if the interpreter itself has ended.
         """

@@ -1,13 +1,14 @@
 """The part of the guest that resets a box, so that the box serves one caller after another.
 
 Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
-folders in memory, System V and POSIX objects, and the loopback network. A reset removes the files, and
-compares everything else with the state of the new box; it repairs nothing. The box becomes "unfit" (it can
-never be reset again) if the comparison finds a difference, if a command ended unusually, or if the host sent
-a request that this module does not know. Only counters of the kernel, such as the next process id, are not
+folders in memory, System V and POSIX objects such as message queues and semaphores, and the loopback
+network. A reset kills the processes, removes the files, and compares everything else with the state of the
+new box. It repairs nothing else. The box becomes "unfit" (it can never be reset again) if the comparison
+finds a difference, if a command was killed or stopped, or if the air process that started the box sent a
+request other than those in `USUAL`. Only counters of the kernel, such as the next process id, are not
 compared.
 
-Standard library only, Python >= 3.8. `air.sandbox.reuse.prestarted` is loaded into the guest before it.
+Standard library only, Python >= 3.8. The guest loads `air.sandbox.reuse.prestarted` before this module.
 """
 
 # ruff: noqa: PTH208, SIM105
@@ -91,8 +92,8 @@ class Reuse:
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Records a request of the host. If a reset cannot undo the effects of this kind of request, the box
-        cannot be reset any more."""
+        """Records a request to the guest. `header` is the header of the request's frame. If a reset cannot
+        undo the effects of this kind of request, the box cannot be reset any more."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
@@ -162,8 +163,9 @@ class Reuse:
                 command.status = int(signal.SIGKILL)
 
     def reset(self, *_frame: object) -> dict[str, Any]:
-        """Handles a `reset` request: restores the box to the state of a new box. The answer contains the
-        reason if that is impossible, else an empty text."""
+        """Handles a `reset` request: restores the box to the state of a new box. Returns the answer, a dict
+        whose only key is `reason`: the reason why the reset is impossible, or an empty text after
+        success."""
         try:
             if self.reason or self.guest.commands or self.guest.pipes:
                 raise Unfit(self.reason or "a command has not ended")
@@ -196,8 +198,8 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if the reset, when it killed all processes except the guest's own ones, has hit a
-        process that had hidden from the list of processes which `_check_processes` read before.
+        """Raises Unfit if the reset has killed a process that was missing from the list of processes which
+        `_check_processes` had read. Call it after all processes except those of `_own_pids` were killed.
 
         After the killing, nothing can start a process, so a new list of the processes is complete. The guest
         reaps the killed processes, because orphans become its children.
@@ -279,9 +281,9 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has more
-    than `depth` levels, or more than `room[0]` entries; `room[0]` is reduced by the number of removed
-    ones."""
+    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has
+    more than `depth` levels, or more than `room[0]` entries. Reduces `room[0]` by the number of removed
+    entries."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -323,8 +325,8 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns the times of all files in `folder`, except the paths `but`, as a dict: path -> (mtime, ctime)
-    in nanoseconds."""
+    """Returns the times of all entries directly in `folder`, except the paths `but`, as a dict: path ->
+    (mtime, ctime) in nanoseconds."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}

@@ -23,7 +23,8 @@ def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
     """Returns the part of the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`. Returns an
     empty dict if the box is not reusable.
 
-    `folders` are the folders that commands can write.
+    `folders` are the absolute paths, in the box, of the folders that commands can write. `/dev/shm` is
+    added.
     """
     if not spec.reusable:
         return {}

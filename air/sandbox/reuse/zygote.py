@@ -35,7 +35,8 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 def main() -> None:
     """Waits for orders (the guest's messages that request a fork), and makes a fork for each. Each fork gets
-    a command to run. The function returns only in a fork whose command is this interpreter's own script."""
+    a command to run. The function ends only in a fork whose command is this interpreter's own script. There
+    it raises ImportError if the image has no module `sitecustomize` of its own, as Python expects."""
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
@@ -67,8 +68,8 @@ def _calls(*names: str) -> Any:
 
 
 def _end_quickly(known: set[str], leave: Any) -> None:
-    """Makes a fork whose script has come to its end call `leave`, which exits before Python destroys the
-    modules `known`.
+    """Makes a fork whose script has come to its end call `leave`, the function `exit` of the C library,
+    before Python destroys the modules `known`.
 
     `known` are the names of the modules that were imported before the fork. Destroying these modules would
     have no use, but it would change, and therefore copy, nearly all memory that the fork shares. When `leave`
@@ -284,8 +285,9 @@ def _own_packages() -> str:
 
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
-    """Executes a program in place of this fork. If that fails, reports it to the guest on the socket `jobs`,
-    and exits."""
+    """Executes a program in place of this fork. If that fails, reports the failure to the guest on the
+    socket `jobs`, and exits. `command` contains the working directory, the number of arguments, the
+    arguments (the first is the program), and the environment variables as `NAME=VALUE`."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:
