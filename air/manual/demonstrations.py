@@ -20,8 +20,11 @@ async def demonstrate(
     action_format: str | None = None,
     thought: str,
 ) -> list[float]:
-    """Plays one episode of a world for each seed, with the world's scripted player as the agent, and records
-    the trajectories in `folder`. Returns the rewards of the episodes. `action_format` is the name of the
+    """Plays one episode of a world for each of `seeds`, with the world's scripted player as the agent, and
+    writes each trajectory to a file `<episode id>.jsonl` in `folder`. Returns the rewards of the episodes, in
+    the order of `seeds`.
+
+    `task_id` is the id of a task of the world, such as `game:sokoban6`. `action_format` is the name of the
     action format (None: the task's own). Every reply contains the text `thought` as its reasoning.
 
     The recorded conversation is the same as that of a model with these replies. Raises UsageError if the

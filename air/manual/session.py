@@ -1,11 +1,12 @@
 """An episode of a research task in which a person replies in place of a model, and can undo the latest steps.
 
-`AirHarness` processes a person's reply like that of a model, so grades, rewards and the trajectory are the
-same. The time for writing a reply counts as the agent's time; copying the workspace and undoing do not.
-Before each reply, the workspace is copied out of the running box (`Box.snapshot` would end the box's
-processes). An undo starts a new box with that copy. It restores the workspace, the state of the tools, the
-validations, the rewards, the turns, and the trajectory, but not files outside the workspace, processes, or
-the elapsed time. If an undo fails, the episode has no box until another undo succeeds.
+`air.env.chat.harness.AirHarness` processes a person's reply like that of a model, so grades, rewards and the
+trajectory are the same. The time for writing a reply counts as the agent's time. The time for copying the
+workspace and for undoing does not. Before each reply, the workspace is copied out of the running box
+(`Box.snapshot` would end the box's processes). An undo starts a new box with that copy. It restores the
+workspace, the state of the tools, the validates and their scores, the rewards, the number of turns, and the
+trajectory, but not files outside the workspace, processes, or the elapsed time. If an undo fails, the episode
+has no box until another undo succeeds.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from air.worlds.research.observations import describe
 from air.worlds.research.world import ResearchWorld
 
 MOST_POINTS = 50
-"""The maximum number of steps that can be undone."""
+"""The maximum number of steps that can be undone one after another, the last step first."""
 T = TypeVar("T")
 
 
@@ -56,8 +57,8 @@ def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict
     """Returns the settings with which a trajectory was recorded, as nested dicts like the table `[….env]` of
     a run file.
 
-    `provider` (`docker` or `subprocess`) replaces the recorded kind of box; None keeps the recorded kind.
-    Raises ConfigError if the trajectory was not recorded by air.
+    `provider` replaces the recorded kind of box: `docker` for containers, `subprocess` for process boxes.
+    None keeps the recorded kind. Raises ConfigError if the trajectory was not recorded by air.
     """
     start, where = trajectory.start, str(trajectory.path)
     if (
@@ -96,16 +97,17 @@ def _runtime(isolation: str) -> str:
 
 
 class Interrupted(AirError):
-    """Error: `ManualEpisode.interrupt` stopped the running action. The message says whether the action was
-    undone."""
+    """The error that is raised in a running `ManualEpisode.act` or `ManualEpisode.bash` if
+    `ManualEpisode.interrupt` stops it. The message of `act` says whether the turn was undone."""
 
 
 class ManualEpisode:
     """One episode of a research task that a person plays in place of a model. `async with` starts it.
 
     All methods must be called in the same event loop. `config` must name exactly one task. `origin` is a
-    recorded episode to continue: a pair of its trajectory and the number of its first steps to repeat. If
-    `origin` is None, a new episode starts with `seed`.
+    recorded episode to continue: a pair of its trajectory and the number of steps to repeat, counted from the
+    first step. If `origin` is None, a new episode starts with `seed`. Raises ConfigError if `config` has
+    another harness than air's own.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class ManualEpisode:
         replay of the trajectory may give different results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Starts the episode in a new box, and repeats the first steps of `origin`, if given.
+        """Starts the episode in a new box, and repeats the first steps of `origin` if it is not None.
 
         Raises UsageError if the episode cannot be played, and InfrastructureError if the box failed.
         """
@@ -254,8 +256,8 @@ class ManualEpisode:
         )
 
     async def _repeat_steps(self, play: RestoredEpisode) -> None:
-        """Repeats the first steps of the recorded episode `origin` with its replay `play`, and copies the
-        lines of these steps into the new trajectory."""
+        """Repeats the first steps of the recorded episode `origin`, and copies the lines of these steps into
+        the new trajectory. `play` is the replay of `origin`."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.repeat_steps(steps)
@@ -318,11 +320,13 @@ class ManualEpisode:
             return self.episode.format.render("", call_of(text))
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory.
+        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory,
+        each as a dict.
 
-        `seconds` is the time that the person took to write the reply. If the turn fails or is interrupted, it
-        is undone; the error's message says whether the undo succeeded. Raises UsageError if the episode is
-        over, Interrupted if `interrupt` stopped the turn, and InfrastructureError if the turn failed.
+        `reply` is the whole reply in the action format, as a model would write it. `seconds` is the time that
+        the person took to write the reply. If the turn fails or is interrupted, it is undone; the error's
+        message says whether the undo succeeded. Raises UsageError if the episode is over, Interrupted if
+        `interrupt` stopped the turn, and InfrastructureError if the turn failed.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -384,16 +388,17 @@ class ManualEpisode:
         """Runs a command of the person in the box. The command is not a step of the episode, and not recorded
         in the trajectory.
 
-        The next call of `bash` keeps the working directory and the exported variables. Raises Interrupted if
-        `interrupt` stopped the command, and BoxDiedError if the box is gone.
+        The working directory and the exported variables carry over to the next call of `bash`. The time limit
+        is `exec_seconds` of the task's limits. Raises Interrupted if `interrupt` stopped the command, and
+        BoxDiedError if the box is gone.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running `act` or `bash`, which then raises `Interrupted`. Must be called in the event
-        loop."""
+        """Stops the running `act` or `bash`, which then raises `Interrupted`. Does nothing if neither runs.
+        Must be called in the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()

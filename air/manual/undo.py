@@ -26,7 +26,7 @@ _CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """Error: the workspace cannot be copied. The message is the reason."""
+    """The error that is raised if the workspace cannot be copied. The message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class UndoPoint:
     """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state before the reply. Its box is the one that the episode had then."""
+    """A copy of the world's state before the reply. The copy refers to the box that the episode had then."""
     counters: Counters
     malformed: int
     """The number of consecutive format errors (replies without a valid action) directly before the reply."""

@@ -1,9 +1,9 @@
 """An episode of a world other than a research task, in which a person or a script replies in place of a
 model.
 
-`AirHarness` processes such a reply like that of a model, so rewards and the trajectory are the same. An undo
-repeats all replies except the last in a new world with the same seed, so it works only in worlds that replay
-exactly.
+`air.env.chat.harness.AirHarness` processes the reply of a person or script like that of a model, so rewards
+and the trajectory are the same. An undo repeats all replies except the last in a new world with the same
+seed, so it works only in worlds that replay exactly.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ BASH_SECONDS = 600.0
 class ManualWorld:
     """One episode of a world that a person (or a script) plays in place of a model. `async with` starts it.
 
-    All methods must be called in the same event loop. `config` must name exactly one task. `replies` are
-    played at the start, such as those of a recorded episode. `player` is recorded in the trajectory as the
-    model's name.
+    All methods must be called in the same event loop. `config` must name exactly one task. The world is reset
+    with `seed`. `replies` are played at the start, such as those of a recorded episode. `player` is recorded
+    in the trajectory as the model's name. Raises ConfigError if `config` has another harness than air's own.
     """
 
     def __init__(
@@ -144,9 +144,13 @@ class ManualWorld:
         return text.split(maxsplit=1)[:1] not in [[name] for name in names]
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply; `seconds` is the time that the person took to write it.
-        Returns the lines that this turn added to the trajectory. Raises UsageError if the episode is over,
-        and InfrastructureError if the world failed."""
+        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory,
+        each as a dict.
+
+        `reply` is the whole reply in the action format, as a model would write it. `seconds` is the time that
+        the person took to write the reply. Raises UsageError if the episode is over, and InfrastructureError
+        if the world failed.
+        """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
         before = len(self.lines)
@@ -187,8 +191,9 @@ class ManualWorld:
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
 
     async def bash(self, script: str) -> ExecResult:
-        """Runs a command of the person in the episode's box. The command is not an action of the agent, and
-        not recorded. Raises UsageError if the world has no box, or the box has ended."""
+        """Runs a shell script of the person in the episode's box, for at most `BASH_SECONDS`. The script is
+        not an action of the agent, and not recorded. Raises UsageError if the world has no box, or if
+        commands ended the box, and BoxDiedError if the box is gone for another reason."""
         box, self.outside = self.box, True
         try:
             async with box.attributing():
@@ -204,7 +209,8 @@ class ManualWorld:
         return self.episode.world.box
 
     def interrupt(self) -> None:
-        """Cancels the running `act`. Must be called in the event loop."""
+        """Cancels the running `act`, which then raises CancelledError. Does nothing if no `act` runs. Must be
+        called in the event loop."""
         if self._running is not None:
             self._running.cancel()
 

@@ -1,8 +1,8 @@
 """The conformance suite: checks that start a real box and test whether it keeps the promises of the interface
 `Box`.
 
-Every provider of boxes must pass the suite. Checks with `Check.container` test isolation that only containers
-promise. A process box isolates less, and is known to fail the checks in `KNOWN_GAPS`.
+Every kind of box must pass the suite, except for the checks that `KNOWN_GAPS` lists for this kind. Checks
+with `Check.container` test isolation that only containers promise; a process box isolates less.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
     """Starts a new box with the settings `spec` and the limits that the check needs, and runs the check in
     it.
 
-    `start` is the function that starts the box; pass another one to test a variant of a provider. Raises
-    Unmet if the check fails.
+    `start` is the function that starts a box with given settings; pass another function to test a variant of
+    a provider. Raises Unmet if the check fails.
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}

@@ -97,8 +97,8 @@ class Request:
 
 
 def parse(lines: Sequence[bytes]) -> Request:
-    """Parses the request line and header lines of an HTTP request. Raises Refusal if they are not a valid
-    request to a proxy."""
+    """Parses the head of an HTTP request. `lines` are the request line and the header lines, without line
+    ends. Raises Refusal if they are not a valid request to a proxy."""
     first = _REQUEST.fullmatch(lines[0]) if lines else None
     if first is None:
         raise Refusal(400, "this is an HTTP proxy, and that is no request")
@@ -142,7 +142,8 @@ def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
 @dataclass(frozen=True)
 class Parent:
     """The host's own HTTP proxy, whose address is in an environment variable. Connections from boxes to
-    public addresses go through it."""
+    public addresses go through this proxy. `authorization` is the value of the header Proxy-Authorization for
+    it; None if the address contains no user name."""
 
     host: str
     port: int
@@ -174,10 +175,11 @@ class Parent:
 class Proxy:
     """The egress proxy of one box. Pass its method `serve` to `Box.forward`, as the handler of a port.
 
-    `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve` is a function that returns the
-    addresses of a host name; it may block. `proxies` are the addresses of the host's own proxies, under the
-    keys `http`, `https` and `no` (None: taken from environment variables). Raises ConfigError if the address
-    of a proxy cannot be used.
+    `entries` are the allowed hosts, as in `BoxSpec.network`. `resolve(host, port)` is a function that returns
+    the IP addresses of a host name, and may block (None: the function `addresses`). `proxies` describes the
+    host's own proxies: their addresses under the keys `http` and `https`, and under `no` the hosts that are
+    reached without them, separated by commas (None: taken from environment variables). Raises ValueError if
+    an entry is invalid, ConfigError if the address of a proxy cannot be used.
     """
 
     def __init__(
@@ -247,8 +249,8 @@ class Proxy:
     async def _addresses(
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
-        """Resolves a host name, and returns its addresses. Raises Refusal if an address is not public, unless
-        `private` is true, or if the name cannot be resolved.
+        """Resolves a host name, and returns its IP addresses. Raises Refusal if the name cannot be resolved,
+        or if a box may not connect to one of the addresses (see `network_rules.permits`, also for `private`).
 
         If `by_parent` is true and the name cannot be resolved here, returns an empty list instead, because
         the host's own proxy may be able to resolve it.
@@ -329,7 +331,7 @@ async def _connect(addresses: Sequence[str], port: int) -> port_relay.Streams:
 
 async def _through(parent: Parent, request: Request) -> port_relay.Streams:
     """Connects to the host's own proxy `parent`. For a `CONNECT` request, also waits until that proxy has
-    opened the tunnel. Raises Refusal if the proxy refuses it."""
+    opened the tunnel. Raises Refusal if that proxy refuses the tunnel, OSError if it cannot be reached."""
     reader, writer = await asyncio.open_connection(parent.host, parent.port, limit=port_relay.PIECE)
     if request.path:
         return reader, writer

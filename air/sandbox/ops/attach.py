@@ -1,9 +1,10 @@
 """Runs the command of `air box exec` in a running container, no matter which process started the box.
 
 The container engine, not the guest, starts the command: as the user of the box's commands, in the workspace,
-without network, and without `BoxSpec.env`, which only the process that started the box knows. The command
-shares the container's limits with the agent's commands. If memory runs out, the kernel kills the command
-before the guest.
+without network, and without `BoxSpec.env`, which only the process that started the box knows. Limit: the user
+and the workspace are those of a box that is not open, also if the box is open (`OpenBox`). The command shares
+the container's limits with the agent's commands. If memory runs out, the kernel kills the command before the
+guest.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ def run(
     """Runs a command in a container, passes on the command's output as it comes, and returns its exit code.
 
     `container` is the container's name or id. If `interactive` is true, the command gets this process's
-    standard input, and a terminal if this process has a terminal. Otherwise it has no standard input. Each
-    piece of output is passed to `show` with the number 1 (standard output) or 2 (standard error). If `show`
-    is None, the output is printed. An interrupt (Ctrl-C) kills the command and raises KeyboardInterrupt.
+    standard input, and a terminal if this process has a terminal. Otherwise the command's standard input is
+    empty. Each piece of output is passed to `show` with the number 1 (standard output) or 2 (standard
+    error). If `show` is None, the output is printed. An interrupt (Ctrl-C) kills the command and raises
+    KeyboardInterrupt.
 
     Raises:
         MissingError: no container engine answers.

@@ -54,10 +54,14 @@ class ProgramResult:
 
 
 class CodeServer:
-    """A client that runs programs on the server at `url`, which speaks SandboxFusion's protocol. Use the
-    client with `async with`. A password in the URL is sent with each request by HTTP Basic authentication,
-    and is the token for `air serve`. While all boxes of the server are in use, the client repeats a request,
-    up to `attempts` attempts, with growing pauses, the first of about `pause` seconds."""
+    """A client that runs programs on the server at `url` (`http://HOST:PORT`), which speaks SandboxFusion's
+    protocol. Use the client with `async with`.
+
+    A password in the URL is sent with each request by HTTP Basic authentication. `air serve` takes it as the
+    token. While all boxes of the server are in use, the client repeats a request: it makes at most `attempts`
+    attempts, with growing pauses, the first of about `pause` seconds. Raises ConfigError if `url` does not
+    begin with `http://` or `https://`.
+    """
 
     def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
         self.url = url.rstrip("/").removesuffix("/run_code")
@@ -92,10 +96,13 @@ class CodeServer:
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
     ) -> ProgramResult:
-        """Runs the program `code` on the server and returns its result, even if the program fails.
+        """Runs a program on the server and returns its result, even if the program fails.
 
-        `stdin` is the program's input. `memory_mb` is the memory limit in MiB; None or 0 leaves it to the
-        server. `files` are written before the program starts; `fetch` names the files to return afterwards.
+        `code` is the program's source code, and `language` its language by the server's name for it. `stdin`
+        is the program's standard input. `compile_seconds` and `run_seconds` are the time limits of the
+        compiler and of the program. `memory_mb` is the memory limit in MiB; None or 0 means the server's own
+        limit. `files` are written before the program starts: contents by path, relative to the program's
+        working directory. `fetch` contains the paths of the files to return after the program's end.
 
         Raises:
             InfrastructureError: the server cannot be reached, failed, or was busy at all attempts.

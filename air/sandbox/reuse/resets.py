@@ -1,12 +1,12 @@
 """The part of the guest that resets a box, so that the box serves one caller after another.
 
 Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
-folders in memory, System V and POSIX objects such as message queues and semaphores, and the loopback
-network. A reset kills the processes, removes the files, and compares everything else with the state of the
-new box. It repairs nothing else. The box becomes "unfit" (it can never be reset again) if the comparison
-finds a difference, if a command was killed or stopped, or if the air process that started the box sent a
-request other than those in `USUAL`. Only counters of the kernel, such as the next process id, are not
-compared.
+folders in memory, System V and POSIX objects such as message queues and semaphores, and the loopback network.
+A reset removes the files, and compares everything else, also the processes, with the state of the new box. It
+repairs nothing else. The box becomes "unfit" (it can never be reset again) if the comparison finds a
+difference, if a command was killed or left a process that holds its output open, or if the air process that
+started the box sent a request other than those in `USUAL`. Only counters of the kernel, such as the next
+process id, are not compared.
 
 Standard library only, Python >= 3.8. The guest loads `air.sandbox.reuse.prestarted` before this module.
 """

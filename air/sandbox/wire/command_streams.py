@@ -202,8 +202,8 @@ class CommandHandle(RunningCommand):
 
     def __init__(self, stream: CommandStream) -> None:
         self.held = True
-        """Whether this handle keeps output for a reader, so that the command must wait for that reader if it
-        is slow."""
+        """Whether this handle keeps output for a reader. If so, the command must wait while that reader is
+        slow."""
         self.taken = stream.received
         self.news = asyncio.Event()
         self._stream = stream

@@ -62,7 +62,7 @@ Reply = tuple[dict[str, Any], bytes]
 @cache
 def program(modules: tuple[str, ...] = GUEST) -> bytes:
     """Returns the guest as one compressed Python script, which a started box executes. The result fits into a
-    pipe's buffer.
+    pipe's buffer (64 KiB), so it can be sent at once.
 
     The script defines the `modules`, and calls the function `main` of the last one.
     """
@@ -127,8 +127,8 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
 
 
 def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
-    """Returns the command that starts the interpreter `python` with a small script. This script reads the
-    guest's program from standard input and executes it.
+    """Returns the command that starts the interpreter `python` (a path or a name in the box's PATH) with a
+    small script. This script reads the guest's program from standard input and executes it.
 
     `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
     `program`. Empty means `program()`. The script ends if no bytes come for `PATIENCE` seconds.

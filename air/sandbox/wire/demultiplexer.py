@@ -1,7 +1,8 @@
 """Splits the stream of an attached container into the container's standard output and standard error.
 
-Docker sends these in pieces. Before each piece comes a header of 8 bytes: one byte 1 (output) or 2 (error),
-three zeros, and the piece's size.
+Docker sends both streams in pieces over one connection. Before each piece comes a header of 8 bytes: one byte
+with the value 1 (output) or 2 (error), three zero bytes, and the piece's size as a big-endian number of 4
+bytes.
 """
 
 from __future__ import annotations

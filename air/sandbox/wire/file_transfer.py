@@ -82,8 +82,8 @@ def executable(mode: int) -> int:
 
 
 def lay(entries: list[Entry], dest: Path, name: str) -> None:
-    """Writes `entries`, which come from a box, into the host folder `dest`. If the entry is a single file,
-    its copy is `dest/name`.
+    """Writes `entries`, which come from a box, into the host folder `dest`, and creates this folder if it
+    does not exist. If `entries` is a single file with an empty `Entry.path`, its copy is `dest/name`.
 
     Raises BoxFileError if the path of an entry leads out of `dest`, or if a file cannot be written.
     """

@@ -113,8 +113,8 @@ class GuestBox(Box):
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Starts the box's time to live, because a caller gets the box now: the box ends after
-        `limits.seconds`."""
+        """Starts the box's time to live: the box ends after `BoxLimits.seconds`. Called when a caller gets
+        the box."""
         self._guest.post_with_next({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -294,7 +294,8 @@ class GuestBox(Box):
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a host file, or the contents of a host folder, into the box; see `Box.put`.
 
-        If `dest` is a folder, a file is copied into it. Otherwise the copy of the file gets the path `dest`.
+        If `source` is a file and `dest` is an existing folder in the box, the copy lies in this folder under
+        the name of `source`. If `dest` is no folder, the copy of the file has the path `dest`.
         """
         entries = await asyncio.to_thread(lambda: list(files.below(source)))
         for start in range(0, len(entries), PIPELINE):  # limits how many pieces are in memory

@@ -2,10 +2,10 @@
 port's handler, serves the connection.
 
 Each such connection becomes an asyncio transport on the host; the handler gets its reader and writer.
-(`air.sandbox.guest.relay` describes the frames.) Limits: `CONNECTIONS` at once, about `CONNECTIONS /
-SLOT_SECONDS` new connections per second, and `WINDOW` unread bytes per direction. Connections take turns to
-send, so they do not delay commands. If a guest breaks these rules, the stream to its box is closed, which
-ends the box.
+(`air.sandbox.guest.relay` describes the frames.) Limits of each box: `CONNECTIONS` connections at once, and
+about `CONNECTIONS / SLOT_SECONDS` new connections per second. Limit of each direction of a connection:
+`WINDOW` unread bytes. Connections take turns to send, so they do not delay commands. If a guest exceeds these
+limits, the stream to its box is closed, which ends the box.
 """
 
 from __future__ import annotations

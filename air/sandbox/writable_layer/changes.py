@@ -33,10 +33,11 @@ that the engine sees all changes. The empty name is the engine's default runtime
 async def changes(
     container: str, image: Mapping[str, Any], folder: str, made: Sequence[str], most: int
 ) -> list[Change]:
-    """Returns the changes of a container below `folder`, sorted by path; see `Box.changed`.
+    """Returns the changes of a container in `folder` and below it, sorted by path; see `Box.changed`.
 
-    `image` is the settings of the container's image. `made` are the folders that the guest created; they are
-    not reported as added. Raises the errors of `Box.changed`.
+    `container` is the container's id. `image` is the field `Config` of the container engine's description of
+    the container's image. `made` are the absolute paths of the folders that the guest created; they are not
+    reported as added. Raises the errors of `Box.changed`.
     """
     check(image, folder)
     rows = await engine.in_thread(lambda: _rows(container))
@@ -47,8 +48,9 @@ async def changes(
 
 
 def check(image: Mapping[str, Any], folder: str) -> None:
-    """Raises ConfigError if the container engine cannot see all changes of a container in `folder`, because
-    of the OCI runtime or of a volume that the image declares."""
+    """Raises ConfigError if `folder` is not an absolute path in normal form (without `..`, for instance), or
+    if the container engine cannot see all changes in `folder`, because of the OCI runtime or of a volume that
+    the image declares. `image` is as in `changes`."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
         raise ConfigError(f"{folder!r} is not an absolute path without links")
     if (runtime := oci_runtime.name()) not in _NATIVE:
@@ -71,8 +73,8 @@ def _inside(folder: str, path: str) -> bool:
 
 
 def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Iterator[Change]:
-    """Yields the differences between a container and its image in `folder`. Leaves out folders that differ
-    only in their contents.
+    """Yields the differences between a container and its image in `folder` and below it. Leaves out folders
+    that differ only in their contents.
 
     `rows` is the container engine's list of differences, as `_rows` returns it. `made` are the folders that
     the guest created; they are not reported as added.
@@ -94,7 +96,8 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
 
 def _rows(container: str) -> list[dict[str, Any]]:
     """Asks the container engine how a container differs from its image, and returns the answer: dicts with a
-    `Path` and a `Kind`. Raises BoxFileError if the answer is larger than `MOST_BYTES`. Blocks."""
+    `Path` and a `Kind` (a key of `_KINDS`). Raises BoxFileError if the answer is larger than `MOST_BYTES`,
+    BoxDiedError if the engine fails. Blocks."""
     data = bytearray()
     for piece in answer(f"containers/{container}/changes"):
         data += piece

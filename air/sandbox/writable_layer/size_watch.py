@@ -32,11 +32,12 @@ _LOG = logging.getLogger(__name__)
 
 class SizeWatch:
     """Measures at intervals how much the commands of a container have written to the container's own layer on
-    disk. If a limit is exceeded, calls the function `end`, which ends the box, with the reason as text.
+    disk. If a limit is exceeded, calls the function `end`, which must end the box, with the reason as text.
 
-    `most_mb` limits the total size of new and changed files in MiB, `most_files` limits their number. The
-    measurements start with the box's first command (see `command_starts`). They cost the engine much time,
-    above all the counts of files, for which it may have to compare all files of the image.
+    `container` is the container's id. `most_mb` limits the total size of new and changed files in MiB,
+    `most_files` limits the number of paths that differ from the image. The measurements start with the box's
+    first command (see `command_starts`). They cost the engine much time, above all the counts of files, for
+    which it may have to compare all files of the image.
     """
 
     def __init__(
