@@ -17,7 +17,8 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A recorder that keeps a trajectory's lines in memory. Only the method `save` writes files."""
+    """A `Recorder` (the writer of a trajectory) that keeps the trajectory's lines in memory. Only the method
+    `save` writes files."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -25,16 +26,17 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Appends to the trajectory a line of the type `kind`, with the Unix time `t` (None: now) and the
-        given `fields`."""
+        """Appends to the trajectory a line of the type `kind`, such as `step`. `t` is the line's Unix time in
+        seconds (None: now), and `fields` are its other fields."""
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the field `diff` of a step's line: the changes that this step made in the workspace.
-        Returns None if the changes were not recorded.
+        """Returns the field `diff` of a step's line (see `air.trajectories.schema.Step.diff`): the changes
+        that this step made in the workspace. Returns None if the changes were not recorded.
 
-        `turn` is the turn of the step; None means the last step. Raises UsageError if there is no such step.
+        `turn` is the number of the step's turn, counted from 1; None means the last step. Raises UsageError
+        if there is no such step.
         """
         steps = [line for line in self.lines if line["type"] == "step"]
         matches = [line for line in steps if turn is None or line["turn"] == turn]
@@ -69,7 +71,7 @@ class Draft(Recorder):
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
         """Writes the trajectory to a new file in `folder`, and returns the path of this file. Copies the
-        graded artefacts from the folders `sources` to the folder that contains `target`."""
+        graded artefacts from the folders `sources` (see `save`) to the folder that contains `target`."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 grade = line if line["type"] == "validate" else line.get("test") or {}
@@ -82,7 +84,8 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies the artefact `name` into `folder`, from the first of `sources` that contains it. Returns `name`,
-    or "" if none contains it."""
+    """Copies the artefact `name` (the path of its archive relative to a folder of trajectories) into
+    `folder`, from the first of the folders `sources` that contains it. Returns `name`, or "" if none contains
+    it."""
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

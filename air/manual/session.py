@@ -274,8 +274,8 @@ class ManualEpisode:
             episode.why_ended = "turns"
 
     def _count(self, step: Step) -> None:
-        """Updates the episode's counters for a repeated step, in the same way as `AirHarness.act` would for a
-        new one."""
+        """Updates the episode's counters for a repeated step, in the same way as `AirHarness.act` does for a
+        new step."""
         episode, used = self.episode, step.tokens or TokenRef()
         counters, limit = episode.counters, self._harness.config.max_context_tokens
         cut = step.problem == "length"

@@ -18,7 +18,7 @@ PROVIDERS = {
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
 """The providers of boxes: name -> (module, class). The class method `open(spec, *, run, gpus)` of the class
-starts a box and returns it."""
+starts a box and returns it; its arguments are those of `open_box`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:

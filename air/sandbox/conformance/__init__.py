@@ -159,8 +159,8 @@ __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box with the settings `spec` and the limits that the check needs, and runs the check in
-    it.
+    """Starts a new box with the settings `spec`, but with the limits and the kind of box that the fields of
+    `check` ask for, and runs the check in it.
 
     `start` is the function that starts a box with given settings; pass another function to test a variant of
     a provider. Raises Unmet if the check fails.

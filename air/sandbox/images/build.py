@@ -28,8 +28,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ImageOutcome:
-    """What `ensure` did about one image that tasks need: the image was present, was built or pulled, or this
-    failed."""
+    """What `ensure` did about one image that tasks need: the image was present, was built or pulled, or could
+    not be built or pulled. `seconds` is the time that this took; 0 if the image was present."""
 
     wanted: WantedImage
     state: State

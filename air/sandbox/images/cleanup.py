@@ -31,9 +31,9 @@ class StoredImage:
     them. Equals the field `size` if `stored_images` did not compute the shares."""
     used: float
     """The time in epoch seconds of the image's last use: when a box last started from it or when it was made,
-    whichever is later."""
+    whichever is later. Only starts of boxes that keep their image's files (`OpenBox.keep`) are recorded."""
     busy: bool
-    """Whether a container uses the image."""
+    """Whether a container, running or stopped, uses the image."""
     shipped: bool
     """Whether the image is built from a folder that air ships, so that it serves more than one task."""
 

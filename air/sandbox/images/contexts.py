@@ -64,15 +64,15 @@ def tag(folder: Path) -> str:
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yields everything in a folder, sorted: the path relative to the folder, and the path itself. Follows no
-    links."""
+    """Yields a pair for each file, folder and link in a folder and in its subfolders, sorted: the path
+    relative to `folder`, and the path itself. Follows no links."""
     for path in sorted(folder.rglob("*")):
         yield path.relative_to(folder).as_posix(), path
 
 
 def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
-    """Returns the build context of a folder: a tar archive of its files, without the files that its
-    `.dockerignore` excludes.
+    """Returns the build context of a folder, in memory: a tar archive of the folder's files, without those
+    that the folder's `.dockerignore` excludes.
 
     `authorities` is a PEM file of certificate authorities, or None. If it is given, each stage of the build
     trusts these authorities, and the image contains the file.
@@ -133,8 +133,8 @@ _HEREDOC = re.compile(r"(?:^|\s)\d*<<-?([\"']?)([A-Za-z_]\w*)\1(?=\s|$)")
 
 
 def needs_buildkit(folder: Path) -> str:
-    """Returns the first instruction in the folder's Dockerfile that only BuildKit understands, with its line
-    number. Returns "" if there is none."""
+    """Returns the first instruction in the folder's Dockerfile that only BuildKit understands, as a text such
+    as `line 3: RUN --mount`. Returns "" if there is none."""
     text = (folder / "Dockerfile").read_text("utf-8", "surrogateescape")
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

@@ -13,14 +13,16 @@ _USED, _PULLED = "used", "pulled"
 
 
 def note_use(image_id: str) -> None:
-    """Records that a box starts from an image now. Without a cache folder, nothing is recorded, so the image
-    may later seem unused."""
+    """Records that a box starts from an image now. `image_id` is the container engine's id of the image. If
+    the record cannot be written, does nothing, so the image may later seem unused. Raises MissingError if the
+    user has no home folder."""
     with contextlib.suppress(OSError):
         _touch(_folder(_USED) / image_id.removeprefix("sha256:"))
 
 
 def last_use(image_id: str) -> float:
-    """Returns the time in epoch seconds when a box last started from an image; 0 if no start is recorded."""
+    """Returns the time in epoch seconds when a box last started from an image; 0 if no start is recorded.
+    `image_id` is the container engine's id of the image."""
     try:
         return (_folder(_USED) / image_id.removeprefix("sha256:")).stat().st_mtime
     except OSError:
@@ -28,7 +30,7 @@ def last_use(image_id: str) -> float:
 
 
 def note_pulled(tag: str) -> None:
-    """Records that an image was pulled for a task."""
+    """Records that an image was pulled for a task. `tag` is the image's tag."""
     file = _folder(_PULLED) / str(time.time_ns())
     paths.write_whole(file, tag.encode())
 

@@ -85,8 +85,8 @@ class Request:
         """Returns the request line and headers as bytes, to be sent to the next server. They contain
         `Connection: close`, so that the connection serves only one request.
 
-        `authorization` is the value of the header Proxy-Authorization. If `absolute` is true, the request
-        line contains the whole URL, as a proxy expects.
+        `authorization` is the value of the header Proxy-Authorization (None: no such header). If `absolute`
+        is true, the request line contains the whole URL, as a proxy expects.
         """
         target = f"http://{self.authority}{self.path}" if absolute else self.path
         lines = [f"{self.method} {target} {self.version}", f"Host: {self.authority}"]

@@ -1,10 +1,10 @@
 """Runs the command of `air box exec` in a running container, no matter which process started the box.
 
 The container engine, not the guest, starts the command: as the user of the box's commands, in the workspace,
-without network, and without `BoxSpec.env`, which only the process that started the box knows. Limit: the user
-and the workspace are those of a box that is not open, also if the box is open (`OpenBox`). The command shares
-the container's limits with the agent's commands. If memory runs out, the kernel kills the command before the
-guest.
+without network, and without `BoxSpec.env`, which only the process that started the box knows. Limit: in an
+open box (`OpenBox`), the command nevertheless runs as the user id 1000 and in `/workspace`. The command
+shares the container's limits with the agent's commands. If memory runs out, the kernel kills the command
+before the guest.
 """
 
 from __future__ import annotations

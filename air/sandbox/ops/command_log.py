@@ -1,9 +1,11 @@
-"""Records the commands of each box for `air box logs`, as JSON lines in the file `<cache>/boxes/<box>.jsonl`.
+"""Records the commands of each box for `air box logs`, as JSON lines in the file `boxes/<box>.jsonl` of the
+user's cache folder (`air.paths.cache`).
 
-The process that started the box writes the file. Only its user can read the file, because commands may
-contain secrets. Every line has a `type` and a time `t` (epoch seconds). The first line is `start`. A line
-`use` says what the box is used for. Each command has two lines, `run` and `done`, with the command's number
-`n`. The last line is `end`; it is missing if the box is still live or its process was killed.
+The process that started the box writes the file. Only the user of this process can read the file, because
+commands may contain secrets. Every line has a `type` and a time `t` (epoch seconds). The first line is
+`start`. A line `use` says what the box is used for. Each command has two lines, `run` and `done`, with the
+command's number `n`, counted from 1. The last line is `end`; it is missing if the box still exists, or if the
+process that started the box was killed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _warned = False
 
 
 def folder() -> Path:
-    """Returns the folder of the command logs of all boxes. Does not create it."""
+    """Returns the folder of the command logs of all boxes. Does not create it. Raises MissingError if the
+    user has no home folder."""
     return paths.cache() / "boxes"
 
 
@@ -185,7 +188,7 @@ def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
 
 def find(name: str) -> list[Path]:
     """Returns the log files of the boxes whose name begins with `name`, newest first. The prefix `air-` of
-    the name may be left out."""
+    the name may be left out. Returns an empty list if there is no such file."""
     short = name.removeprefix("air-")
     files = folder().glob("air-*.jsonl")
     logs = [f for f in files if f.stem.removeprefix("air-").startswith(short)]

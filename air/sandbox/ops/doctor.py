@@ -1,7 +1,7 @@
 """The checks of `air doctor`, which find out whether boxes can work on this machine.
 
-Two checks start a box and remove it again. The other checks change nothing. The functions `judge_…` get a
-container engine's answers as arguments, so that tests can pass recorded answers of other engines.
+Two checks start a box and remove it again. The other checks change nothing. The functions `judge_…` get what
+they judge as arguments, so that tests can pass recorded answers of other container engines.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def process_boxes() -> Finding:
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
     """Checks whether the container engine can enforce the limits of boxes. `info` and `version` are the
-    engine's answers to the requests of these names."""
+    engine's answers to the requests `info` and `version` of Docker's API."""
     name = "Podman" if podman.is_podman(version) else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -171,8 +171,8 @@ def _images() -> Iterator[Finding]:
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
     """Checks whether the container engine has free IP address ranges for further bridge networks.
 
-    Boxes use no bridge network, but builds of images and compose files do. `networks` are the existing
-    networks; `info` is the engine's answer to the request `info`.
+    Boxes use no bridge network, but builds of images and compose files do. `networks` are the engine's
+    descriptions of the existing bridge networks; `info` is its answer to the request `info`.
     """
     pools = [
         (ipaddress.ip_network(pool["Base"]), int(pool["Size"]))
@@ -206,8 +206,8 @@ def _boxes() -> Finding:
 
 
 def judge_boxes(boxes: Sequence[listing.LiveBox], helpers: Sequence[listing.LiveBox]) -> Finding:
-    """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are those that
-    are boxes, `helpers` the helper containers."""
+    """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are the
+    containers that are boxes, `helpers` are the helper containers, which store snapshots or copy Python."""
     kinds = _number(len(boxes), "box", "boxes")
     if helpers:
         kinds += f" and {_number(len(helpers), 'helper container', 'helper containers')}"

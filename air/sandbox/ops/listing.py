@@ -16,8 +16,8 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class LiveBox:
-    """A box that exists now: a container, or a process box (a group of ordinary processes with a folder). Or
-    a helper container, in which no agent acts."""
+    """A box that exists now (a container, or a process box with its folder), or a helper container, which
+    stores snapshots or copies Python. `run` is the id of the run of air that started it."""
 
     name: str
     provider: str

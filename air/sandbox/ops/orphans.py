@@ -25,8 +25,8 @@ from air.sandbox.wire.connection import interpreter
 
 
 def collect() -> list[str]:
-    """Removes containers that have expired or whose owner process is dead, and folders of process boxes whose
-    owner process is dead. Blocks.
+    """Removes containers of air that have expired or whose owner process is dead, and folders of process
+    boxes whose owner process is dead. Blocks.
 
     Returns the names of the removed containers and the paths of the removed folders. Also removes the oldest
     command logs. If no container engine answers, containers are not removed. Raises BoxStartError if the
@@ -59,7 +59,7 @@ class OrphanProcess:
 
     pid: int
     command: str
-    """The command line of the process, shortened."""
+    """The command line of the process, at most its first 80 characters."""
     owner: str
     """The dead owner, as `host:pid:start`; see `ownership.owner`."""
 

@@ -48,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 @dataclass(eq=False)
 class _SubPool:
     """The spare boxes of a `Pool` with equal settings (`BoxSpec`) and the same version of the image: boxes
-    that are ready for a caller, and boxes that are starting."""
+    that are ready for a caller (`ready`), and boxes that are starting (their number is `starting`)."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
@@ -83,7 +83,8 @@ class Pool:
             `max_boxes`. A spare box never waits for GPUs or a host slot. It is removed when any process on
             this machine waits for them.
         run: the id of the run of air, for the boxes' labels. Empty means the run of this process.
-        gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs fails.
+        gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs raises
+            ConfigError.
         nested: whether callers hold a box of another pool while they wait for a box of this pool.
         snapshots: whether `async with` also starts the helper container that takes snapshots, so that the
             first snapshot is as fast as later ones. Then `async with` raises BoxStartError if the helper does
@@ -117,7 +118,8 @@ class Pool:
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
         """Two monotonic times in seconds, which decide when spare boxes may start. `_latest`: when a caller
-        last got a box. `_burst`: when callers began to get boxes at the present short intervals."""
+        last got a box. `_burst`: when a caller got the first box of the present burst, in which at most
+        `QUIET_SECONDS` pass between one box and the next."""
         self._later: asyncio.TimerHandle | None = None
         self._open = False
 

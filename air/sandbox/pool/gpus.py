@@ -98,12 +98,12 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: GpuSelection, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns the GPUs that `wanted` names. A name is an NVML index, a UUID, or a beginning of a UUID that
-    fits only one GPU.
+    """Returns those of `gpus` that `wanted` selects: either the text `auto`, or a list of names. A name is an
+    NVML index as text, a UUID, or a beginning of a UUID that fits only one GPU.
 
-    `auto` means all GPUs that the variable `CUDA_VISIBLE_DEVICES` leaves visible (numbers in it count as NVML
-    indices). Raises ConfigError, which names the setting `where`, if a GPU does not exist or is named twice,
-    or if a name fits several GPUs.
+    `auto` means all GPUs that the variable `CUDA_VISIBLE_DEVICES` leaves visible (numbers in this variable
+    count as NVML indices). Raises ConfigError, which names the setting `where`, if a GPU does not exist or is
+    named twice, or if a name fits several GPUs.
     """
     if wanted == "auto":
         selection = _visible(gpus)

@@ -102,7 +102,7 @@ def _is_root() -> bool:
 
 def _problem(mode: Mode) -> str:
     """Starts a trial process box with the namespaces of the mode `mode` (`root` or `user`). Returns the
-    reason why it does not start, or an empty string if it does."""
+    reason why the box does not start, or an empty string if it starts."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -211,9 +211,9 @@ def layout(
     """Returns the description of a process box by which the launcher (`air.sandbox.guest.launcher`) builds
     the box.
 
-    `where` and `visible` are the two dicts that `places` returns. `folder` is an empty folder of the host,
-    which becomes the box's root and which the launcher removes when the box ends. `devices` are device files,
-    or folders with device files, that the box may use.
+    `mode` is `root` or `user`. `where` and `visible` are the two dicts that `places` returns. `folder` is an
+    empty folder of the host, which becomes the box's root and which the launcher removes when the box ends.
+    `devices` are device files, or folders with device files, that the box may use.
     """
     limits, root = spec.limits, mode == "root"
     second_user = spec.second_user and root

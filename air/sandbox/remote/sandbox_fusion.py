@@ -37,11 +37,11 @@ class ProgramResult:
     """Whether the program was compiled, if its language needs that, and ended with status 0 within its time
     limit."""
     stdout: str
-    """Standard output of the program, or of its compiler if it was not compiled."""
+    """Standard output of the program, or of its compiler if the program did not run."""
     stderr: str
-    """Standard error of the program, or of its compiler if it was not compiled."""
+    """Standard error of the program, or of its compiler if the program did not run."""
     code: int | None
-    """Exit status of the program, or of its compiler if it was not compiled. None if the time limit was
+    """Exit status of the program, or of its compiler if the program did not run. None if the time limit was
     exceeded."""
     timed_out: bool
     """Whether the program or its compiler exceeded its time limit."""
@@ -161,7 +161,7 @@ class CodeServer:
 
     @property
     def _shown(self) -> str:
-        """The URL without its password, for messages."""
+        """The URL without its user name and password, for messages."""
         return str(httpx.URL(self.url).copy_with(username=None, password=None))
 
     def _result(self, answer: dict[str, Any]) -> ProgramResult:

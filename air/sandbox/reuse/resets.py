@@ -46,8 +46,8 @@ COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc
 """Tables of the kernel with one line for each object (queue, semaphore, shared memory, socket) that can
 outlive its process. A reset of the box compares the numbers of lines with those of the new box."""
 DEVICES = "/dev"
-"""A folder with files whose times every user can change. A reset of the box compares these times with those
-of the new box, because commands could leave data in them for the next caller."""
+"""A folder with files whose times (mtime and ctime) every user can change. A reset of the box compares these
+times with those of the new box, because commands could encode data in the times for the next caller."""
 LOOPBACK = "/proc/net/dev"
 """A table of the kernel whose counters show whether anything has used the loopback network. If so, a reset of
 the box must fail, because a connection keeps its port in use for a while after its end."""
@@ -98,8 +98,8 @@ class Reuse:
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
     def saw_end(self, command: Command) -> None:
-        """Records how a command ended. If the command was stopped or killed, or left a process that holds its
-        output open, the box cannot be reset any more."""
+        """Records how a command ended. If the command exceeded its timeout, was cancelled or killed, or left
+        a process that holds the command's output open, the box cannot be reset any more."""
         if command.timed_out or command.cancelled:
             self.reason = self.reason or "a command was stopped"
         elif command.status is None or command.status & 0x7F == signal.SIGKILL:
@@ -109,7 +109,8 @@ class Reuse:
 
     def begin(self, guest: Guest) -> None:
         """Records the state of the new box, and makes the first fork of the interpreter that was started in
-        advance, if there is one. No command may run before this call."""
+        advance, if there is one. `guest` is the object that handles the requests to the box. No command may
+        run before this call."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)

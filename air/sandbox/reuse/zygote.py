@@ -188,8 +188,9 @@ def _freeze(known: set[str]) -> None:
 def _renew_main() -> None:
     """Replaces the module `__main__`, in which the script will run, by a new module object.
 
-    Garbage collections skip the old object, as all objects that exist at the fork; destructors of the
-    script's objects in it would not be called at the script's end.
+    Garbage collections in a fork skip the old object, like all objects that existed before the fork. If the
+    script ran in the old module, the destructors of the script's objects would not be called at the script's
+    end.
     """
     old = sys.modules["__main__"]
     new = sys.modules["__main__"] = type(sys)("__main__")

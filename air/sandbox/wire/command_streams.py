@@ -1,5 +1,5 @@
-"""The host's side of commands that `Box.start` started: passes their output to handles, and input for them to
-the guest.
+"""The host's side of commands that `Box.start` started: passes their output to their handles
+(`RunningCommand`), and their input to the guest. The host is the air process that started the box.
 
 Each command has one stream of frames from the guest, and any number of handles. The host limits the number of
 output bytes that the guest may send (its credit), and raises this limit when the reader of the slowest handle
@@ -48,7 +48,7 @@ class RunningCommands:
 
         `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
         describes the command, still without its process id. `terminal` is the size (rows, columns) of the
-        command's terminal; None means no terminal.
+        command's terminal; None means no terminal. Raises the errors of `Box.start`.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()

@@ -1,4 +1,5 @@
-"""Sends the guest's program to a new box, and exchanges frames with the guest over one stream of bytes.
+"""Sends the guest's program to a new box, and exchanges frames with the guest over one stream of bytes. This
+is the side of the host, the air process that started the box.
 
 Each answer has the `id` of its request. Some requests, such as `get`, have several answers; all but the last
 have the field `more`. If the stream ends or carries invalid bytes, all requests raise `BoxDiedError`. A
@@ -227,7 +228,8 @@ class Connection:
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
         """Sends a request that has one answer to the guest, and returns the answer's header and body.
 
-        Raises BoxFileError if the answer is an error, and BoxDiedError if the stream has ended.
+        Raises BoxFileError if the answer is an error, BoxDiedError if the stream has ended, and ValueError if
+        the request is too large for a frame.
         """
         ident = header["id"] if "id" in header else self.new_id()
         with self._answers(ident) as queue:

@@ -159,8 +159,8 @@ class GuestBox(Box):
         return result_of(header, body)
 
     async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Returns the files that can be sent within a command's request: all files if they are small
-        together, else none. In the second case, writes all files now."""
+        """Returns the files that can be sent within a command's request: all files if they have at most
+        `PIECE` bytes together, else none. In the second case, writes all files now."""
         if sum(map(len, files.values())) <= PIECE:
             return files
         for path, data in files.items():

@@ -165,8 +165,8 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame of the kind `do` from the guest. Raises ValueError if the frame breaks the rules
-        of the port relay."""
+        """Handles one frame from the guest. `do` is the kind of frame: `data`, `eof`, `credit` or `close`.
+        Raises ValueError if the frame breaks the rules of the port relay."""
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:

@@ -107,8 +107,9 @@ def _rows(container: str) -> list[dict[str, Any]]:
 
 
 def answer(path: str) -> Iterator[bytes]:
-    """Sends a GET request with the URL path `path` to the container engine, and yields the answer's body in
-    pieces, because the answer may be large. Raises BoxDiedError if that fails."""
+    """Sends a GET request to the container engine, and yields the answer's body in pieces, because the answer
+    may be large. `path` is the URL's path after the API version, such as `containers/ID/changes`. Raises
+    BoxDiedError if the request fails. Blocks."""
     client = engine.client()
     url = f"{client.base_url}/v{client.api_version}/{path}"
     try:
