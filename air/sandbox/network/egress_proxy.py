@@ -298,8 +298,9 @@ def addresses(host: str, port: int) -> list[str]:
 
 
 async def _lines(reader: asyncio.StreamReader) -> list[bytes]:
-    """Reads the request line and the header lines of a request. Raises Refusal if the request line is
-    malformed, or if the lines are too long."""
+    """Reads the request line and the header lines of a request, and returns them without line ends. Raises
+    Refusal if the request line is malformed, if the client sends no complete head, or if the head is longer
+    than `HEAD_BYTES`."""
     lines: list[bytes] = []
     size = 0
     while True:

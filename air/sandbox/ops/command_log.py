@@ -175,9 +175,9 @@ def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Ma
 
 
 def opening(file: Path, lines: int = 20) -> dict[str, dict[str, Any]]:
-    """Returns the records that tell how a box was started (type `start`) and what it is used for (type
-    `use`), from the first `lines` lines of its log file, as a dict: type -> record. If a type has several
-    records, the last of them is returned.
+    """Reads the first `lines` lines of the log file `file` of a box. Returns the records that tell how the
+    box was started (type `start`) and what the box is used for (type `use`), as a dict: type -> record. If a
+    type has several records, the last of them is returned.
 
     If the file has no record of a type, the dict lacks the type. Raises OSError if the file cannot be read.
     """

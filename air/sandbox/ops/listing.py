@@ -27,7 +27,8 @@ class LiveBox:
     owner: str
     """The process that started the box, as `host:pid:start`; see `ownership.owner`."""
     seconds_left: float | None
-    """Seconds until the box expires; after that, `air box gc` may remove the box. None if unknown."""
+    """Seconds until the box expires. Negative if the box has expired, so that `air box gc` may remove it.
+    None if unknown."""
     where: str
     """The container's id, or the path of a process box's workspace on this machine."""
     use: Mapping[str, Any] = field(default_factory=dict)

@@ -1,10 +1,11 @@
 """File locks that the processes of all users of this machine share. They lock GPUs and host slots (a host
 slot is the right to have one box on this machine).
 
-Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds it by flock(2),
-so the kernel frees it when the process ends. The JSON line in the file only informs people. The folder must
-be on a local disk. Two processes do not exclude each other if they use different folders, or if somebody
-removes a lock's file while a process holds the lock.
+Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds a lock by
+flock(2), so the kernel frees the lock when the process ends. A JSON line in the file describes the process
+that holds the lock exclusively. This line only informs people. The folder must be on a local disk. Two
+processes do not exclude each other if they use different folders, or if somebody removes a lock's file while
+a process holds the lock.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Lock:
         self.name, self.fd, self._pid = name, fd, os.getpid()
 
     def release(self) -> None:
-        """Frees the lock, even if a child process has inherited the file descriptor."""
+        """Frees the lock, even if a child process has inherited the file descriptor. If a forked child
+        process calls this method, its parent keeps the lock."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -149,8 +151,9 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Tests whether this process could take the lock `name`. Returns the process that prevents it, or None if
-    the lock is free. `kind` is LOCK_SH (shared) or LOCK_EX (exclusive)."""
+    """Tests whether this process could take the lock `name`. Returns None if so, otherwise the process that
+    the lock's file names. (If the lock is held shared, the file may name an earlier holder or none.) `kind`
+    is LOCK_SH (shared) or LOCK_EX (exclusive)."""
     with _folder() as at:
         if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None

@@ -1,11 +1,11 @@
 """GPU leases: the right of one box to use certain GPUs. The air processes of all users on this machine
 respect the leases of others.
 
-A lease consists of file locks, so it ends with its process. A box that has a GPU for itself holds the lock
-`<uuid>.0` exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>` exclusively; slots
-are counted from 1. A container may live longer than the process that started it, and then no lock shows that
-it uses a GPU. Therefore a GPU also counts as occupied if the label `air.gpu` of an existing container names
-it.
+A lease consists of file locks, so it ends with the process that holds them. A box that has a GPU for itself
+holds the lock `<uuid>.0` exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>`
+exclusively; slots are counted from 1. A container may live longer than the process that started it. Then no
+lock shows that the container uses a GPU. Therefore a GPU also counts as occupied if the label `air.gpu` of an
+existing container names it.
 """
 
 from __future__ import annotations

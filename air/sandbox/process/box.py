@@ -1,12 +1,12 @@
 """The process box: a box that consists of ordinary processes instead of a container, for machines without
 Docker.
 
-A process box runs the same guest as a container. Its isolation depends on the namespace mode
+A process box runs the same guest as a container. The isolation of a process box depends on its namespace mode
 (`docs/boxes.md` compares the modes). In mode `root`, the user ids inside the box are host user ids that own
 nothing on the host. In mode `user`, `BoxSpec.second_user` has no effect. In mode `plain`, there are no
-namespaces, `BoxSpec.network` is not enforced, and the only limits that are enforced are the time to live,
-the memory of each process, and the size of each file. In all modes, the guest also holds the locks of the
-box's GPUs, so the GPUs become free only when the guest has ended.
+namespaces, `BoxSpec.network` is not enforced, and the only limits that are enforced are the time to live, the
+memory of each process, and the size of each file. In all modes, the guest also holds the locks of the box's
+GPUs, so the GPUs become free only when the guest has ended.
 """
 
 from __future__ import annotations
