@@ -1,5 +1,5 @@
-"""Plays worlds with their scripted players (programs that know how to solve a world), and records the
-episodes as demonstrations in any action format."""
+"""Plays worlds with their scripted players (`WorldTask.player`: programs that know how to solve a world), and
+records the episodes as trajectories in any action format."""
 
 from __future__ import annotations
 

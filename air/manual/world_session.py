@@ -3,7 +3,8 @@ model.
 
 `air.env.chat.harness.AirHarness` processes the reply of a person or script like that of a model, so rewards
 and the trajectory are the same. An undo repeats all replies except the last in a new world with the same
-seed, so it works only in worlds that replay exactly.
+seed, so it works only in worlds that replay exactly: the same seed and replies always give the same
+observations and rewards.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class ManualWorld:
     @classmethod
     def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
         """Returns an episode that starts by repeating the first `steps` steps of the recorded episode
-        `origin`. Raises ConfigError if the world does not replay exactly, or has changed since the
-        recording."""
+        `origin`. Raises ConfigError if the world does not replay exactly (see `WorldTask.replays`), or has
+        changed since the recording."""
         start = origin.start
         assert start is not None
         manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
@@ -177,7 +178,8 @@ class ManualWorld:
         """Undoes the last step: starts a new world with the same seed, and repeats all replies except the
         last. Returns one line of text that says which step was undone.
 
-        Raises UsageError if there is no step, or the world does not replay exactly.
+        Raises UsageError if there is no step, or if the world does not replay exactly (see
+        `WorldTask.replays`).
         """
         if not self._replies:
             raise UsageError("there is no step to undo")
