@@ -23,6 +23,9 @@ RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 HELPER_LABEL = "air.helper"
 """The label of helper containers, which are no boxes: no agent acts in them."""
+USER_LABEL, WORKSPACE_LABEL = "air.user", "air.workspace"
+"""The labels with the user of a box's commands (`uid:gid`, `uid` or a name) and with its workspace, for `air
+box exec`."""
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 
 import docker
 
-from air.sandbox.contract import ownership
-from air.sandbox.contract.box import SECOND_UID_ENV, BoxSpec
-from air.sandbox.contract.open_box import USER, WORKSPACE
+from air.sandbox.contract import open_box, ownership
+from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxSpec
 from air.sandbox.docker import engine, limit_check, oci_runtime
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.pool.gpu_leases import GpuLease
@@ -80,6 +79,8 @@ def container(
         tmpfs=_tmpfs(spec),
         mounts=list(python.mounts),
     )
+    user, workspace = _user_and_workspace(spec)
+    arguments["labels"] |= {ownership.USER_LABEL: user, ownership.WORKSPACE_LABEL: workspace}
     if gpus.gpus:
         arguments["labels"][ownership.GPU_LABEL] = gpus.label
     return arguments | {
@@ -137,7 +138,10 @@ def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
     if spec.open is None:
         return spec
     if not spec.open.keep:
-        names = {"user": spec.open.user or USER, "workspace": spec.open.workspace or WORKSPACE}
+        names = {
+            "user": spec.open.user or open_box.USER,
+            "workspace": spec.open.workspace or open_box.WORKSPACE,
+        }
         return spec.model_copy(update={"open": spec.open.model_copy(update=names)})
     user = spec.open.user or image.get("User") or "0"
     workspace = spec.open.workspace or posixpath.join("/", image.get("WorkingDir") or "")
@@ -160,6 +164,15 @@ def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
 def commands_user(spec: BoxSpec) -> int:
     """Returns the user id of a box's commands. This user also owns the box's writable folders."""
     return 0 if spec.second_user else INSIDE_UID
+
+
+def _user_and_workspace(spec: BoxSpec) -> tuple[str, str]:
+    """Returns the user of a box's commands as `uid:gid`, or in an open box as a name or `uid`; and the path
+    of the box's workspace."""
+    if spec.open is not None:
+        return spec.open.user, spec.open.workspace
+    uid = commands_user(spec)
+    return f"{uid}:{uid}", WORKSPACE
 
 
 def inodes(size: int) -> int:

@@ -1,10 +1,9 @@
 """Runs the command of `air box exec` in a running container, no matter which process started the box.
 
 The container engine, not the guest, starts the command: as the user of the box's commands, in the workspace,
-without network, and without `BoxSpec.env`, which only the process that started the box knows. Limit: in an
-open box (`OpenBox`), the command nevertheless runs as the user id 1000 and in `/workspace`. The command
-shares the container's limits with the agent's commands. If memory runs out, the kernel kills the command
-before the guest.
+without network, and without `BoxSpec.env`, which only the process that started the box knows. In an open
+box, a user id that the image's `/etc/passwd` lacks gets the group 0 here. The command shares the container's
+limits with the agent's commands. If memory runs out, the kernel kills the command before the guest.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from air.errors import BoxDiedError, UsageError
-from air.sandbox.contract.box import SECOND_UID_ENV, WORKSPACE, BoxLimits, BoxSpec
+from air.sandbox.contract import ownership
+from air.sandbox.contract.box import WORKSPACE, BoxLimits, BoxSpec
 from air.sandbox.guest.users import INSIDE_UID
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
@@ -73,13 +73,14 @@ def run(
         if not description["State"]["Running"]:
             state = description["State"]["Status"]
             raise UsageError(f"box {name} does not run ({state})", remedy="see `air box ls`")
-        user = _user(description)
+        labels = description["Config"]["Labels"]
+        user = labels.get(ownership.USER_LABEL, f"{INSIDE_UID}:{INSIDE_UID}")
         exec_id = client.exec_create(
             container,
             ["sh", "-c", _BECOME, "air", *argv],
             stdin=interactive,
             tty=terminal,
-            workdir=WORKSPACE,
+            workdir=labels.get(ownership.WORKSPACE_LABEL, WORKSPACE),
             user=user,
             environment=_env(description) | {_MARK: mark},
         )["Id"]
@@ -103,13 +104,6 @@ def _env(description: dict[str, Any]) -> dict[str, str]:
     is the container engine's description of the container."""
     cpus = description["HostConfig"].get("NanoCpus") or 1e9
     return base_env(BoxSpec(limits=BoxLimits(cpus=cpus / 1e9)))
-
-
-def _user(description: dict[str, Any]) -> str:
-    """Returns the user and group of the box's commands, as `uid:gid`. `description` is the container engine's
-    description of the container."""
-    grader = any(row.startswith(f"{SECOND_UID_ENV}=") for row in description["Config"]["Env"])
-    return "0:0" if grader else f"{INSIDE_UID}:{INSIDE_UID}"
 
 
 def _code(client: Any, ident: str, name: str) -> int:

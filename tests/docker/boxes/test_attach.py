@@ -14,6 +14,7 @@ import pytest
 
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.contract.open_box import OpenBox
 from air.sandbox.docker import container_spec, engine
 from tests.fork_server import of_this_run
 from tests.processes import running
@@ -49,6 +50,17 @@ async def test_a_command_sees_what_the_agent_sees(box: Box) -> None:
     code, out, err = await _exec(box.id, "--", "sh", "-c", f"{script}; echo err >&2; exit 7")
     assert (code, err) == (7, "err\n")
     assert out == agent == "1000\n/workspace\nkept1000\n/workspace 1 C.UTF-8\n4096\n0\n"
+
+
+@pytest.mark.parametrize("user", ["0", "games"])
+async def test_in_an_open_box_a_command_has_the_user_and_folder_of_the_agents_commands(
+    user: str,
+) -> None:
+    spec = BoxSpec(open=OpenBox(user=user, workspace="/var/lib", keep=True))
+    async with await open_box(spec, run="visited") as box:
+        agent = (await box.exec("id -u; id -g; pwd", timeout=60)).text
+        assert await _exec(box.id, "--", "sh", "-c", "id -u; id -g; pwd") == (0, agent, "")
+        assert agent.endswith("/var/lib\n")
 
 
 async def test_exit_codes_and_options_are_the_commands_own(box: Box) -> None:
