@@ -35,8 +35,8 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Returns the tag of the base image to build on: `wanted`, pulled if it is absent, or else the
-    bootstrapped Debian image.
+    """Returns the tag of the base image to build on: `wanted` if this image exists here or can be pulled,
+    otherwise the tag of the bootstrapped Debian image.
 
     Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. If both
     pulling and bootstrapping fail, raises BoxStartError with both reasons.
@@ -161,8 +161,8 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with one URL, that of the server from which this machine's apt gets Debian. Empty if the
-    server is unknown."""
+    """Returns the URL of the server from which this machine's apt gets Debian, as a list with this one item.
+    The list is empty if the server is unknown."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

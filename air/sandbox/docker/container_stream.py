@@ -1,5 +1,5 @@
-"""`AttachedContainer`: a container (a box or a helper) whose first process exchanges frames with this process
-over a stream."""
+"""`AttachedContainer`: a container (a box or a helper container) whose first process exchanges frames with
+this process over a stream."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class AttachedContainer:
-    """A container (a box, or a helper of air) whose first process runs a program of air, and the stream over
-    which this process exchanges frames with that program."""
+    """A container (a box or a helper container) whose first process runs a program of air, and the stream
+    over which this process exchanges frames with that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -109,8 +109,8 @@ def translating(doing: str = "") -> Iterator[None]:
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
     """Returns (does not raise) air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box whose start failed. If the failed request was not a start, `doing` says
-    for the error message what it was.
+    If the request that failed was the start of a box, `image` is the name of the box's image. Otherwise,
+    `doing` describes the request for the error message, for example `listing boxes`.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
@@ -182,9 +182,10 @@ async def inspected(container: str) -> dict[str, Any]:
 def containers_of_air(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of air's containers, running or not.
 
-    `labels` are labels that a container must have; by default those that every container of air has.
-    Containers without a name are left out: they no longer exist, but an engine that was killed may still list
-    them. Raises MissingError if no container engine answers, BoxStartError if the request fails.
+    `labels` are labels that a container must have, each as `name` or `name=value`; by default those that
+    every container of air has. Containers without a name are left out: they no longer exist, but an engine
+    that was killed may still list them. Raises MissingError if no container engine answers, BoxStartError if
+    the request fails.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):

@@ -55,8 +55,9 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the files from which an image is built, which shows whether a built image is up to
-    date. Raises MissingError if the image's folder has no Dockerfile."""
+    """Returns a digest of all files in the folder from which the image `name` is built. If the folder has
+    changed since the build, the digest differs from the built image's label `air.recipe`. Raises MissingError
+    if the folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -182,8 +183,9 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
-    If the variable `AIR_CA_BUNDLE` is set, it names the file. Otherwise, it is the first file that exists of
-    these: the file that the variable `SSL_CERT_FILE` names, Debian's system file, Red Hat's system file.
+    If the environment variable `AIR_CA_BUNDLE` is set, returns the file that it names. Otherwise, returns the
+    first of these files that exists: the file that the variable `SSL_CERT_FILE` names, Debian's system file,
+    Red Hat's system file.
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()

@@ -72,11 +72,12 @@ async def mounted(run: str) -> GuestPython:
 
 
 async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
-    """Returns whether a box of `image` that did not start must be started again with a copy of Python, or
-    with a new copy.
+    """Tests whether a box of `image` that did not start must be started again with a copy of Python, or with
+    a new copy, and returns the answer.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
-    this text shows that the image lacks Python, later boxes of the image get a copy at once.
+    this text shows that the image lacks Python, the function remembers this, so that later boxes of the image
+    get a copy at once.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
