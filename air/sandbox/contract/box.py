@@ -43,11 +43,8 @@ NOT_ISOLATED = (
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A process box enforces only some of them (see `docs/boxes.md`).
-
-    A command that exceeds `cpus` only runs slower. A command that exceeds another limit is killed or gets an
-    error.
-    """
+    """The resource limits of a box. A process box enforces only some of them (see `docs/boxes.md`). A command
+    that exceeds `cpus` only runs slower. A command that exceeds another limit is killed or gets an error."""
 
     cpus: float = Field(1.0, gt=0)
     """Number of CPU cores that all commands of the box may use together, such as 0.5."""
@@ -59,8 +56,7 @@ class BoxLimits(BaseConfig):
     shm_mb: int = Field(64, ge=1)
     """Size in MiB of `/dev/shm`, the folder for shared memory."""
     disk_mb: int = Field(256, ge=1)
-    """Maximum size of the workspace in MiB. The same limit holds for each folder of `BoxSpec.scratch`
-    separately."""
+    """Maximum size in MiB of the workspace, and of each folder of `BoxSpec.scratch`."""
     seconds: float = Field(7200, gt=0)
     """Time to live of the box in seconds, counted from the time when the caller gets the box, not from the
     box's start. After this time, the box ends."""
@@ -89,10 +85,9 @@ class BoxSpec(BaseConfig):
     the box; environment variables such as `http_proxy` contain the proxy's address. Exception: a process box
     without namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
-    """Paths of folders of this machine that a process box with namespaces hides from its commands. Needed for
-    folders that lie inside a folder that the commands can see, such as `/opt`. Other boxes ignore this field:
-    commands in a container see no folder of this machine, and commands in a process box without namespaces
-    see all folders."""
+    """Paths of folders of this machine that a process box with namespaces hides, although it shows its
+    commands the folders around them. Other boxes ignore this field: commands in a container see no folder of
+    this machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
     """Whether `Box.reset` can prepare the box for another caller. Allowed only for containers, and only if
     the fields `network`, `gpus`, `second_user` and `open` are not set."""
@@ -178,9 +173,8 @@ class Box(ABC):
     image_digest: str = ""
     """The container engine's id of the box's image. Empty for the provider `process`."""
     image_user: str | None = None
-    """The default user of the box's image, as the image's setting `USER` names it, such as `agent` or
-    `1000:1000`; `0` if the image has no such setting. The box's default user (`OpenBox.user`) may be another
-    user. None for the provider `process`."""
+    """The default user of the box's image (its setting `USER`), such as `agent` or `1000:1000`; `0` if the
+    image sets none. `OpenBox.user` may be another user. None for the provider `process`."""
 
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
@@ -194,8 +188,7 @@ class Box(ABC):
         """Records in the box's command log what the box is used for. `air box ls` shows this record.
 
         The keyword arguments, all optional, are `run` (the run's name), `folder` (the path of the run's
-        folder), `task` (the task's id), `episode` (the episode's id), and `step` (the number of the training
-        step).
+        folder), `task` and `episode` (ids), and `step` (the number of the training step).
         """
 
     async def outside_cause(self) -> str:
@@ -243,8 +236,7 @@ class Box(ABC):
             stdin: the bytes that the command reads from its standard input.
             files: a dict {path: contents} of files that are written before the command starts, as `write`
                 does. If a file cannot be written, BoxFileError is raised, and the command does not run.
-            max_bytes: the maximum number of bytes of standard output that are kept, and likewise of standard
-                error; see `ExecResult.stdout`.
+            max_bytes: the number of bytes of standard output that are kept, and likewise of standard error.
         """
 
     async def start(
@@ -292,8 +284,8 @@ class Box(ABC):
     async def read(
         self, path: str, *, max_bytes: int = 16_000_000, user: str | None = None
     ) -> bytes:
-        """Returns the contents of a regular file in a writable folder of the box. A relative `path` starts at
-        the workspace.
+        """Returns the contents of a regular file in a writable folder. A relative `path` starts at the
+        workspace.
 
         In an open box (`BoxSpec.open`), all file operations follow links and reach every path that the user
         `user` may use. `user` is a name or id as in `start`; None means the box's default user. In other
@@ -330,8 +322,7 @@ class Box(ABC):
         raise self._lacks("lists no folder")
 
     async def make_folder(self, path: str, *, user: str | None = None) -> bool:
-        """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed
-        before.
+        """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed.
 
         `user` is as in `read`. Raises BoxFileError if `path` is an existing file.
         """
@@ -357,15 +348,13 @@ class Box(ABC):
     async def changed(
         self, folder: str | None = None, *, most: int = MOST_CHANGES
     ) -> Sequence[Change]:
-        """Returns the paths in `folder` (by default the workspace) and its subfolders that differ from the
-        box's image, sorted.
+        """Returns the paths in `folder` (by default the workspace) that differ from the box's image, sorted.
 
-        Only boxes that keep the files of their image (`OpenBox.keep`) support this; other boxes raise
-        ConfigError. The container engine finds the differences, so programs in the box cannot falsify them.
-        `folder` is an absolute path without links. The list leaves out mounted folders, and folders that
-        differ only in their contents. Raises BoxFileError if there are more than `most` differences. Raises
-        ConfigError if the image declares a volume in `folder`, or if the container engine cannot see
-        differences.
+        The container engine finds the differences, so programs in the box cannot falsify them. `folder` is an
+        absolute path without links; its subfolders are included. The list leaves out mounted folders, and
+        folders that differ only in their contents. Raises BoxFileError if there are more than `most`
+        differences. Raises ConfigError if the box does not keep its image's files (`OpenBox.keep`), if the
+        image declares a volume in `folder`, or if the container engine cannot see differences.
         """
         raise self._lacks("does not know its changes")
 
@@ -378,9 +367,8 @@ class Box(ABC):
         max_entries: int = MOST_CHANGES,
         user: str | None = None,
     ) -> Sequence[BoxFile]:
-        """Returns the entries (files, folders and links) at `paths`, with the contents of files. Sends only
-        few requests to the box. If `tree` is true and a path names a folder, also returns everything in the
-        folder.
+        """Returns the entries (files, folders and links) at `paths`, with the contents of files. If `tree` is
+        true, also returns everything in the folders among them. Sends only few requests to the box.
 
         Paths that do not exist are left out. Links in the middle of a path are followed as in `read`. A link
         at the end of a path, or inside a folder, is returned as a link. `user` is as in `read`. Raises
@@ -392,8 +380,7 @@ class Box(ABC):
     async def end_processes(self) -> None:
         """Kills all commands in the box with their background processes, and returns when all are gone.
 
-        The results of these commands say that signal 9 ended them. The box lives on, and further commands can
-        run.
+        The commands' results say that signal 9 ended them. The box lives on, and further commands can run.
         """
         raise self._lacks("cannot end all processes")
 
@@ -401,10 +388,9 @@ class Box(ABC):
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
-        A relative `dest` starts at the workspace. If `dest` is an existing folder, a file is copied into this
-        folder; otherwise the copy of the file gets the path `dest`. `user` is as in `read`. Raises
-        BoxFileError if `dest` cannot be written (see `write`), or if `source` does not exist, is a link, or
-        contains a link.
+        A relative `dest` starts at the workspace. If `dest` is an existing folder, a file is copied into it;
+        otherwise the copy of the file gets the path `dest`. `user` is as in `read`. Raises BoxFileError if
+        `dest` cannot be written (see `write`), or if `source` does not exist, is a link, or contains a link.
         """
 
     @abstractmethod
@@ -426,8 +412,7 @@ class Box(ABC):
         Each connection to the port goes to `target`: either the host and port of a server outside of the box,
         or an async function that gets an asyncio StreamReader and StreamWriter. The box needs no network for
         this. If `port` is 0, any free port is chosen. In a process box without namespaces, the port is a
-        loopback port of this machine. Raises BoxStartError if the port is in use, or if the kernel does not
-        allow it.
+        loopback port of this machine. Raises BoxStartError if the port is in use or the kernel forbids it.
         """
 
     async def freeze(self) -> None:
@@ -445,8 +430,7 @@ class Box(ABC):
         raise self._lacks("does not freeze")
 
     async def copy(self) -> Snapshot:
-        """Returns a snapshot of the workspace. Unlike `snapshot`, this method does not end the box or its
-        processes.
+        """Returns a snapshot of the workspace. Unlike `snapshot`, this method does not end the box.
 
         The processes stop while the workspace is copied, which takes longer for a larger workspace. Raises
         BoxCommandError if an `exec` is running, if the box is frozen, or if commands made the workspace
@@ -457,8 +441,7 @@ class Box(ABC):
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Ends this box with all its processes, and returns its frozen workspace. Files in other folders are
-        lost.
+        """Ends this box with all its processes, and returns the frozen workspace. Other folders are lost.
 
         To continue the work, start another box and `restore` the snapshot there. Raises ConfigError if the
         box keeps its image's files (`OpenBox.keep`); then the box lives on. After any other error, the box is
@@ -479,11 +462,11 @@ class Box(ABC):
         """Restores this used box to its first state, for another caller. Returns "" on success, else the
         reason for the failure. After a failure, close the box.
 
-        Only a box with `BoxSpec.reusable` can be reset, and only if its callers used no other methods than
-        `exec`, `read`, `write`, `put` and `get`. A reset removes the box's files and processes. Then the
-        guest compares everything else that commands can change with the state of the new box. If anything
-        differs, the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next
-        process id, are not reset.
+        Only a box with `BoxSpec.reusable` can be reset, and only if no other methods than `exec`, `read`,
+        `write`, `put` and `get` were used. A reset removes the box's files and processes. Then the guest
+        compares everything else that commands can change with the state of the new box. If anything differs,
+        the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next process id,
+        are not reset.
         """
         return "boxes of this kind serve only one user"
 
@@ -512,6 +495,5 @@ class BoxStats:
     reused: int = 0
     """The number of times that the pool reset a used box for another caller, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
-    """For each reason, the number of used boxes that the pool removed instead of lending them again. The
-    reason says why the reset failed. It is an empty text if the reset succeeded, but the image was outdated
-    or the pool was closing."""
+    """The number of used boxes that the pool removed instead of lending them again, by reason: why the reset
+    failed, or an empty text if only the image was outdated or the pool was closing."""

@@ -104,7 +104,8 @@ Names = Annotated[tuple[str, ...], AfterValidator(checked)]
 
 
 def normal(host: str) -> str:
-    """Returns a host name in the form used for comparisons: lower case, without a final dot."""
+    """Returns the host name `host` in the form in which names are compared: lower case, without a final
+    dot."""
     return host.lower().removesuffix(".")
 
 

@@ -73,8 +73,8 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels was started by air and may be removed, because it expired before
-    `now` (epoch seconds) or its owner process is dead."""
+    """Whether a container with these labels (names and values) was started by air and may be removed, because
+    its expiry time is before `now` (epoch seconds) or its owner process is dead."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:

@@ -63,7 +63,7 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end, without showing its output.
+    """Runs a program to its end, without showing its output. `argv` is the program and its arguments.
 
     `doing` names the program's purpose in error messages. Raises BoxStartError if the program cannot be
     started or fails; the error quotes the output line that seems to be the reason.
@@ -109,7 +109,8 @@ def _here(tag: str) -> bool:
 
 
 def pull(tag: str) -> str:
-    """Pulls an image. Returns "" if that succeeds, otherwise the reason for the failure."""
+    """Pulls the image with the tag `tag`. Returns "" if that succeeds, otherwise the reason for the
+    failure."""
     from air.sandbox.docker import engine
 
     try:

@@ -255,11 +255,11 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
-    """Returns the Python interpreter to mount into the box for the guest. Returns None if the guest runs on
-    the image's own Python.
+    """Returns the Python interpreter to mount into a box for the guest. Returns None if the guest runs on the
+    image's own Python.
 
     A box that keeps its image's files always gets a mounted Python, because root in such a box could change
-    the image's Python.
+    the image's Python. `run` is as in `portable_python.mounted`, whose errors this function raises, too.
     """
     if spec.open and spec.open.keep:
         return await portable_python.mounted(run)

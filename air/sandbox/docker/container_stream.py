@@ -84,8 +84,8 @@ class AttachedContainer:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns what ended the container, if the cause lies outside of it, such as a request to the
-        container engine or the engine's restart. Returns an empty text if no such cause is known."""
+        """Returns what ended the container, if the cause lies outside of the container, such as a request to
+        the container engine or the engine's restart. Returns an empty text if no such cause is known."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -118,8 +118,8 @@ class AttachedContainer:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns what ended a container, if the container engine's `events` show a cause outside of the
-    container; else an empty text.
+    """Returns what ended the container with the id or name `container`, if `events` show a cause outside of
+    the container; else an empty text.
 
     `events` are the events of the container engine since the container's start. `complete` says that the
     engine remembers its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may

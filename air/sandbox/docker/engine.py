@@ -117,7 +117,7 @@ def translated(error: Exception, *, image: str = "", doing: str = "") -> AirErro
 
 
 def reason(error: BaseException) -> str:
-    """Returns the message of an exception of the Docker SDK as one line."""
+    """Returns the message of an exception of the Docker SDK as one line of at most 300 characters."""
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     return text[:300] or type(error).__name__
 
@@ -129,7 +129,7 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Runs the function `work`, which makes blocking requests to the container engine, in a thread, and
-    returns its result.
+    returns its result. Errors of `work` are raised unchanged.
 
     If the caller is cancelled, `work` still runs to its end.
     """
@@ -170,7 +170,8 @@ def image(name: str) -> dict[str, Any] | None:
 
 
 async def inspected(container: str) -> dict[str, Any]:
-    """Returns the container engine's description of a container. Raises BoxDiedError if the request fails."""
+    """Returns the container engine's description of the container with the id or name `container`. Raises
+    BoxDiedError if the request fails."""
     try:
         return dict(await in_thread(lambda: client().inspect_container(container)))
     except FOREIGN as error:
@@ -194,11 +195,11 @@ def containers_of_air(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone. Does nothing if there is no such container.
-    Blocks.
+    """Kills and removes the container with the name or id `name`, and returns when it is gone. Does nothing
+    if there is no such container. Blocks.
 
-    If the container engine fails to remove it, tries again for `REMOVE_SECONDS`, and then raises the Docker
-    SDK's error.
+    If the container engine fails to remove the container, tries again for `REMOVE_SECONDS`, and then raises
+    the Docker SDK's error.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:

@@ -67,8 +67,8 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 
 async def warn_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of the given container. Checks only the first
-    box of this process for each engine.
+    """Logs a warning if the container engine ignores a limit of the container with the id or name
+    `container`. Checks only the first box of this process for each engine.
 
     Raises BoxDiedError if the box is gone.
     """

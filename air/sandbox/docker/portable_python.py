@@ -92,8 +92,8 @@ async def learn_from_failed_start(image: str, python: GuestPython | None, failur
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume called `volume`, and copies the base image's Python into it with a helper
-    container."""
+    """Creates the volume called `volume`, and copies the base image's Python into it with a helper container.
+    `base` is the id of the base image, for the volume's label. `run` is as in `mounted`."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels

@@ -95,9 +95,9 @@ def _is_id(text: str) -> bool:
 
 
 def _rows(path: str, fields: int) -> Iterator[list[str]]:
-    """Yields the lines of a table such as /etc/passwd, split into fields. Skips lines with another number of
-    fields than `fields`. Yields nothing if the file is missing or not a regular file: commands may have
-    replaced it, for example by a pipe."""
+    """Yields the lines of the table in the file `path`, such as /etc/passwd, split at colons. Skips lines
+    that do not have exactly `fields` fields. Yields nothing if the file is missing or not a regular file:
+    commands may have replaced it, for example by a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

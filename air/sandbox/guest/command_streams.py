@@ -89,7 +89,7 @@ class StartedCommands(FrameSource):
 
     def event(self, fd: int, events: int) -> bool:
         """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no started
-        command."""
+        command. `events` is epoll's bit mask, which is not needed here."""
         if fd in self.outputs:
             if fd not in self.ready:
                 self.ready.append(fd)

@@ -105,8 +105,8 @@ class Entries:
             os.close(folder)
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file there
-        is replaced. Answers with a description of the moved entry."""
+        """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file at the
+        new path is replaced. Answers with a description of the moved entry."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -223,10 +223,11 @@ class Gathering:
 def described(
     folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
 ) -> dict[str, Any]:
-    """Returns a description of an entry of the folder with the descriptor `folder`: a dict with the fields of
-    `FileInfo`.
+    """Returns a description of the entry `name` of the folder with the file descriptor `folder`: a dict with
+    the fields of `FileInfo`. An empty `name` means the folder itself.
 
-    `names` are the user and group names as `accounts.names` returns them.
+    `path` is the entry's path in the description. `names` are the user and group names as `accounts.names`
+    returns them.
     """
     name = name or "."
     status = target = os.stat(name, dir_fd=folder, follow_symlinks=False)

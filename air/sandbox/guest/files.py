@@ -113,11 +113,12 @@ class Files:
         return {}
 
     def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Writes one piece of a file that the host sends by a `write` request. Returns the answer after the
-        last piece, else None.
+        """Writes `data`, one piece of a file that the host sends by a `write` request. Returns the answer
+        after the last piece, else None.
 
-        The header of the first piece contains the path and the mode. If writing fails, the remaining pieces
-        of the file are ignored and get no answer.
+        The headers of all pieces of a file have the same `id`. The header of the first piece contains the
+        path and the mode; `last` is true in that of the last piece. If writing fails, the remaining pieces of
+        the file are ignored and get no answer.
         """
         ident = header["id"]
         try:

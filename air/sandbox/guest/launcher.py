@@ -44,8 +44,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches the box whose description is the first frame on standard input, and runs the guest in it.
-    `process.namespaces.layout` makes the description."""
+    """Launches a process box, and runs the guest in it. The first frame on standard input is the box's
+    description, which `air.sandbox.process.namespaces.layout` makes."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -154,8 +154,9 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
-    `/proc/sys`, through which `_drop_privileges` later forbids new user namespaces."""
+    """Builds the box's root file system and unmounts the host's. `config` is the launcher's configuration.
+    Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges` later forbids new
+    user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")

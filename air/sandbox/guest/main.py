@@ -263,8 +263,8 @@ class Guest:
         self.send({"op": "beat"})
 
     def _answer_in_frames(self, header: dict[str, Any], answer: AnswerFrames) -> None:
-        """Begins an operation whose answer consists of several frames. `answer` yields these frames; between
-        two frames, the guest does other work."""
+        """Begins the operation of the request `header`, whose answer consists of several frames. `answer`
+        yields these frames; between two frames, the guest does other work."""
         if self.rights:
             answer = self.rights.during(answer, header)
         self.answers.add(header["id"], answer)
@@ -339,8 +339,9 @@ class Guest:
             self.epoll.register(fd, select.EPOLLIN)
 
     def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Writes the files that come with a command. Their contents are the beginning of `body`. Returns the
-        rest of `body`, which is the command's standard input."""
+        """Writes the files that come with a command. `header["files"]` lists them as pairs (path, size in
+        bytes). Their contents are the beginning of `body`. Returns the rest of `body`, which is the command's
+        standard input."""
         start = 0
         for path, size in header.get("files", ()):
             one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
@@ -352,8 +353,8 @@ class Guest:
         return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sends a signal to the process group of a command that `Box.start` started. SIGKILL goes to all the
-        command's descendants."""
+        """Sends the signal `header["number"]` to the process group of the command with the request id
+        `header["target"]`, which `Box.start` started. SIGKILL goes to all the command's descendants."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
             self._kill(command)

@@ -134,8 +134,8 @@ class Command:
             self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
 
     def settled(self, now: float) -> bool:
-        """Whether the output of a command whose first process has ended is complete, or the wait for it is
-        over."""
+        """Whether, at the monotonic time `now`, the output of a command whose first process has ended is
+        complete, or the wait for further output is over."""
         assert self.drain_until is not None
         return not self.open or now >= self.drain_until
 
@@ -160,8 +160,8 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer (header and body) to a request whose command could not start: the exit code `code`,
-    and the reason `why` as standard error."""
+    """Returns the answer (header and body) to the request with the id `ident`, whose command could not start.
+    The answer contains the exit code `code`, and the reason `why` as standard error."""
     header = {"id": ident, "code": code, "signal": 0, "out": 0, "timed_out": False}
     answer = dict(header, truncated=False, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")

@@ -183,9 +183,11 @@ def _is_rootless() -> bool:
 
 @contextlib.contextmanager
 def _inside(home: int, pid: int, container: str) -> Iterator[None]:
-    """Context manager: moves this process into the mount namespace of a container, and back afterwards.
+    """Context manager: moves this process into the mount namespace of the container with the id `container`,
+    and back afterwards.
 
     `pid` is a process of the container. `home` is a file descriptor of this process's own mount namespace.
+    Raises the errors of `_namespace`.
     """
     there = _namespace(pid, container)
     try:
@@ -202,10 +204,10 @@ def _inside(home: int, pid: int, container: str) -> Iterator[None]:
 def _namespace(pid: int, container: str) -> int:
     """Returns a file descriptor of the mount namespace of the process `pid`.
 
-    Raises ValueError if the process does not belong to the container. The mounts of the process show this:
-    Docker mounts files from a folder that has the container's id in its path, and commands in a box cannot
-    mount. The folder of the process in `/proc` stays open during the check, so another process that gets the
-    same pid cannot be mistaken for it.
+    Raises ValueError if the process does not belong to the container with the id `container`. The mounts of
+    the process show this: Docker mounts files from a folder that has the container's id in its path, and
+    commands in a box cannot mount. The folder of the process in `/proc` stays open during the check, so
+    another process that gets the same pid cannot be mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

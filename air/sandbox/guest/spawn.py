@@ -86,11 +86,12 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Opens the streams of a command, forks it and returns its pid.
+        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are as
+        in `start`.
 
         Adds to `given` the file descriptors that only the command needs. Adds to `mine` the descriptors that
-        the guest keeps: those of the outputs and, as the last one, that of the input if the guest writes the
-        input.
+        the guest keeps: those of the outputs and, if the guest writes the command's input, that of the input
+        at the end.
         """
         argv = arguments(header, given, self.shell)
         for fd in given:
@@ -140,7 +141,9 @@ class Starter:
         """Forks a command and returns its pid. If the command's program cannot run, the forked process prints
         the reason on standard error and exits with status 126 or 127.
 
-        `slot` is the index of the command's byte in the shared memory `failure_flags`.
+        `argv` and `env` are the command's arguments and environment. `streams` are the file descriptors of
+        its standard input, output and error. `header` is the request. `slot` is the index of the command's
+        byte in the shared memory `failure_flags`.
         """
         self.failure_flags[slot] = 0
         ready = self.prestarted
@@ -255,8 +258,8 @@ def run_from_path(run: Callable[..., Any], argv: list[str], env: dict[str, str])
 
 
 def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
-    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of it, for a command's
-    standard input, output and error.
+    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of the terminal, for a
+    command's standard input, output and error.
 
     Adds the command's end of the terminal to `given`. Adds the guest's end to `mine` twice: one descriptor to
     read from, and one to write to.
