@@ -43,22 +43,23 @@ NOT_ISOLATED = (
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A command that exceeds `cpus` only runs slower. A command that exceeds
-    another limit is killed or gets an error."""
+    """The resource limits of a box. A process box enforces only some of them (see `docs/boxes.md`). A command
+    that exceeds `cpus` only runs slower. A command that exceeds another limit is killed or gets an error."""
 
     cpus: float = Field(1.0, gt=0)
     """Number of CPU cores that all commands of the box may use together, such as 0.5."""
     memory_mb: int = Field(1024, ge=32)
-    """Maximum memory of the box in MiB. The box has no swap space in addition."""
+    """Maximum memory in MiB of all processes of the box together, without swap space. A process box without a
+    control group limits each process separately instead."""
     pids: int = Field(128, ge=8)
     """Maximum number of processes and threads in the box at the same time."""
     shm_mb: int = Field(64, ge=1)
     """Size in MiB of `/dev/shm`, the folder for shared memory."""
     disk_mb: int = Field(256, ge=1)
-    """Maximum size of the workspace in MiB. Each folder of `BoxSpec.scratch` may have the same size."""
+    """Maximum size in MiB of the workspace, and of each folder of `BoxSpec.scratch`."""
     seconds: float = Field(7200, gt=0)
-    """Time to live of the box in seconds. It begins when the caller gets the box, not when the box starts.
-    When it is over, the box ends."""
+    """Time to live of the box in seconds, counted from the time when the caller gets the box, not from the
+    box's start. After this time, the box ends."""
 
 
 class BoxSpec(BaseConfig):
@@ -76,29 +77,30 @@ class BoxSpec(BaseConfig):
     gpus: int = Field(0, ge=0)
     """The number of GPUs that the box gets. The box pool chooses GPUs that are free."""
     scratch: tuple[str, ...] = ()
-    """Absolute paths of writable folders in addition to the workspace, such as `/grader`; see `Box.path`."""
+    """Absolute paths of further writable folders, such as `/grader`. The folders begin empty. `Box.path`
+    returns the path by which commands reach such a folder."""
     network: Names = ()
     """The hosts that commands may reach over HTTP and HTTPS (see `air.sandbox.contract.network_rules`); none
     if empty. The box itself has no network. Its commands use a proxy, which runs in the process that started
     the box; environment variables such as `http_proxy` contain the proxy's address. Exception: a process box
     without namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
-    """Folders of this machine that a process box with namespaces hides from its commands, although they see
-    the folders around them. Other boxes ignore this field: commands in a container see no folder of this
-    machine, and commands in a process box without namespaces see all folders."""
+    """Paths of folders of this machine that a process box with namespaces hides, although it shows its
+    commands the folders around them. Other boxes ignore this field: commands in a container see no folder of
+    this machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
     """Whether `Box.reset` can prepare the box for another caller. Allowed only for containers, and only if
     the fields `network`, `gpus`, `second_user` and `open` are not set."""
     prestart: tuple[str, ...] = ()
-    """Only for reusable boxes: a command that runs a Python script in the workspace with the image's Python,
-    such as `("python3", "main.py")`. The box starts this Python interpreter in advance. If the first command
-    of the box, or the first command after a reset, is exactly this command, it does not have to wait for the
-    interpreter's start."""
+    """Only for reusable boxes: the program and the arguments of a command that runs a Python script in the
+    workspace with the image's Python, such as `("python3", "main.py")`; empty for none. The box starts this
+    Python interpreter in advance. If the first command of the box, or the first command after a reset, is
+    exactly this command, it does not have to wait for the interpreter's start."""
     second_user: bool = False
     """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
-    SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it), so that a grader can run an
-    agent's code as the user with the uid `AIR_SECOND_UID` (an environment variable). Never set this field for
-    an agent's own box."""
+    SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it). So a grader can run an agent's
+    code as the user whose id the environment variable `AIR_SECOND_UID` contains. Never set this field for an
+    agent's own box."""
 
     open: OpenBox | None = None
     """If set, the box is an open box: its commands may write outside of the workspace, and run as root or
@@ -162,31 +164,31 @@ class Box(ABC):
     """The shell that runs commands given as strings: `bash`, or `sh` if the box has no bash. Empty if the box
     has neither."""
     resets: int = 0
-    """The number of resets of the box (see `reset`)."""
+    """The number of times that the box pool has reset this box for another caller (see `reset`)."""
     queue_seconds: float = 0.0
-    """Seconds that the caller waited in the queue of the box pool, for room on this machine and for free
-    GPUs."""
+    """Seconds between the caller's request to the box pool and the moment when the caller got this box: the
+    wait for room on this machine, for free GPUs and for the box's start. 0 if the box is not from a pool."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs that the box has."""
+    """UUIDs of the GPUs that the box has; empty if it has none."""
     image_digest: str = ""
     """The container engine's id of the box's image. Empty for the provider `process`."""
     image_user: str | None = None
-    """The default user of the box's image, who may differ from the box's default user (`OpenBox.user`). None
-    for the provider `process`."""
+    """The default user of the box's image (its setting `USER`), such as `agent` or `1000:1000`; `0` if the
+    image sets none. `OpenBox.user` may be another user. None for the provider `process`."""
 
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
 
-        In a container, this is `absolute` itself. In a process box, the folder may have another path on this
-        machine.
+        In a container, this is `absolute` itself. In a process box, the writable folders may have other paths
+        on this machine. A path outside of them is returned unchanged.
         """
         return absolute
 
     def note_use(self, **facts: str | int | None) -> None:  # noqa: B027 — no log, no record
         """Records in the box's command log what the box is used for. `air box ls` shows this record.
 
-        The keyword arguments, all optional, are `run` (the run's name), `folder` (the run's folder), `task`
-        and `episode` (their names), and `step` (the number of the training step).
+        The keyword arguments, all optional, are `run` (the run's name), `folder` (the path of the run's
+        folder), `task` and `episode` (ids), and `step` (the number of the training step).
         """
 
     async def outside_cause(self) -> str:
@@ -201,8 +203,8 @@ class Box(ABC):
     async def attributing(self) -> AsyncIterator[None]:
         """Context manager: raises BoxEndedError instead of BoxDiedError if the box's commands ended the box.
 
-        Use it after untrusted commands ran in the box. If it still raises BoxDiedError, the text names the
-        cause, which lies outside of the box.
+        Use it after untrusted commands ran in the box. If a cause outside of the box is known (see
+        `outside_cause`), the context manager raises BoxDiedError with this cause in the text.
         """
         try:
             yield
@@ -232,9 +234,9 @@ class Box(ABC):
             cwd: working directory, absolute or relative to the workspace; by default the workspace.
             env: environment variables in addition to those of `BoxSpec.env`.
             stdin: the bytes that the command reads from its standard input.
-            files: files to write first, as `write` does: contents by path. If one cannot be written,
-                BoxFileError is raised, and the command does not run.
-            max_bytes: the maximum size of standard output and of standard error, each.
+            files: a dict {path: contents} of files that are written before the command starts, as `write`
+                does. If a file cannot be written, BoxFileError is raised, and the command does not run.
+            max_bytes: the number of bytes of standard output that are kept, and likewise of standard error.
         """
 
     async def start(
@@ -251,10 +253,12 @@ class Box(ABC):
         """Starts a command in the box, and returns a handle to it at once, while the command runs.
 
         `command`, `cwd` and `env` are as in `exec`. If the program cannot run, the command ends at once, and
-        `ExecResult.began` is false. Raises BoxCommandError if the box has no room for another process.
+        `ExecResult.began` is false. Raises BoxCommandError if the box is frozen, cannot start another
+        process, or has no such user. Raises ConfigError if `user` is given and the box is no open box.
 
         Args:
-            user: the name or number of the user who runs the command; only in an open box (`BoxSpec.open`).
+            user: the name or id of the user who runs the command; only in an open box (`BoxSpec.open`). A
+                group may follow, as in `me:staff`. None means the box's default user.
             stdin: whether `RunningCommand.write` can write to the command's standard input. If false, the
                 standard input is empty.
             terminal: the size (rows, columns) of a new terminal, which becomes the command's standard input,
@@ -280,23 +284,25 @@ class Box(ABC):
     async def read(
         self, path: str, *, max_bytes: int = 16_000_000, user: str | None = None
     ) -> bytes:
-        """Reads a regular file in a writable folder of the box. A relative `path` starts at the workspace.
+        """Returns the contents of a regular file in a writable folder. A relative `path` starts at the
+        workspace.
 
-        In an open box (`BoxSpec.open`), this and the other file operations follow links and reach every path
-        that `user` may use; None means the box's own user. Other boxes refuse a `user`. Raises BoxFileError
-        if there is no such regular file, if it is larger than `max_bytes`, or if the path leads out of the
-        box.
+        In an open box (`BoxSpec.open`), all file operations follow links and reach every path that the user
+        `user` may use. `user` is a name or id as in `start`; None means the box's default user. In other
+        boxes, file operations follow no links, and raise ConfigError if `user` is given. Raises BoxFileError
+        if there is no such regular file, if the file has more than `max_bytes`, or if the path leads out of
+        the box's writable folders.
         """
 
     @abstractmethod
     async def write(
         self, path: str, data: bytes, *, mode: int = 0o644, user: str | None = None
     ) -> None:
-        """Writes `data` to a file in the box. Creates missing folders and replaces an existing file.
+        """Writes `data` to the file `path` in the box. Creates missing folders and replaces an existing file.
 
-        `mode` is the new file's permission bits, and `user` is as in `read`. Links are followed only in an
-        open box, where an existing file also keeps its own mode. Raises BoxFileError if the path leads out of
-        the box or names a folder, or if the disk is full.
+        `mode` is the new file's permission bits. In an open box, an existing file keeps its mode instead.
+        `path` and `user` are as in `read`. Raises BoxFileError if the path leads out of the box's writable
+        folders or names a folder, or if the disk is full.
         """
 
     async def stat(self, path: str, *, user: str | None = None) -> FileInfo:
@@ -307,17 +313,16 @@ class Box(ABC):
     async def list(
         self, path: str, *, depth: int = 1, user: str | None = None
     ) -> Sequence[FileInfo]:
-        """Returns descriptions of everything in a folder, and in its subfolders down to `depth` levels,
-        sorted by path.
+        """Returns descriptions of the entries of a folder and of its subfolders, sorted by path.
 
-        `user` is as in `read`. Raises BoxFileError if there is no such folder, or if the answer would have
-        more than 50,000 entries.
+        `depth` is the number of levels: 1 means only the folder's own entries, 2 also the entries of its
+        subfolders, and so on. Links to folders are not entered. `path` and `user` are as in `read`. Raises
+        BoxFileError if there is no such folder, or if the answer would have more than 50,000 entries.
         """
         raise self._lacks("lists no folder")
 
     async def make_folder(self, path: str, *, user: str | None = None) -> bool:
-        """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed
-        before.
+        """Makes a folder and its missing parents. Returns true if the folder is new, false if it existed.
 
         `user` is as in `read`. Raises BoxFileError if `path` is an existing file.
         """
@@ -329,11 +334,11 @@ class Box(ABC):
         raise self._lacks("removes no file")
 
     async def rename(self, source: str, dest: str, *, user: str | None = None) -> FileInfo:
-        """Moves a file, link or folder to the path `dest`, and returns its description. Makes missing parent
-        folders of `dest`.
+        """Moves a file, link or folder to the path `dest`, and returns a description of the moved entry.
+        Makes missing parent folders of `dest`, and replaces an existing file at `dest`.
 
-        `user` is as in `read`. Raises BoxFileError if `source` does not exist, or if `dest` is a folder or
-        lies on another file system.
+        `user` is as in `read`. Raises BoxFileError if `source` does not exist, or if `dest` cannot be
+        replaced (for example, because it is a folder with contents) or lies on another file system.
         """
         raise self._lacks("renames no file")
 
@@ -343,14 +348,13 @@ class Box(ABC):
     async def changed(
         self, folder: str | None = None, *, most: int = MOST_CHANGES
     ) -> Sequence[Change]:
-        """Returns the differences between the box's image and `folder` (by default the workspace), sorted by
-        path.
+        """Returns the paths in `folder` (by default the workspace) that differ from the box's image, sorted.
 
-        Only boxes that keep the files of their image (`OpenBox.keep`) support this. The container engine
-        finds the differences, so programs in the box cannot falsify them. `folder` is an absolute path
-        without links. The list leaves out mounted folders, and folders that differ only in their contents.
-        Raises BoxFileError if there are more than `most` differences. Raises ConfigError if the image
-        declares a volume in `folder`, or if the container engine cannot see differences.
+        The container engine finds the differences, so programs in the box cannot falsify them. `folder` is an
+        absolute path without links; its subfolders are included. The list leaves out mounted folders, and
+        folders that differ only in their contents. Raises BoxFileError if there are more than `most`
+        differences. Raises ConfigError if the box does not keep its image's files (`OpenBox.keep`), if the
+        image declares a volume in `folder`, or if the container engine cannot see differences.
         """
         raise self._lacks("does not know its changes")
 
@@ -363,20 +367,20 @@ class Box(ABC):
         max_entries: int = MOST_CHANGES,
         user: str | None = None,
     ) -> Sequence[BoxFile]:
-        """Reads many files with few requests to the box. If `tree` is true and a path names a folder, also
-        reads everything in it.
+        """Returns the entries (files, folders and links) at `paths`, with the contents of files. If `tree` is
+        true, also returns everything in the folders among them. Sends only few requests to the box.
 
         Paths that do not exist are left out. Links in the middle of a path are followed as in `read`. A link
-        at the end of a path, or inside a folder, is returned as a link. Raises BoxFileError if all files
-        together are larger than `max_bytes`, if there are more than `max_entries` entries, or if `user` may
-        not read a file.
+        at the end of a path, or inside a folder, is returned as a link. `user` is as in `read`. Raises
+        BoxFileError if all files together have more than `max_bytes`, if there are more than `max_entries`
+        entries, or if the user may not read a file.
         """
         raise self._lacks("reads one file at a time")
 
     async def end_processes(self) -> None:
-        """Kills every process in the box, also background processes, and returns when all are gone.
+        """Kills all commands in the box with their background processes, and returns when all are gone.
 
-        Running commands end with signal 9. The box lives on, and further commands can run.
+        The commands' results say that signal 9 ended them. The box lives on, and further commands can run.
         """
         raise self._lacks("cannot end all processes")
 
@@ -384,8 +388,9 @@ class Box(ABC):
     async def put(self, source: Path, dest: str = ".", *, user: str | None = None) -> None:
         """Copies a file, or the contents of a folder, from this machine to the path `dest` in the box.
 
-        `user` is as in `read`. Raises BoxFileError if `dest` cannot be written (see `write`), or if `source`
-        does not exist, is a link, or contains a link.
+        A relative `dest` starts at the workspace. If `dest` is an existing folder, a file is copied into it;
+        otherwise the copy of the file gets the path `dest`. `user` is as in `read`. Raises BoxFileError if
+        `dest` cannot be written (see `write`), or if `source` does not exist, is a link, or contains a link.
         """
 
     @abstractmethod
@@ -393,9 +398,11 @@ class Box(ABC):
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
         """Copies a file, or the contents of a folder, from the box into the folder `dest` on this machine.
+        Makes `dest` if it does not exist. The copy of a file keeps the file's name.
 
-        `user` is as in `read`. Raises BoxFileError if `path` does not exist, has more than `max_bytes` in
-        total, or contains anything other than regular files and folders, such as a link.
+        `path` and `user` are as in `read`. Raises BoxFileError if `path` does not exist, if all files
+        together have more than `max_bytes`, or if `path` is or contains anything other than regular files and
+        folders, such as a link.
         """
 
     @abstractmethod
@@ -403,9 +410,9 @@ class Box(ABC):
         """Opens a loopback port in the box until the box ends, and returns the port's number.
 
         Each connection to the port goes to `target`: either the host and port of a server outside of the box,
-        or an async function that gets a reader and a writer. The box needs no network for this. Port 0
-        chooses any free port. In a process box without namespaces, the port is a loopback port of this
-        machine. Raises BoxStartError if the port is in use or forbidden.
+        or an async function that gets an asyncio StreamReader and StreamWriter. The box needs no network for
+        this. If `port` is 0, any free port is chosen. In a process box without namespaces, the port is a
+        loopback port of this machine. Raises BoxStartError if the port is in use or the kernel forbids it.
         """
 
     async def freeze(self) -> None:
@@ -423,21 +430,22 @@ class Box(ABC):
         raise self._lacks("does not freeze")
 
     async def copy(self) -> Snapshot:
-        """Returns a snapshot of the workspace. Unlike `snapshot`, it does not end this box or its processes.
+        """Returns a snapshot of the workspace. Unlike `snapshot`, this method does not end the box.
 
-        The processes stop while the workspace is copied; this time grows with the workspace's size. Raises
+        The processes stop while the workspace is copied, which takes longer for a larger workspace. Raises
         BoxCommandError if an `exec` is running, if the box is frozen, or if commands made the workspace
-        impossible to copy, for instance by a folder that they may not read.
+        impossible to copy, for instance by a folder that they may not read. Raises ConfigError if the box
+        keeps its image's files (`OpenBox.keep`).
         """
         raise self._lacks("makes no copy")
 
     @abstractmethod
     async def snapshot(self) -> Snapshot:
-        """Ends this box with all its processes, and returns its frozen workspace. Files in other folders are
-        lost.
+        """Ends this box with all its processes, and returns the frozen workspace. Other folders are lost.
 
-        To continue the work, start another box and `restore` the snapshot there. Raises BoxStartError if the
-        service that stores snapshots does not start. After any error, the box is closed.
+        To continue the work, start another box and `restore` the snapshot there. Raises ConfigError if the
+        box keeps its image's files (`OpenBox.keep`); then the box lives on. After any other error, the box is
+        closed. Raises BoxStartError if the service that stores snapshots does not start.
         """
 
     @abstractmethod
@@ -446,18 +454,19 @@ class Box(ABC):
         before.
 
         `BoxLimits.disk_mb` limits how much commands can write to the copy. The snapshot and other boxes do
-        not change. Raises ConfigError if the snapshot is from another provider, BoxDiedError if the snapshot
-        is gone.
+        not change. Raises ConfigError if the snapshot is from another provider, or if the box keeps its
+        image's files (`OpenBox.keep`). Raises BoxDiedError if the snapshot is gone.
         """
 
     async def reset(self) -> str:
         """Restores this used box to its first state, for another caller. Returns "" on success, else the
         reason for the failure. After a failure, close the box.
 
-        Only a box with `BoxSpec.reusable` can be reset. A reset removes the box's files and processes. Then
-        the guest compares everything else that commands can change with the state of the new box. If anything
-        differs, the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next
-        process id, are not reset.
+        Only a box with `BoxSpec.reusable` can be reset, and only if no other methods than `exec`, `read`,
+        `write`, `put` and `get` were used. A reset removes the box's files and processes. Then the guest
+        compares everything else that commands can change with the state of the new box. If anything differs,
+        the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next process id,
+        are not reset.
         """
         return "boxes of this kind serve only one user"
 
@@ -474,8 +483,8 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Statistics of a box pool: the numbers of boxes that were started, that failed to start and that were
-    closed, and the number of boxes that exist now (`live`)."""
+    """Statistics of a box pool: how many boxes were started, failed to start (`failed`) and were closed, and
+    how many exist now (`live`)."""
 
     started: int = 0
     failed: int = 0
@@ -484,7 +493,7 @@ class BoxStats:
     queue_seconds: float = 0.0
     """The total number of seconds that callers waited for a box."""
     reused: int = 0
-    """The number of times that the pool reset a used box and lent it again, over all of its boxes."""
+    """The number of times that the pool reset a used box for another caller, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
-    """The numbers of used boxes that the pool removed instead of lending them again, by reason: why the reset
+    """The number of used boxes that the pool removed instead of lending them again, by reason: why the reset
     failed, or an empty text if only the image was outdated or the pool was closing."""

@@ -14,7 +14,8 @@ class FileInfo:
     """One file, folder or link in a box."""
 
     path: str
-    """The entry's absolute path, as the caller wrote it: links in it are not resolved."""
+    """The entry's path: the path that the caller gave or, for an entry of a listed folder, the folder's path
+    as the caller gave it and the entry's path below it. Links in the path are not resolved."""
     kind: Kind
     """`file`, `folder`, or `other` (such as a device or a pipe). A link has the kind of its target, or
     `other` if the target does not exist."""
@@ -57,7 +58,7 @@ class BoxFile:
 
     path: str
     """The entry's path: the path that the caller gave to `Box.gather` or, for an entry inside a folder that
-    was read as a whole, the folder's path and the entry's name."""
+    was read as a whole, the folder's path and the entry's path below it."""
     kind: Literal["file", "folder", "link", "other"]
     """`file`, `folder`, `link`, or `other` (devices, pipes and sockets). A link always has the kind `link`,
     whatever its target is."""

@@ -1,9 +1,10 @@
-"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests connections against them.
+"""Parses lists of hosts that a box may reach (`BoxSpec.network`), and tests whether a connection is allowed
+by such a list.
 
-An entry is a host name, `*.` and a domain for all names below that domain, or `*` for all names. `:port`
-after a name or domain replaces the default ports 80 and 443. Names must resolve to public addresses, unless
-the entry ends in `private`, as in `"mirror.example.org:8080 private"`. Metadata services of clouds,
-link-local addresses and multicast are never reachable. All functions are pure.
+An entry of a list is a host name; or `*.` followed by a domain, for all names below that domain; or `*`, for
+all names. `:port` after a name or domain replaces the default ports 80 and 443. Names must resolve to public
+addresses, unless the entry ends in `private`, as in `"mirror.example.org:8080 private"`. Metadata services of
+clouds, link-local addresses and multicast are never reachable. All functions are pure.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class Rule:
     name: str
     """The host name in lower case, or the domain if the entry begins with `*.`; empty for `*`."""
     below: bool
-    """Whether the entry begins with `*.`. Then it allows all names below the domain `name`, but not `name`
-    itself."""
+    """Whether the entry begins with `*.` or is `*`. Then the entry allows all names below the domain `name`
+    (for `*`: all names), but not `name` itself."""
     ports: frozenset[int]
     """The ports of the host that a box may connect to."""
     private: bool
     """Whether `name` may also resolve to IP addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this rule allows connections to `port` of `host`. `host` is a host name as `normal` returns
+        """Whether this rule allows connections to the port `port` of `host`, a host name as `normal` returns
         it."""
         ending = f".{self.name}" if self.name else ""
         matches = host.endswith(ending) if self.below else host == self.name
@@ -103,7 +104,8 @@ Names = Annotated[tuple[str, ...], AfterValidator(checked)]
 
 
 def normal(host: str) -> str:
-    """Returns a host name in the form used for comparisons: lower case, without a final dot."""
+    """Returns the host name `host` in the form in which names are compared: lower case, without a final
+    dot."""
     return host.lower().removesuffix(".")
 
 

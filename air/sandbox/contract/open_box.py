@@ -28,17 +28,17 @@ class OpenBox(BaseConfig):
     """
 
     user: str = ""
-    """The user of commands and file operations that name no user. Empty means the user called `user` or, if
-    the field `keep` is true, the user that the image sets. If the image has no such user, the user is added
-    to the box or, if `keep` is true, the start fails."""
+    """The name of the user of those commands and file operations that name no user themselves. Empty means
+    the user called `user` or, if the field `keep` is true, the user that the image sets. If the image has no
+    user with this name, the user is added to the box or, if `keep` is true, the start fails."""
     workspace: str = ""
     """The absolute path of the workspace. Empty means `/home/user` or, if the field `keep` is true, the
     image's working directory. If `keep` is false, the workspace begins empty."""
     keep: bool = False
-    """Whether the workspace keeps the files that the image has in it. If true, the workspace may be any
-    folder, also `/`; the workspace and `/tmp` are ordinary folders of the container; and commands get the
-    image's environment variables. If the files that commands write take more than `BoxLimits.disk_mb`, the
-    box is ended. Such a box has no snapshots."""
+    """Whether the workspace keeps the image's files. If true, the workspace may be any folder, also `/`; the
+    workspace and `/tmp` are ordinary folders of the container; and commands get the image's environment
+    variables. If the files that commands write take more than `BoxLimits.disk_mb` together, the box is ended.
+    Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

@@ -76,8 +76,8 @@ def is_dead(label: str) -> bool:
 
 
 def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels was started by air and may be removed, because it expired before
-    `now` (epoch seconds) or its owner process is dead."""
+    """Whether a container with these labels (names and values) was started by air and may be removed, because
+    its expiry time is before `now` (epoch seconds) or its owner process is dead."""
     if OWNER_LABEL not in labels or EXPIRES_LABEL not in labels:
         return False
     try:
@@ -88,8 +88,8 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a process box, if it exists. Blocks. Raises BoxDiedError if the folder cannot be
-    removed."""
+    """Removes the folder of a process box or of a snapshot, if it exists. Blocks. Raises BoxDiedError if the
+    folder cannot be removed."""
     try:
         try:
             shutil.rmtree(folder)
@@ -113,15 +113,16 @@ def _open_up(folder: Path) -> None:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields a pair for each process box on this machine: the box's folder, and its owner label."""
+    """Yields a pair for each folder of a process box on this machine: the folder, and its owner label.
+    Folders of snapshots are included, because their names have the same form."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder has the name `name`. Returns "" if this is not
-    the name of a box's folder.
+    """Returns the owner label of the process box whose folder has the name `name`. Returns "" if `name` does
+    not have the form of such a name.
 
     The folder's name contains the pid namespace, because processes of several pid namespaces may share the
     parent folder.
@@ -132,8 +133,8 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the beginning of the folder names of this process's boxes. The rest of such a name is the box's
-    id without its prefix `air-`."""
+    """Returns the beginning of the names of the folders that this process makes for process boxes and
+    snapshots. For a process box with the id `air-X`, the rest of the folder's name is `X`."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 

@@ -1,5 +1,5 @@
-"""`RunningCommand`: a handle to a command in a box, through which its user reads output and writes input
-while the command runs."""
+"""`RunningCommand`: a handle to a command in a box. Through the handle, the caller reads output and writes
+input while the command runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 StreamName = Literal["stdout", "stderr", "terminal"]
 WINDOW = 1 << 20
-"""The maximum number of bytes of a command's output that wait to be read, in this process and in the box. If
-the reader is too slow, the command must wait, as it does if a pipe is full."""
+"""The maximum number of unread bytes of a command's output that air keeps, in this process and in the box
+together. If the reader is too slow, the command must wait, as it does if a pipe is full."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class RunningCommand(ABC):
     """A handle to one command that `Box.start` started. A command may have any number of handles.
 
     The command continues if a handle is dropped. It ends by itself, at its timeout, by a signal, or with its
-    box. If the box is gone, every method raises BoxDiedError. A method that needs a live command raises
-    BoxCommandError if the command has ended.
+    box. If the box is gone, every method raises BoxDiedError. If the command has ended, `write`,
+    `close_stdin`, `signal` and `resize` raise BoxCommandError.
     """
 
     @property

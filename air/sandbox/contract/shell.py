@@ -38,8 +38,8 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell with the same directory and variables for another box, `box`, which has a copy of
-        the workspace.
+        """Returns a shell for the box `box`, whose workspace is a copy of this box's workspace. The new shell
+        has the same working directory and variables.
 
         In the directory and the variables, the path of the new workspace replaces the path of the old
         workspace.
@@ -56,10 +56,11 @@ class Shell:
         timeout: float,  # noqa: ASYNC109 — kept by the guest, which kills the command
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a script with empty standard input and returns its result.
+        """Runs the script `command` with empty standard input, and returns the script's result.
 
-        After `timeout` seconds the script is killed with all its processes. `max_bytes` is the maximum size
-        of standard output and of standard error, each. Raises BoxDiedError if the box is gone.
+        After `timeout` seconds the script is killed with all processes that it has started. At most
+        `max_bytes` bytes of standard output are kept, and likewise of standard error. Raises BoxDiedError if
+        the box is gone.
         """
         # A new name each time: an earlier command could block a known name, for example with a FIFO.
         before, self._state = self._state, f"/tmp/.air-shell-{secrets.token_hex(8)}"

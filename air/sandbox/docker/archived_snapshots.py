@@ -64,8 +64,8 @@ class ArchivedSnapshot(Snapshot):
             raise BoxCommandError(f"a copy failed: {problem}")
 
     async def unpack(self, unpacking: RunningCommand) -> None:
-        """Writes the archive to the standard input of the command `unpacking`, and waits for its end. Raises
-        BoxDiedError if the command fails."""
+        """Writes the archive to the standard input of the command `unpacking`, and waits for the command's
+        end. Raises BoxDiedError if the command fails."""
         archive = await asyncio.to_thread((self._folder / "workspace.tar").open, "rb")
         with (
             archive as file,
@@ -83,8 +83,8 @@ class ArchivedSnapshot(Snapshot):
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits until a command has ended. Returns the reason if the command failed, else an empty text. `errors`
-    is the last part of the command's standard error."""
+    """Waits until `command`, a run of `tar`, has ended. Returns the reason if it failed, else an empty text.
+    `errors` is the last part of the command's standard error."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

@@ -35,8 +35,8 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 
 def find_base(wanted: str, *, say: Say) -> str:
-    """Returns the tag of the base image to build on: `wanted`, pulled if it is absent, or else the
-    bootstrapped Debian image.
+    """Returns the tag of the base image to build on: `wanted` if this image exists here or can be pulled,
+    otherwise the tag of the bootstrapped Debian image.
 
     Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. If both
     pulling and bootstrapping fail, raises BoxStartError with both reasons.
@@ -63,7 +63,7 @@ def apt_install(*packages: str) -> None:
 
 
 def run(argv: list[str], doing: str) -> None:
-    """Runs a program to its end, without showing its output.
+    """Runs a program to its end, without showing its output. `argv` is the program and its arguments.
 
     `doing` names the program's purpose in error messages. Raises BoxStartError if the program cannot be
     started or fails; the error quotes the output line that seems to be the reason.
@@ -109,7 +109,8 @@ def _here(tag: str) -> bool:
 
 
 def pull(tag: str) -> str:
-    """Pulls an image. Returns "" if that succeeds, otherwise the reason for the failure."""
+    """Pulls the image with the tag `tag`. Returns "" if that succeeds, otherwise the reason for the
+    failure."""
     from air.sandbox.docker import engine
 
     try:
@@ -161,8 +162,8 @@ def _bootstrap_in(folder: Path) -> None:
 
 
 def _mirror() -> list[str]:
-    """Returns a list with one URL, that of the server from which this machine's apt gets Debian. Empty if the
-    server is unknown."""
+    """Returns the URL of the server from which this machine's apt gets Debian, as a list with this one item.
+    The list is empty if the server is unknown."""
     argv = ["apt-get", "indextargets", "--format", "$(SITE)"]
     argv += ["Created-By: Packages", f"Codename: {SUITE}", "Component: main"]
     try:

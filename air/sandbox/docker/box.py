@@ -46,8 +46,8 @@ from air.sandbox.writable_layer.changes import changes
 from air.sandbox.writable_layer.size_watch import SizeWatch
 
 _MOST_RESTARTS = 2
-"""Maximum number of times that air starts the same box again with other settings, because the failed start
-showed what the container engine or the image lacks (a capability or Python)."""
+"""Maximum number of times that air starts the same box again with other settings. It does so if the failed
+start showed what the container engine lacks (a capability) or what the image lacks (Python)."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
 """Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
 would fail for the same reason."""
@@ -73,7 +73,11 @@ class DockerBox(GuestBox):
     async def open(cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> DockerBox:
         """Starts a box and returns it. If the start fails or is cancelled, no container remains.
 
+        `run` is the id of the run of air, for the container's labels (empty: the run of this process). The
+        caller releases the lease `gpus` after closing the box.
+
         Raises:
+            ConfigError: a folder of `BoxSpec.scratch`, or the value of `AIR_OCI_RUNTIME`, cannot be used.
             MissingError: no container engine answers, or the image is not built.
             EngineAwayError: the container engine has answered before, but does not answer now.
             TransientStartError: the start failed for another reason that may be temporary.
@@ -251,11 +255,11 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
-    """Returns the Python interpreter to mount into the box for the guest. Returns None if the guest runs on
-    the image's own Python.
+    """Returns the Python interpreter to mount into a box for the guest. Returns None if the guest runs on the
+    image's own Python.
 
     A box that keeps its image's files always gets a mounted Python, because root in such a box could change
-    the image's Python.
+    the image's Python. `run` is as in `portable_python.mounted`, whose errors this function raises, too.
     """
     if spec.open and spec.open.keep:
         return await portable_python.mounted(run)

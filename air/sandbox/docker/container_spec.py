@@ -1,10 +1,11 @@
 """Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
 
 The container has no network, gets no new privileges, and has no swap space. Its processes, memory and CPU
-time are limited. Its root is read-only, except in an open box. Its writable folders lie in memory (tmpfs),
-unless an open box keeps its image's files there. Their sizes are limited, and are added to the memory limit,
-so full folders take no memory from the processes. The first process starts as root with few capabilities, so
-that the guest and its commands can become two other users (`air.sandbox.guest.users`).
+time are limited. Its root file system is read-only, except in an open box. Its writable folders lie in memory
+(tmpfs), unless an open box keeps its image's files there. The size of each writable folder in memory is
+limited. The memory limit of the container is the sum of `BoxLimits.memory_mb` and these sizes, so full
+folders take no memory from the processes. The first process starts as root with few capabilities, so that the
+guest and its commands can become two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""Capabilities that the guest of an open box gets in addition to those of other guests. The guest needs them
-to pass them on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
+"""Capabilities that the guest of an open box gets in addition to those of other guests. The guest passes them
+on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
 
 
 class GuestPython(NamedTuple):
@@ -132,8 +133,9 @@ def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
     """Returns `spec` with the empty fields `user` and `workspace` of its `OpenBox` filled in. Returns `spec`
     itself if the box is not an open box.
 
-    With `OpenBox.keep`, the values come from `image`, the settings of the box's image; so do the values of
-    environment variables for which air has a default. Without `OpenBox.keep`, the values are air's defaults.
+    `image` is the settings of the box's image (`Config` in the container engine's description). With
+    `OpenBox.keep`, the values come from `image`, and values in `image` also replace air's default values of
+    environment variables. Without `OpenBox.keep`, the values are air's defaults.
     """
     if spec.open is None:
         return spec
@@ -154,15 +156,16 @@ def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
     """Returns the resource limits that commands of a container get in addition to those that they inherit
-    from the guest, as pairs (kind, value). Only a box with `OpenBox.keep` has one: the maximum size of a
-    file."""
+    from the guest: pairs (a constant `RLIMIT_…` of the module `resource`, limit). Only a box with
+    `OpenBox.keep` has such a limit: the maximum size of a file in bytes."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
 
 
 def commands_user(spec: BoxSpec) -> int:
-    """Returns the user id of a box's commands. This user also owns the box's writable folders."""
+    """Returns the user id of the commands of a box that is not an open box. This user also owns the box's
+    writable folders."""
     return 0 if spec.second_user else INSIDE_UID
 
 

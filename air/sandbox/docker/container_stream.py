@@ -1,5 +1,5 @@
-"""`AttachedContainer`: a container (a box or a helper) whose first process exchanges frames with this process
-over a stream."""
+"""`AttachedContainer`: a container (a box or a helper container) whose first process exchanges frames with
+this process over a stream."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class AttachedContainer:
-    """A container (a box, or a helper of air) whose first process runs a program of air, and the stream over
-    which this process exchanges frames with that program."""
+    """A container (a box or a helper container) whose first process runs a program of air, and the stream
+    over which this process exchanges frames with that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,8 +84,8 @@ class AttachedContainer:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns what ended the container, if the cause lies outside of it, such as a request to the
-        container engine or the engine's restart. Returns an empty text if no such cause is known."""
+        """Returns what ended the container, if the cause lies outside of the container, such as a request to
+        the container engine or the engine's restart. Returns an empty text if no such cause is known."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -118,8 +118,8 @@ class AttachedContainer:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns what ended a container, if the container engine's `events` show a cause outside of the
-    container; else an empty text.
+    """Returns what ended the container with the id or name `container`, if `events` show a cause outside of
+    the container; else an empty text.
 
     `events` are the events of the container engine since the container's start. `complete` says that the
     engine remembers its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may

@@ -109,15 +109,15 @@ def translating(doing: str = "") -> Iterator[None]:
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
     """Returns (does not raise) air's error for an exception of the Docker SDK.
 
-    `image` is the image of the box whose start failed. If the failed request was not a start, `doing` says
-    for the error message what it was.
+    If the request that failed was the start of a box, `image` is the name of the box's image. Otherwise,
+    `doing` describes the request for the error message, for example `listing boxes`.
     """
     status = error.status_code if isinstance(error, APIError) else None
     return start_error(status, reason(error), image, doing=doing)
 
 
 def reason(error: BaseException) -> str:
-    """Returns the message of an exception of the Docker SDK as one line."""
+    """Returns the message of an exception of the Docker SDK as one line of at most 300 characters."""
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
     return text[:300] or type(error).__name__
 
@@ -129,7 +129,7 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 async def in_thread(work: Callable[[], T]) -> T:
     """Runs the function `work`, which makes blocking requests to the container engine, in a thread, and
-    returns its result.
+    returns its result. Errors of `work` are raised unchanged.
 
     If the caller is cancelled, `work` still runs to its end.
     """
@@ -170,7 +170,8 @@ def image(name: str) -> dict[str, Any] | None:
 
 
 async def inspected(container: str) -> dict[str, Any]:
-    """Returns the container engine's description of a container. Raises BoxDiedError if the request fails."""
+    """Returns the container engine's description of the container with the id or name `container`. Raises
+    BoxDiedError if the request fails."""
     try:
         return dict(await in_thread(lambda: client().inspect_container(container)))
     except FOREIGN as error:
@@ -182,9 +183,10 @@ async def inspected(container: str) -> dict[str, Any]:
 def containers_of_air(*labels: str) -> list[dict[str, Any]]:
     """Returns the container engine's descriptions of air's containers, running or not.
 
-    `labels` are labels that a container must have; by default those that every container of air has.
-    Containers without a name are left out: they no longer exist, but an engine that was killed may still list
-    them. Raises MissingError if no container engine answers, BoxStartError if the request fails.
+    `labels` are labels that a container must have, each as `name` or `name=value`; by default those that
+    every container of air has. Containers without a name are left out: they no longer exist, but an engine
+    that was killed may still list them. Raises MissingError if no container engine answers, BoxStartError if
+    the request fails.
     """
     wanted = list(labels) or [ownership.OWNER_LABEL, ownership.EXPIRES_LABEL]
     with translating("listing boxes"):
@@ -193,11 +195,11 @@ def containers_of_air(*labels: str) -> list[dict[str, Any]]:
 
 
 def remove(name: str) -> None:
-    """Kills and removes a container, and returns when it is gone. Does nothing if there is no such container.
-    Blocks.
+    """Kills and removes the container with the name or id `name`, and returns when it is gone. Does nothing
+    if there is no such container. Blocks.
 
-    If the container engine fails to remove it, tries again for `REMOVE_SECONDS`, and then raises the Docker
-    SDK's error.
+    If the container engine fails to remove the container, tries again for `REMOVE_SECONDS`, and then raises
+    the Docker SDK's error.
     """
     engine, give_up = client(), time.monotonic() + REMOVE_SECONDS
     while True:

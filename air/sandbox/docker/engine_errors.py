@@ -57,8 +57,8 @@ def classify(status: int | None, text: str) -> Kind:
 
 
 def engine_missing(text: str) -> str:
-    """Returns the reason why the container engine cannot be reached. Returns "" if the error text shows
-    another cause."""
+    """Returns the reason why the container engine cannot be reached, if `text`, the error text of a request,
+    shows that. Returns "" if `text` shows another cause."""
     low = text.lower()
     return next((why for sign, why in _NO_ENGINE.items() if re.search(sign, low)), "")
 
@@ -91,8 +91,8 @@ def refuse_encrypted(host: str, *, tls: bool) -> None:
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of a start's error text that shows that the image has no usable Python. Returns None
-    if the text does not show this."""
+    """Returns the part of `text`, the error text of a box that did not start, that shows that the image has
+    no usable Python. Returns None if `text` does not show this."""
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 
@@ -101,8 +101,9 @@ def start_error(status: int | None, text: str, image: str, *, doing: str = "") -
     """Returns the error to raise for a failed request to a container engine that has answered this process
     before.
 
-    `status` is the HTTP status, or None if there was no answer. `image` is the image of the box that did not
-    start. If the failed request was not a start, `doing` says for the error message what it was.
+    `status` is the HTTP status, or None if there was no answer. `text` is the error text. If the request was
+    the start of a box, `image` is the name of the box's image. Otherwise, `doing` describes the request for
+    the error message, for example `listing boxes`.
     """
     kind, line = classify(status, text), " ".join(text.split())[:300]
     if kind == "missing-engine":

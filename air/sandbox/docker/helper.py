@@ -17,8 +17,8 @@ from air.sandbox.docker.engine_errors import TransientStartError
 from air.sandbox.wire.connection import Connection, interpreter, opening, program
 
 BASE_IMAGE = "air-base"
-"""The image of helper containers (containers of air in which no agent acts). The command `air setup` builds
-this image."""
+"""The image of helper containers (containers of air in which no agent acts). `air setup` builds this
+image."""
 _MEMORY = 256 * MIB
 
 
@@ -28,10 +28,12 @@ async def start(
     """Starts a helper container, waits until its program is ready, and returns the container and the
     connection to the program.
 
-    `modules` are the modules of `air.sandbox.guest` that form the program. The program must be ready within
-    `ready` seconds. After `life` seconds, `air box gc` may remove the container. `host` are further arguments
-    of the Docker SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
-    TransientStartError if the reason may be temporary, otherwise BoxStartError.
+    `name` is the container's name. `run` is the id of the run of air, for the container's labels. `modules`
+    are the names of the modules of `air.sandbox.guest` that form the program; the program runs `main` of the
+    last one. The program must be ready within `ready` seconds. `air box gc` may remove the container `life`
+    seconds and `ownership.WARM_SECONDS` after its start. `host` are further arguments of the Docker SDK's
+    `create_host_config`. If the start fails or is cancelled, no container remains. Raises TransientStartError
+    if the reason may be temporary, otherwise BoxStartError.
     """
     attached = AttachedContainer(name)
     try:

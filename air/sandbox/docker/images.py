@@ -55,8 +55,9 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of the files from which an image is built, which shows whether a built image is up to
-    date. Raises MissingError if the image's folder has no Dockerfile."""
+    """Returns a digest of all files in the folder from which the image `name` is built. If the folder has
+    changed since the build, the digest differs from the built image's label `air.recipe`. Raises MissingError
+    if the folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -77,7 +78,8 @@ def describe(name: str) -> Image:
 
 
 def ls() -> list[Image]:
-    """Returns descriptions of all images that have a folder below `images/`, built or not, sorted by name."""
+    """Returns descriptions of all images that air ships (those with a folder below air's `images/`), built or
+    not, sorted by name."""
     return [
         describe(path.parent.name) for path in sorted(paths.shipped("images").glob("*/Dockerfile"))
     ]
@@ -92,8 +94,8 @@ def digest(name: str) -> str:
 
 
 def ensure(name: str, *, say: Say = print) -> str:
-    """Builds the image `name` unless it is up to date, and returns its id. Concurrent calls build it only
-    once."""
+    """Builds the image `name` unless it is up to date, and returns the image's id. Concurrent calls build the
+    image only once. `say` gets lines of progress."""
     if (image := describe(name)).current:
         return image.id
     with paths.locked(_lock()):
@@ -105,10 +107,11 @@ def ensure(name: str, *, say: Say = print) -> str:
 def build(
     name: str, *, base: str | None = None, ca_bundle: Path | None = None, say: Say = print
 ) -> str:
-    """Builds the image `name`, even if it is up to date, and returns its id.
+    """Builds the image `name`, even if it is up to date, and returns the image's id.
 
-    `base` replaces the Dockerfile's base image. `ca_bundle` is a PEM file of the certificate authorities that
-    the build trusts; by default the file that `trusted()` returns.
+    `base` is the tag of the base image; by default the one that the Dockerfile names. `ca_bundle` is a PEM
+    file of the certificate authorities that the build trusts; by default the file that `trusted()` returns.
+    `say` gets lines of progress.
     """
     with paths.locked(_lock()):
         return _build(name, base=base, ca_bundle=ca_bundle or trusted(), say=say)
@@ -148,17 +151,17 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns a dict with the build argument `CUDA` for a Dockerfile that declares it: CUDA's major version,
-    or an empty text on a machine without GPUs. Returns an empty dict if the Dockerfile does not declare
-    it."""
+    """Returns the build argument `CUDA` for the Dockerfile in `folder`, as a dict with this one item. The
+    value is CUDA's major version, or an empty text on a machine without GPUs. The dict is empty if the
+    Dockerfile does not declare the argument."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
 
 
 def _follow(stream: Iterator[dict[str, Any]], doing: str) -> None:
-    """Reads the container engine's messages about a build until the build ends. Raises BoxStartError with the
-    reason if the build failed."""
+    """Reads `stream`, the container engine's messages about a build, until the build ends. Raises
+    BoxStartError with the reason if the build failed. `doing` says for the error message what is built."""
     tail: list[str] = []
     for event in stream:
         lines = [line.strip() for line in event.get("stream", "").splitlines()]
@@ -182,8 +185,9 @@ def _context(folder: Path, ca_bundle: Path | None) -> io.BytesIO:
 def trusted() -> Path | None:
     """Returns the PEM file of certificate authorities that builds trust, or None if there is no such file.
 
-    If the variable `AIR_CA_BUNDLE` is set, it names the file. Otherwise, it is the first file that exists of
-    these: the file that the variable `SSL_CERT_FILE` names, Debian's system file, Red Hat's system file.
+    If the environment variable `AIR_CA_BUNDLE` is set, returns the file that it names. Otherwise, returns the
+    first of these files that exists: the file that the variable `SSL_CERT_FILE` names, Debian's system file,
+    Red Hat's system file.
     """
     if bundle := os.environ.get("AIR_CA_BUNDLE"):
         return Path(bundle).expanduser()

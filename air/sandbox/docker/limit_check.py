@@ -12,8 +12,8 @@ from typing import Any
 from air.sandbox.docker import engine
 
 CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
-"""The capabilities with which a guest starts as root. Commands of an agent have none of them, except root's
-in an open box."""
+"""The capabilities with which a guest starts as root. An agent's commands have none of them, unless they run
+as root in an open box."""
 OOM_ORDER_CAPABILITY = "SYS_RESOURCE"
 """A further capability of the guest, if the container engine can grant it. With it, no command can change
 which processes the kernel kills first if memory runs out."""
@@ -33,11 +33,12 @@ def capabilities() -> list[str]:
 
 
 def learn_from_failed_start(failure: str) -> bool:
-    """Returns whether a box that did not start must be started again with fewer capabilities. If so,
-    remembers that this container engine must be asked for fewer capabilities.
+    """Tests whether a box did not start because the container engine cannot grant `OOM_ORDER_CAPABILITY`
+    (SYS_RESOURCE). If so, remembers this and returns true: the caller should start the box again, with the
+    capabilities that `capabilities` then returns.
 
     `failure` is the error text of the start. The reason can be that the engine runs in a container, where
-    root lacks a capability.
+    root lacks a capability. Returns false if the cause is another one, or was already known.
     """
     key = os.environ.get("DOCKER_HOST", "")
     if key in _WITHOUT_OOM_ORDER or not _REFUSED.search(failure):
@@ -66,8 +67,8 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 
 async def warn_once(container: str) -> None:
-    """Logs a warning if the container engine ignores a limit of the given container. Checks only the first
-    box of this process for each engine.
+    """Logs a warning if the container engine ignores a limit of the container with the id or name
+    `container`. Checks only the first box of this process for each engine.
 
     Raises BoxDiedError if the box is gone.
     """

@@ -1,9 +1,9 @@
-"""Adapts requests to create containers to Podman, which serves Docker's API on a socket. Tested with Podman
-4.3.
+"""Adapts requests that create containers, so that Podman accepts them. Podman serves Docker's API on a
+socket. Tested with Podman 4.3.
 
-Podman does not enforce everything that Docker does (`conformance.KNOWN_GAPS`): the number of files in a
-folder; the ban on user namespaces; and the limits of memory, CPU and processes, unless these controllers of
-cgroup v2 are delegated to the user.
+Podman does not enforce everything that Docker does (`air.sandbox.conformance.KNOWN_GAPS`): the maximum number
+of files in a folder; the ban on user namespaces; and the limits of memory, CPU and processes, unless the user
+may use these controllers of cgroup v2 (they are delegated to the user).
 """
 
 from __future__ import annotations

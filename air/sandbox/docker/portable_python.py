@@ -72,11 +72,12 @@ async def mounted(run: str) -> GuestPython:
 
 
 async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
-    """Returns whether a box of `image` that did not start must be started again with a copy of Python, or
-    with a new copy.
+    """Tests whether a box of `image` that did not start must be started again with a copy of Python, or with
+    a new copy, and returns the answer.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
-    this text shows that the image lacks Python, later boxes of the image get a copy at once.
+    this text shows that the image lacks Python, the function remembers this, so that later boxes of the image
+    get a copy at once.
     """
     if python is not None:  # the volume may have been removed since it was filled
         _READY.clear()
@@ -91,8 +92,8 @@ async def learn_from_failed_start(image: str, python: GuestPython | None, failur
 
 
 async def _copy(volume: str, base: str, run: str) -> None:
-    """Creates the volume called `volume`, and copies the base image's Python into it with a helper
-    container."""
+    """Creates the volume called `volume`, and copies the base image's Python into it with a helper container.
+    `base` is the id of the base image, for the volume's label. `run` is as in `mounted`."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels

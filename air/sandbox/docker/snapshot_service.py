@@ -2,8 +2,8 @@
 
 The helper container stores frozen workspaces, and mounts copies of them into boxes
 (`air.sandbox.guest.snapshot_keeper`). For this it has the capability SYS_ADMIN and sees the host's processes.
-It never runs or reads an agent's files. Each event loop has at most one helper, which lives as long as a
-snapshot or a box needs it.
+It never runs or reads an agent's files. Each event loop has at most one such helper container, which lives as
+long as a snapshot or a box needs it.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ class SnapshotHelper:
     async def take(self, box: BoxLocation) -> ContainerSnapshot:
         """Stores the workspace of a box in which no process runs any more, and returns it as a snapshot.
 
-        From then on, the snapshot counts as a user of this helper instead of the caller. So the caller must
-        not call `release`: closing the snapshot calls it.
+        From then on, the snapshot counts as a user of this helper container instead of the caller. So the
+        caller must not call `release`: closing the snapshot calls it. Only if `take` fails must the caller
+        call `release`.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -104,7 +105,7 @@ class SnapshotHelper:
         """Mounts a writable copy of a snapshot over the workspace of a box. The copy exists until `drop` is
         called with the box's id.
 
-        The box may write `disk_mb` MiB to the copy.
+        The box may write at most `disk_mb` MiB to the copy.
         """
         room = {"disk_mb": disk_mb, "inodes": inodes(disk_mb)}
         request = {"op": "fork", "name": box.id, "of": snapshot.id, **box.place, **room}
@@ -150,8 +151,9 @@ async def hold(run: str) -> SnapshotHelper:
     """Returns this event loop's helper container for snapshots, and counts the caller as its user. Starts the
     container if it does not run yet.
 
-    The caller must call `release` later. Raises BoxStartError if the container does not start, for example
-    because the container engine does not grant its capabilities.
+    `run` is the id of the run of air, for the labels of a new container. The caller must call `release`
+    later. Raises BoxStartError if the container does not start, for example because the container engine does
+    not grant the capabilities that the container needs.
     """
     loop = asyncio.get_running_loop()
     lock = _LOCKS.setdefault(loop, asyncio.Lock())

@@ -36,9 +36,11 @@ class Account:
 
 
 def find(name: str) -> Account:
-    """Returns the user with this name or number, such as `me` or `0`; `me:staff` also names the user's group.
+    """Returns the user with this name or number, such as `me` or `0`. In the form `me:staff`, `staff` becomes
+    the user's group, and the user has no further groups.
 
-    Raises Refused if a name is unknown. A number is accepted even if no table lists it.
+    Raises Refused if a name is unknown. A number is accepted even if /etc/passwd or /etc/group does not list
+    it.
     """
     name, _, group = name.partition(":")
     account = _find(name)
@@ -93,9 +95,9 @@ def _is_id(text: str) -> bool:
 
 
 def _rows(path: str, fields: int) -> Iterator[list[str]]:
-    """Yields the lines of a table such as /etc/passwd, split into fields. Skips lines with another number of
-    fields than `fields`. Yields nothing if the file is missing or not a regular file: commands may have
-    replaced it, for example by a pipe."""
+    """Yields the lines of the table in the file `path`, such as /etc/passwd, split at colons. Skips lines
+    that do not have exactly `fields` fields. Yields nothing if the file is missing or not a regular file:
+    commands may have replaced it, for example by a pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -126,8 +128,8 @@ class Rights:
         """Finds or adds the box's user, prepares the `folders` (workspace first), and makes this process the
         guest of an open box.
 
-        With `keep`, the user must exist in the image or be a number, and the image's workspace and /tmp are
-        not changed.
+        `user` is the name of the box's user. If `keep` is true, the user must exist in the image or be a
+        number, and the image's workspace and /tmp are not changed.
         """
         _preload()
         self.user = user
@@ -166,8 +168,8 @@ class Rights:
         open_files_of(0, 0)
 
     def during(self, answer: AnswerFrames, header: dict[str, Any]) -> AnswerFrames:
-        """Yields the same pieces as the generator `answer`, which does an operation step by step. Before each
-        piece, gives the guest the rights of the user whom the request `header` names, because the guest
+        """Yields the same pieces as the generator `answer`, which does an operation piece by piece. Before
+        each piece, gives the guest the rights of the user whom the request `header` names, because the guest
         handles other requests between two pieces."""
         account = self.of(header)
         while True:
@@ -182,7 +184,8 @@ class Rights:
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
     """Makes `folder` and its missing parents, unless the image has the folder. Returns the paths of the
-    created folders, without links. A new `folder` gets the given mode and, unless None, the given owner."""
+    created folders, without links. A new `folder` gets the permission bits `mode` and, unless `owner` is
+    None, this owner."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):

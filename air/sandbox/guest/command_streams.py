@@ -1,5 +1,5 @@
-"""Commands that `Box.start` started: the guest sends their output to the host while they run, and passes
-input on to them.
+"""Handles commands that `Box.start` started: sends their output to the host while they run, and passes input
+on to them. Part of the guest.
 
 The host grants credit to each command: the number of output bytes that the guest may read and send. If the
 reader on the host is slow, the credit runs out, and the command must wait, as it does if a pipe is full.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 PIECE_COST = 1024
-"""The number of bytes that each piece of output counts in addition to its own bytes, because many tiny pieces
-take much memory. They count against a command's credit: the number of output bytes that the guest may still
+"""The number of bytes that each piece of output costs in addition to its own bytes, because many tiny pieces
+take much memory. Both count against the command's credit: the number of output bytes that the guest may still
 send to the host."""
 ENDED = "the command has ended"
 
@@ -89,7 +89,7 @@ class StartedCommands(FrameSource):
 
     def event(self, fd: int, events: int) -> bool:
         """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no started
-        command."""
+        command. `events` is epoll's bit mask, which is not needed here."""
         if fd in self.outputs:
             if fd not in self.ready:
                 self.ready.append(fd)
@@ -100,8 +100,8 @@ class StartedCommands(FrameSource):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of output from the next command that has output, and queues it as a frame for the
-        host."""
+        """Reads a piece of output from the next command that has output, and queues the piece as a frame for
+        the host."""
         if not self.ready:
             return
         fd = self.ready.popleft()

@@ -21,8 +21,8 @@ from air.sandbox.guest import frames
 HOME = "/.air"
 """The folder that contains the copy of Python. Boxes see it at the same path, read-only."""
 LOADER, LIBRARIES, BINARY = "python/loader", "python/libraries", "python/bin/python3"
-"""Where the copy of Python has its dynamic loader, its shared libraries and its binary: paths relative to
-`HOME`."""
+"""Three paths relative to `HOME`: of the copy's dynamic loader, of the folder with its shared libraries, and
+of its Python binary."""
 USED = (
     "array,binascii,ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,"
     "termios,zlib"
@@ -91,8 +91,8 @@ def check(home: str) -> None:
 
 
 def command(home: str = HOME) -> list[str]:
-    """Returns the command line that starts the copy of Python in `home`. It works without environment
-    variables."""
+    """Returns the command line (program and arguments) that starts the copy of Python in the folder `home`.
+    The command line works without environment variables."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 

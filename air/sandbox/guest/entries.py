@@ -40,8 +40,12 @@ class Entries:
             os.close(folder)
 
     def list(self, header: dict[str, Any]) -> AnswerFrames:
-        """Yields descriptions of the files and folders below the folder `header["path"]`, `header["depth"]`
-        levels deep. Each piece of the answer contains several descriptions."""
+        """Yields descriptions of the entries below the folder `header["path"]`. Each piece of the answer
+        contains several descriptions.
+
+        `header["depth"]` is the number of levels: 1 means only the folder's own entries. More than
+        `MAX_DEPTH` levels are never listed. Links to folders are not entered.
+        """
         top: str = header["path"]
         pending = [(top, 1)]
         names, count = accounts.names(), 0
@@ -101,8 +105,8 @@ class Entries:
             os.close(folder)
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file there
-        is replaced. Answers with a description of the moved entry."""
+        """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file at the
+        new path is replaced. Answers with a description of the moved entry."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -117,8 +121,8 @@ class Entries:
             os.close(source)
 
     def make(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `header["path"]` and its missing parents. The answer says whether the folder is
-        new."""
+        """Makes the folder `header["path"]` and its missing parents. Answers `{"made": true}` if the folder
+        is new, and `{"made": false}` if it existed."""
         folder, name = self.files.parent(header["path"], make=True)
         try:
             os.mkdir(name or ".", 0o755, dir_fd=folder)
@@ -145,7 +149,10 @@ class Entries:
 
 class Gathering:
     """Reads files, folders and links for one `gather` request, by which `Box.gather` reads many files at
-    once. Counts them and their bytes, and raises Refused if a limit of the request is exceeded."""
+    once. Counts the entries and their bytes, and raises Refused if a limit of the request is exceeded.
+
+    `header` is the request. `kernel` is the device number of /proc, as in `Files.kernel`.
+    """
 
     def __init__(self, header: dict[str, Any], kernel: int) -> None:
         self.tree: bool = header["tree"]
@@ -155,9 +162,10 @@ class Gathering:
         self.kernel = kernel
 
     def entry(self, folder: int, name: str, path: str, depth: int) -> AnswerFrames:
-        """Yields the file, link or folder `name` in the folder with the descriptor `folder`. If the request
-        asked for whole folders (`tree`), also yields everything in it. Yields nothing if there is no such
-        entry. `path` is the entry's path in the answer."""
+        """Yields the entry `name` of the folder with the file descriptor `folder`. If the entry is a folder
+        and the request asked for whole folders (`tree`), also yields everything in it. Yields nothing if
+        there is no such entry. `path` is the entry's path in the answer. `depth` is the number of folders
+        between the requested path and the entry."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -215,10 +223,11 @@ class Gathering:
 def described(
     folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
 ) -> dict[str, Any]:
-    """Returns a description of an entry of the folder with the descriptor `folder`: a dict with the fields of
-    `FileInfo`.
+    """Returns a description of the entry `name` of the folder with the file descriptor `folder`: a dict with
+    the fields of `FileInfo`. An empty `name` means the folder itself.
 
-    `names` are the user and group names as `accounts.names` returns them.
+    `path` is the entry's path in the description. `names` are the user and group names as `accounts.names`
+    returns them.
     """
     name = name or "."
     status = target = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -246,9 +255,9 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes the entry `name` of the folder with the descriptor `folder`, and everything below it; yields
-    after each removal. Links are removed, not followed. `depth` is the depth below the entry of the first
-    call; Refused is raised if it is too large."""
+    """Removes the entry `name` of the folder with the file descriptor `folder`, and everything below it.
+    Yields after each removal. Links are removed, not followed. `depth` is the depth below the entry of the
+    first call; raises Refused if a folder is deeper than `MAX_DEPTH`."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

@@ -1,5 +1,5 @@
-"""Handles the requests that read and write files. Part of the guest. It opens only regular files and folders,
-and follows no link.
+"""Handles the requests that read and write files. Part of the guest. Only regular files and folders are
+opened, and no link is followed.
 
 A root is a writable folder of the box. The guest opens a path component by component, starting from a file
 descriptor of a root. So the path never leads out of the root, even if a command changes folders meanwhile. In
@@ -39,7 +39,11 @@ class Refused(Exception):
 
 
 class Upload:
-    """A file that the guest is writing, under a temporary name until it is complete."""
+    """A file that the guest is writing, under a temporary name until it is complete.
+
+    `folder` is a file descriptor of the file's folder, which the upload closes at its end. `name` and `mode`
+    are the file's final name and permission bits.
+    """
 
     def __init__(self, folder: int, name: str, mode: int) -> None:
         self.folder = folder
@@ -86,8 +90,9 @@ def deepest(folders: Iterable[str], path: str) -> str | None:
 
 
 class Files:
-    """Reads and writes files in a box's root folders. Each root is a pair: the path that requests use for the
-    folder, and the path at which the folder lies in the box."""
+    """Reads and writes files in a box's root folders (the folders that the box may write). Each root is a
+    pair: the path that requests use for the folder, and the path at which the folder lies in the box.
+    Relative paths start at the first root."""
 
     follows = False
     """Whether links are followed. True only in an open box."""
@@ -108,11 +113,12 @@ class Files:
         return {}
 
     def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Writes one piece of a file that the host sends by a `write` request. Returns the answer after the
-        last piece, else None.
+        """Writes `data`, one piece of a file that the host sends by a `write` request. Returns the answer
+        after the last piece, else None.
 
-        The header of the first piece contains the path and the mode. If writing fails, the remaining pieces
-        of the file are ignored and get no answer.
+        The headers of all pieces of a file have the same `id`. The header of the first piece contains the
+        path and the mode; `last` is true in that of the last piece. If writing fails, the remaining pieces of
+        the file are ignored and get no answer.
         """
         ident = header["id"]
         try:
@@ -160,9 +166,9 @@ class Files:
         """Yields the contents of the file `header["path"]` or, if `header["tree"]` is true, of a folder with
         everything in it. Each piece is a header and bytes.
 
-        A header with the key `entry` starts the file at that path, relative to the requested path. If the
-        header also has the key `folder`, the entry is a folder. An empty header means that the bytes continue
-        the previous file. `header["max_bytes"]` limits the total size of all files.
+        A header with the key `entry` starts the next file; the value is the file's path relative to the
+        requested path. If the header also has the key `folder`, the entry is a folder. An empty header means
+        that the bytes continue the previous file. `header["max_bytes"]` limits the total size of all files.
         """
         root, parts = self._resolve(header["path"])
         room, pending, count = header["max_bytes"], [("", parts)], 0

@@ -34,8 +34,9 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the parent process of the launcher keeps the box's workspace open. The
-host reaches the files of the workspace through this descriptor (`/proc/<pid>/fd/…`)."""
+"""The file descriptor number at which the launcher's parent process (the one outside of the namespaces) keeps
+the box's workspace open. The host reaches the files of the workspace through this descriptor
+(`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -43,8 +44,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches the box whose description is the first frame on standard input, and runs the guest in it.
-    `process.namespaces.layout` makes the description."""
+    """Launches a process box, and runs the guest in it. The first frame on standard input is the box's
+    description, which `air.sandbox.process.namespaces.layout` makes."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -87,11 +88,12 @@ def _enter(config: dict[str, Any]) -> None:
 
 
 def _run_parent(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
-    """Runs the parent process of the launcher until the box has ended: maps the box's user ids, waits for the
-    end of the process `child`, which becomes the box's guest, removes the box's folder, and exits.
+    """Runs the launcher's parent process until the box has ended, and exits. The parent process maps the
+    box's user ids, waits for the end of the process `child`, which becomes the box's guest, and removes the
+    box's folder.
 
     `ready` and `go` are file descriptors of pipes: `child` reports through `ready` that the user ids can be
-    mapped, and continues when it reads a byte from `go`.
+    mapped, and continues when it reads a byte from `go`. `config` is the launcher's configuration.
     """
     # If another process inherited the standard input, the guest would not see the end of the host's process.
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
@@ -135,8 +137,11 @@ def _remove_group(folder: str) -> None:
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
     """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
-    for the child's descendants. `group` describes the control group: its `folder`, and `files`, pairs of a
-    file name in this folder and the text to write there."""
+    for the child's descendants.
+
+    `group` describes the control group. `folder` is its path; `files` are pairs (name of a file in this
+    folder, text to write there).
+    """
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
         file = f"{group['folder']}/{name}"
@@ -149,8 +154,9 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. Returns a file descriptor of the box's
-    `/proc/sys`, through which `_drop_privileges` later forbids new user namespaces."""
+    """Builds the box's root file system and unmounts the host's. `config` is the launcher's configuration.
+    Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges` later forbids new
+    user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -189,8 +195,8 @@ def _build(config: dict[str, Any]) -> int:
 
 
 def _show(source: str, where: str) -> None:
-    """Mounts the host's file or folder `source` in the box at the path `where`, so that commands can see
-    it."""
+    """Mounts the host's file or folder with the absolute path `source` in the box at the path `where`, so
+    that commands can see it."""
     if os.path.isdir(OLD + source):
         os.makedirs(where, exist_ok=True)
     else:

@@ -1,12 +1,12 @@
-"""The guest: the program in every box that runs all commands and file operations.
+"""The guest: the program in every box that executes all commands and file operations.
 
 The guest exchanges frames with the host (the air process that started the box) on standard input and output.
 Commands never inherit these streams, and the guest's memory cannot be read by commands, so nothing in the box
 can forge its frames. Each command runs in a session of its own. A timeout or a cancelled request kills the
-command with all its descendants, which the guest recognises by a mark in their environment. The guest ends,
-and with it everything in the box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed
-container engine leaves the stream open), or if the time to live is over. Standard library only, Python >=
-3.8, one thread.
+command with all its descendants. The guest recognises the descendants by an environment variable
+(`AIR_COMMAND`) that it sets to another value for each command. The guest ends, and with it everything in the
+box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed container engine leaves the
+stream open), or if the time to live is over. Standard library only, Python >= 3.8, one thread.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat
 """The operations that the guest of an open box does with the rights of the user whom the request names.
 Operations with several answers are not listed; they use `Rights.during`."""
 QUIET = 4
-"""The guest kills a command's processes and lists its descendants again, repeatedly, because they may fork.
-The command counts as dead after this number of consecutive listings without a new descendant."""
+"""The number of consecutive listings of a command's descendants without a new process after which the command
+counts as dead. The guest kills and lists repeatedly, because the processes may fork meanwhile."""
 FRAMES = 16
 """Maximum number of received frames that the guest handles before it looks for ended commands and sends their
 results."""
@@ -56,7 +56,7 @@ HOST_SILENT = "its host was silent for too long"
 box can never cause such an end, so it counts as an infrastructure error."""
 PATIENCE = 2.0
 """Seconds that the guest waits for its configuration from the host. If none comes, for example because the
-host's process has died, the guest ends. See `connection.PATIENCE`."""
+host's process has died, the guest ends. See `air.sandbox.wire.connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
@@ -263,8 +263,8 @@ class Guest:
         self.send({"op": "beat"})
 
     def _answer_in_frames(self, header: dict[str, Any], answer: AnswerFrames) -> None:
-        """Begins an operation whose answer consists of several frames. `answer` yields these frames; between
-        two frames, the guest does other work."""
+        """Begins the operation of the request `header`, whose answer consists of several frames. `answer`
+        yields these frames; between two frames, the guest does other work."""
         if self.rights:
             answer = self.rights.during(answer, header)
         self.answers.add(header["id"], answer)
@@ -279,8 +279,8 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box and refuses new commands for good, so that the workspace can become
-        a snapshot."""
+        """Kills every process of the box except the guest, and refuses new commands for good, so that the
+        workspace can become a snapshot."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -302,8 +302,8 @@ class Guest:
         return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
 
     def _kill_all(self, pause: float) -> bool:
-        """Kills all processes of the box except the guest, up to 200 times with `pause` seconds in between,
-        until none is left. Returns whether all are gone."""
+        """Kills all processes of the box except the guest, and repeats this until none is left, at most 200
+        times with `pause` seconds in between. Returns whether all are gone."""
         for _ in range(200):
             tree = self._everyone()
             if not tree:
@@ -339,8 +339,9 @@ class Guest:
             self.epoll.register(fd, select.EPOLLIN)
 
     def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
-        """Writes the files that come with a command. Their contents are the beginning of `body`. Returns the
-        rest of `body`, which is the command's standard input."""
+        """Writes the files that come with a command. `header["files"]` lists them as pairs (path, size in
+        bytes). Their contents are the beginning of `body`. Returns the rest of `body`, which is the command's
+        standard input."""
         start = 0
         for path, size in header.get("files", ()):
             one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
@@ -352,8 +353,8 @@ class Guest:
         return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sends a signal to the process group of a command that `Box.start` started. SIGKILL goes to all the
-        command's descendants."""
+        """Sends the signal `header["number"]` to the process group of the command with the request id
+        `header["target"]`, which `Box.start` started. SIGKILL goes to all the command's descendants."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
             self._kill(command)
@@ -402,8 +403,8 @@ class Guest:
                 self.reuse.strays += 1
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
-        """Does what is due for a command at the time `now`: kills it if its deadline has passed; sends its
-        result if it has ended and all its output is read."""
+        """Does what is due for a command at the monotonic time `now`. If the command's deadline has passed,
+        kills it. If the command has ended and all its output is read, sends its result."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -446,7 +447,8 @@ class Guest:
             running_commands.signal_all({-1}, signal.SIGKILL)
 
     def _tree(self, command: running_commands.Command | None = None) -> set[int]:
-        """Returns the pids of the live processes of one command, or of all commands if `command` is None."""
+        """Returns the pids of the live processes of one command (its first process and all descendants), or
+        of all commands if `command` is None."""
         leaders = {other.pid for other in self.commands.values()}
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
@@ -466,8 +468,12 @@ class Guest:
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
-    """Returns the object (`resets.Reuse`) that can reset this box for another caller. The host sends the
-    sources of the modules in `config`, the module `resets` last, because only reusable boxes need them."""
+    """Returns the object (a `Reuse` of the module `air.sandbox.reuse.resets`) that can reset this box for
+    another caller.
+
+    `config["sources"]` contains the sources of the modules by name, `resets` last. The host sends them only
+    to reusable boxes, because other boxes do not need them.
+    """
     module: Any = None
     for name, source in config["sources"].items():
         full_name = f"air.sandbox.reuse.{name}"

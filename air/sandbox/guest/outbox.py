@@ -53,8 +53,8 @@ class Outbox:
         self.unsent = True
 
     def queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the host. Unlike `send`, it does not make the event loop write the frame, so the
-        caller must make sure that `flush` is called."""
+        """Queues a frame for the host. Unlike `send`, this method does not make the event loop write the
+        frame, so the caller must make sure that `flush` is called."""
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:

@@ -4,9 +4,9 @@ the host, as frames.
 A frame's header is `{"op": "relay", "conn": N, "do": …}`. The guest sends `open` for a new connection. Both
 sides send `data` and `eof` (end of the data in this direction). `credit` allows the other side to send
 `bytes` more bytes. `close` ends a connection after its data, `abort` ends it at once. A connection counts
-towards the maximum until its socket is closed and the host has sent `free`. Sockets are read in turn, and
-only while the stream to the host can take more bytes, so a transfer does not delay the results of commands.
-Standard library only, Python >= 3.8.
+towards the maximum number of connections until its socket is closed and the host has sent `free`. Sockets are
+read in turn, and only while the stream to the host can take more bytes, so a transfer does not delay the
+results of commands. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -176,9 +176,9 @@ class Relay(FrameSource):
                 self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def _arm(self, stream: Stream) -> None:
-        """Makes epoll report the next events of the connection's socket: that it can take queued data, if
-        there are any; and that it has data to read, if the host allows more bytes of this connection
-        (credit)."""
+        """Makes epoll report the next events of the connection's socket. If data for the program is queued,
+        epoll reports when the socket can take more. If the host allows more bytes of this connection
+        (credit), epoll reports when the socket has data to read."""
         if stream.sock is None:
             return
         events = select.EPOLLOUT if stream.out else 0
@@ -233,8 +233,9 @@ class Relay(FrameSource):
         self._forget(stream)
 
     def _forget(self, stream: Stream) -> None:
-        """Forgets a network connection, so that it no longer counts towards the maximum, if its socket is
-        closed and the host has sent the frame `free` (the connection's place is free again)."""
+        """Forgets a network connection if its socket is closed and the host has sent the frame `free` (the
+        host has no more use for the connection's number). The connection then no longer counts towards the
+        maximum number of connections."""
         if stream.free and stream.sock is None:
             del self.streams[stream.ident]
             self._arm_listeners()

@@ -62,7 +62,7 @@ class Output:
 
     def add(self, data: bytes) -> None:
         """Adds output. Drops bytes from the middle if there are too many, so that at most about twice `cap`
-        bytes are in memory."""
+        bytes are kept in memory."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -134,8 +134,8 @@ class Command:
             self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
 
     def settled(self, now: float) -> bool:
-        """Whether the output of a command whose first process has ended is complete, or the wait for it is
-        over."""
+        """Whether, at the monotonic time `now`, the output of a command whose first process has ended is
+        complete, or the wait for further output is over."""
         assert self.drain_until is not None
         return not self.open or now >= self.drain_until
 
@@ -160,8 +160,8 @@ class Command:
 
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the answer (header and body) to a request whose command could not start: the exit code `code`,
-    and the reason `why` as standard error."""
+    """Returns the answer (header and body) to the request with the id `ident`, whose command could not start.
+    The answer contains the exit code `code`, and the reason `why` as standard error."""
     header = {"id": ident, "code": code, "signal": 0, "out": 0, "timed_out": False}
     answer = dict(header, truncated=False, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
@@ -170,9 +170,9 @@ def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes
 def stopped(signalled: set[int]) -> set[int]:
     """Returns the pids of all processes that are stopped, or that will stop before they execute anything.
 
-    Those that will stop are processes that wait inside the kernel, for instance for a `vfork` child to
-    execute its program, and that got SIGSTOP (their pid is in `signalled`). Such a process handles the signal
-    when it leaves the kernel, before it does anything else.
+    `signalled` are the pids of processes that got SIGSTOP. If such a process waits inside the kernel, for
+    instance for a `vfork` child to execute its program, the process stops when it leaves the kernel, before
+    it does anything else.
     """
     return {
         pid
@@ -236,7 +236,8 @@ def tree(
     command: Command | None,
     rights: Rights | None = None,
 ) -> set[int]:
-    """Returns the pids of the live processes of `command`, or of all commands if `command` is None.
+    """Returns the pids of the live processes of `command` (its first process and all descendants), or of all
+    commands if `command` is None.
 
     `guest` is the guest's own pid. `mark` is the text that this guest puts into the environment of its
     commands. `leaders` are the pids of the first processes of all commands. `rights` is needed in an open box
@@ -280,8 +281,9 @@ def signal_all(pids: set[int], number: int) -> None:
 class Freezer:
     """Freezes and thaws the processes of a box: stops and continues them by signals.
 
-    `everyone` is a function that returns the pids of the box's processes except the guest. `whole` says
-    whether a signal that the guest sends to the pid -1 reaches exactly these processes.
+    `everyone` is a function that returns the pids of the box's processes except the guest. `commands` are the
+    running commands by request id. `whole` says whether a signal that the guest sends to the pid -1 reaches
+    exactly the processes that `everyone` returns.
     """
 
     def __init__(

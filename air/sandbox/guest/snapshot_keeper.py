@@ -2,10 +2,10 @@
 into boxes.
 
 The keeper runs as root in its own mount namespace. It finds a box's mount namespace by a process id, and
-enters it to mount there. A frozen workspace is the tmpfs of its box, which stays alive because the keeper has
-mounted it, too. A fork (a writable copy in another box) is an overlay file system whose upper layer is a new
-tmpfs, so no file is copied. All mounts end with the keeper. The keeper ends when standard input closes or is
-silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
+enters that namespace to mount there. A frozen workspace is the tmpfs of its box. The tmpfs outlives the box
+because the keeper has mounted it, too. A fork (a writable copy in another box) is an overlay file system
+whose upper layer is a new tmpfs, so no file is copied. All mounts end with the keeper. The keeper ends when
+standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -99,8 +99,8 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Stores the workspace of the box `header["box"]`, in which nothing runs any more, as the snapshot
-        `name`. The snapshot outlives the box."""
+        """Stores the workspace of the box `header["box"]` as the snapshot `name`. No process may run in the
+        box any more. The snapshot outlives the box."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()
@@ -115,8 +115,8 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. What
-        the box changes in the copy may take `header["disk_mb"]` MiB."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. The
+        files that the box adds or changes in the copy may take `header["disk_mb"]` MiB together."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
@@ -183,9 +183,11 @@ def _is_rootless() -> bool:
 
 @contextlib.contextmanager
 def _inside(home: int, pid: int, container: str) -> Iterator[None]:
-    """Context manager: moves this process into the mount namespace of a container, and back afterwards.
+    """Context manager: moves this process into the mount namespace of the container with the id `container`,
+    and back afterwards.
 
     `pid` is a process of the container. `home` is a file descriptor of this process's own mount namespace.
+    Raises the errors of `_namespace`.
     """
     there = _namespace(pid, container)
     try:
@@ -202,10 +204,10 @@ def _inside(home: int, pid: int, container: str) -> Iterator[None]:
 def _namespace(pid: int, container: str) -> int:
     """Returns a file descriptor of the mount namespace of the process `pid`.
 
-    Raises ValueError if the process does not belong to the container. The mounts of the process show this:
-    Docker mounts files from a folder that has the container's id in its path, and commands in a box cannot
-    mount. The folder of the process in `/proc` stays open during the check, so another process that gets the
-    same pid cannot be mistaken for it.
+    Raises ValueError if the process does not belong to the container with the id `container`. The mounts of
+    the process show this: Docker mounts files from a folder that has the container's id in its path, and
+    commands in a box cannot mount. The folder of the process in `/proc` stays open during the check, so
+    another process that gets the same pid cannot be mistaken for it.
     """
     process = os.open(f"/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

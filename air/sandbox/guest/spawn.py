@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from air.sandbox.guest.accounts import Account
 
 NICER = 5
-"""The number that is added to the nice value of commands, so that the guest answers even if commands keep all
-CPUs busy."""
+"""The number by which the nice value of commands exceeds that of the guest, so that the guest answers even if
+commands keep all CPUs busy."""
 ARGUMENT_BYTES = 100_000
 FAILURE_FLAG_BYTES = 4096
 """Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
@@ -43,11 +43,12 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box. `mark` is a text that the guest puts into their environment to identify
-    them.
+    """Starts the commands of a box.
 
-    `config` is the guest's configuration. Its fields `env`, `rlimits` and `user` are the environment
-    variables, the resource limits and the user id of commands (None: the guest's user).
+    `config` is the guest's configuration. Its field `env` is the environment variables of commands, `rlimits`
+    their resource limits, and `user` their user id (None: the guest's user). `mark` is a random text: the
+    guest sets the environment variable `AIR_COMMAND` of each command to this text and the request's id, in
+    order to recognise the command's processes.
     """
 
     def __init__(self, config: dict[str, Any], mark: str) -> None:
@@ -85,11 +86,12 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Opens the streams of a command, forks it and returns its pid.
+        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are as
+        in `start`.
 
         Adds to `given` the file descriptors that only the command needs. Adds to `mine` the descriptors that
-        the guest keeps: those of the outputs and, as the last one, that of the input if the guest writes the
-        input.
+        the guest keeps: those of the outputs and, if the guest writes the command's input, that of the input
+        at the end.
         """
         argv = arguments(header, given, self.shell)
         for fd in given:
@@ -139,7 +141,9 @@ class Starter:
         """Forks a command and returns its pid. If the command's program cannot run, the forked process prints
         the reason on standard error and exits with status 126 or 127.
 
-        `slot` is the index of the command's byte in the shared memory `failure_flags`.
+        `argv` and `env` are the command's arguments and environment. `streams` are the file descriptors of
+        its standard input, output and error. `header` is the request. `slot` is the index of the command's
+        byte in the shared memory `failure_flags`.
         """
         self.failure_flags[slot] = 0
         ready = self.prestarted
@@ -185,7 +189,8 @@ def shell(path: str) -> str:
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
     """Returns the argument vector of the command that the request `header` describes. `shell` is the shell
-    that runs scripts. A long script is put into a file in memory; the file's descriptor is added to `fds`."""
+    that runs scripts. Raises NotStarted if the command is a script and `shell` is empty. A long script is put
+    into a file in memory; the file's descriptor is added to `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -219,8 +224,8 @@ def cannot_run(argv: list[str], error: BaseException) -> str:
 
 
 def bound(limits: list[tuple[int, int]]) -> None:
-    """Sets resource limits (rlimits) of this process, given as pairs (kind, value). A value above the present
-    hard limit is lowered to it."""
+    """Sets resource limits of this process, given as pairs (a constant `RLIMIT_…` of the module `resource`,
+    limit). A limit above the present hard limit is lowered to the hard limit."""
     import resource
 
     for number, most in limits:
@@ -253,8 +258,8 @@ def run_from_path(run: Callable[..., Any], argv: list[str], env: dict[str, str])
 
 
 def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
-    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of it, for a command's
-    standard input, output and error.
+    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of the terminal, for a
+    command's standard input, output and error.
 
     Adds the command's end of the terminal to `given`. Adds the guest's end to `mine` twice: one descriptor to
     read from, and one to write to.
@@ -268,7 +273,8 @@ def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[i
 
 
 def take_terminal(slave: int) -> None:
-    """Makes the terminal `slave` the controlling terminal of this session, which must not have one yet."""
+    """Makes the terminal with the file descriptor `slave` the controlling terminal of this session. The
+    session must not have one yet."""
     import fcntl
     import termios
 
@@ -276,8 +282,8 @@ def take_terminal(slave: int) -> None:
 
 
 def resize_terminal(master: int, size: list[int]) -> None:
-    """Sets the rows and columns of a terminal. If they change, the processes in the terminal's foreground get
-    SIGWINCH.
+    """Sets the `size` (rows, columns) of the terminal with the file descriptor `master`. If the size changes,
+    the processes in the terminal's foreground get SIGWINCH.
 
     Raises ValueError if a number is not from 1 to 65535.
     """
@@ -292,7 +298,8 @@ def resize_terminal(master: int, size: list[int]) -> None:
 
 
 def unread(fd: int) -> int:
-    """Returns the number of bytes in a pipe or terminal that its reader has not read yet."""
+    """Returns the number of bytes in the pipe or terminal with the file descriptor `fd` that no reader has
+    read yet."""
     import fcntl
     import termios
 

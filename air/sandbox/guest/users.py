@@ -2,7 +2,7 @@
 guest.
 
 The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
-as root with few capabilities. The guest then becomes the user `GUEST_UID`, and each command the user
+as root with few capabilities. The guest then becomes the user `GUEST_UID`, and runs each command as the user
 `INSIDE_UID`. The user of the commands also owns the box's files, and the guest opens files with only the
 rights of that user. Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 INSIDE_UID, GUEST_UID = 1000, 65532
-"""Two user ids: of an agent's commands and files, and of the guest."""
+"""Two user ids. `INSIDE_UID` is that of an agent's commands and files, `GUEST_UID` that of the guest."""
 KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 5, 6, 7, 8, 24
 KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
-"""The capabilities that a guest keeps. Commands in a grader's box have them, too. SYS_RESOURCE only serves to
-decide which processes the kernel kills first if memory runs out. Not every container engine can grant it."""
+"""The Linux capabilities (by number) that a guest keeps. Commands in a grader's box have them, too.
+SYS_RESOURCE only serves to decide which processes the kernel kills first if memory runs out. Not every
+container engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
 """The Linux capabilities of commands that run as root in an open box (`BoxSpec.open`): CHOWN, DAC_OVERRIDE,
 FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
@@ -66,8 +67,8 @@ def become_guest(commands: int, roots: Collection[int] = ()) -> None:
 
 
 def give_folders(folders: list[str], uid: int) -> None:
-    """Makes `uid` the owner of these folders, where it is not the owner already. Needed because Podman mounts
-    folders that belong to root."""
+    """Makes the user id `uid` the owner of each of these folders that belongs to another user. Needed because
+    Podman mounts folders that belong to root."""
     for folder in folders:
         if os.stat(folder).st_uid != uid:
             os.chown(folder, uid, uid)
@@ -113,8 +114,8 @@ def open_files_of(uid: int, gid: int) -> None:
 
 
 def limit_capabilities(numbers: Collection[int]) -> None:
-    """Removes all capabilities except `numbers` from the bounding set: programs that this process and its
-    children execute later can have no others."""
+    """Removes all capabilities except those with these `numbers` from the bounding set. Programs that this
+    process and its children execute later can then have no other capabilities."""
     for number in range(64):
         if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             return  # past the last capability
