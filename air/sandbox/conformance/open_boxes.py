@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 
-from air.errors import BoxCommandError
+from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox import open_box
 from air.sandbox.conformance.check import Checks, Unmet, expect, line, refused, same, sh
 from air.sandbox.contract.box import Box
@@ -294,6 +294,12 @@ async def a_copy_of_an_open_box_has_the_files_of_all_its_users(box: Box) -> None
         await other.restore(snapshot)
         same(await other.read("of/root", user="root"), b"1")
         same([(await other.stat(path)).owner for path in ("of/root", "mine")], ["root", "user"])
+    async with await open_box(box.spec) as third:
+        try:
+            await third.restore(snapshot)
+        except BoxDiedError:
+            return
+        raise Unmet("a box was restored from a snapshot that had been closed")
 
 
 async def _said(box: Box, script: str, user: str | None) -> tuple[int, str]:

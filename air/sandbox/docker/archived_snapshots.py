@@ -65,8 +65,12 @@ class ArchivedSnapshot(Snapshot):
 
     async def unpack(self, unpacking: RunningCommand) -> None:
         """Writes the archive to the standard input of the command `unpacking`, and waits for the command's
-        end. Raises BoxDiedError if the command fails."""
-        archive = await asyncio.to_thread((self._folder / "workspace.tar").open, "rb")
+        end. Raises BoxDiedError if the command fails, or if the snapshot was closed."""
+        try:
+            archive = await asyncio.to_thread((self._folder / "workspace.tar").open, "rb")
+        except FileNotFoundError as error:
+            await unpacking.signal(9)
+            raise BoxDiedError("a snapshot was not unpacked: it was closed before") from error
         with (
             archive as file,
             contextlib.suppress(BoxCommandError),

@@ -317,7 +317,9 @@ class OpenFiles(Files):
         try:
             mode = os.fstat(place).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                raise Refused(f"{entry or 'it'!r} is not a regular file")
+                raise Refused(
+                    f"{entry!r} is not a regular file" if entry else "it is not a regular file"
+                )
             return os.open(f"/proc/self/fd/{place}", _OPENED), stat.S_ISDIR(mode)
         finally:
             os.close(place)
