@@ -108,8 +108,8 @@ class Sandbox:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in an asyncio task
-        of its own."""
+        """Sets the timeout to `seconds` from now, in place of the earlier one. At the timeout, `at_end` is
+        called once, in an asyncio task of its own."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 

@@ -1,11 +1,14 @@
 """Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and formats the
 observation to match.
 
+A fence is a Markdown code block with the given tag after the three backticks. "All" means that their contents
+are joined.
+
 | tool | forms of an action | observation |
 |---|---|---|
-| `code_interpreter` | all `<python>…</python>` as one, else all fences `python` | `<result>`, a fence |
-| `bash` | all `<bash>…</bash>` as one, else all fences `bash`, `sh`, `shell`, `terminal` | `<o>`, a fence |
-| `search` | `<search>…</search>`; `<answer>…</answer>` ends the trajectory | `<information>` |
+| `code_interpreter` | all `<python>…</python>`, else all fences `python` | `<result>` or a fence |
+| `bash` | all `<bash>…</bash>`, else all fences `bash`, `sh`, `shell`, `terminal` | `<o>` or a fence |
+| `search` | the last `<search>…</search>`; `<answer>…</answer>` ends the trajectory | `<information>` |
 | `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
 | any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
 

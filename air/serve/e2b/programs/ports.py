@@ -112,9 +112,9 @@ class ConnectionPairs:
 
 
 def serve(pairs: ConnectionPairs) -> None:
-    """Reads one request `dial` from standard input, connects to the port that it names, adds the joined
-    pair of connections to `pairs`, which keeps it open, and writes to standard output whether this
-    worked."""
+    """Reads one request `dial` from standard input, connects to the port that the request names, and adds the
+    pair of joined connections to `pairs`. Writes the answer, which says whether this worked, to standard
+    output."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:
