@@ -1,8 +1,8 @@
 """The HTTP application that all services share: it checks the token and the host's name, logs and counts
 requests, answers `/health` and `/metrics`, and turns errors into HTTP responses.
 
-A protocol, such as SandboxFusion's, is a subclass of `Protocol`. Its constructor takes the `Server`, which
-holds the boxes.
+A protocol, such as SandboxFusion's, is a subclass of `Protocol`. The constructor of the subclass takes the
+server's state, a `BaseServer`; that of a sandbox server is a `Server`, which holds the boxes.
 """
 
 from __future__ import annotations

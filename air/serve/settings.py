@@ -42,8 +42,9 @@ class ListenConfig(BaseConfig):
     """The maximum size of the bodies of all running requests together, in MiB. A request that would exceed it
     is refused with the status 503."""
     max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
-    """The maximum number of open connections. For a further connection, the server closes the connection that
-    has been idle for longest. If no connection is idle, the server refuses the further connection."""
+    """The maximum number of open connections. For a further connection, the server closes one that is idle,
+    or whose client is too slow to send a request's headers (see `Connections.make_room`). If there is no such
+    connection, the server refuses the further one."""
     head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Seconds within which a client must send the headers of a request."""
     body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
@@ -85,8 +86,8 @@ class ServeConfig(ListenConfig):
     """The maximum number of snapshots of E2B sandboxes that the server stores. A sandbox that is paused
     without its processes counts as one snapshot. A snapshot takes disk space until a client deletes it."""
     warm: int = Field(2, ge=0)
-    """The number of spare boxes that the server keeps started for new requests, for each image with its
-    limits that requests use. They count towards `max_boxes`."""
+    """The number of spare boxes that the server keeps started for new requests, for each combination of image
+    and limits that requests use. They count towards `max_boxes`."""
     fresh_boxes: bool = False
     """Whether each request gets a new box. Otherwise, a box is reset after each request and serves further
     requests, which is many times as fast. `docs/serve.md` says what a reset guarantees."""

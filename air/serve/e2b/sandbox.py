@@ -68,8 +68,8 @@ class Sandbox:
         self.tasks: set[asyncio.Task[Any]] = set()
         """Asyncio tasks that are cancelled when the sandbox's box ends."""
         self.box_state: dict[str, Any] = {}
-        """Objects of other modules that belong to the present box of the sandbox, by name, such as its
-        watched folders. They are dropped when the sandbox loses the box."""
+        """Objects of other modules that belong to the sandbox's present box, by name, such as the watchers of
+        its folders. When the sandbox loses the box, the objects are dropped."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None

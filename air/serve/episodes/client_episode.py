@@ -33,7 +33,8 @@ class UnknownTool(InvalidAction):
 
 
 class EpisodeFailed(Exception):
-    """Error: an infrastructure error has ended the episode, without a further reward."""
+    """Error: the server has ended the episode, because of an infrastructure error or because the time is
+    over. There is no further reward."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class ClientEpisode:
     ends it. The caller must not run two methods at the same time.
 
     When the episode ends, `note` gets the task's id and the way in which the episode ended (`done`, `left`,
-    `expired` or `failed`). `on_end` is called once its box is freed. `grace` replaces `GRACE_SECONDS`.
+    `expired` or `failed`). `on_end` is called after the episode's box has been freed. `grace` is used in
+    place of `GRACE_SECONDS`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and formats the
 observation to match.
 
-A fence is a Markdown code block with the given tag after the three backticks. "All" means that their contents
-are joined.
+A fence is a Markdown code block with the given tag after the three backticks. "All" means that the contents
+of all these blocks are joined.
 
 | tool | forms of an action | observation |
 |---|---|---|

@@ -1,9 +1,9 @@
 """The helper program `ports`: joins connections to programs in a sandbox with connections to the server.
 
-It runs in the box, with the number of the port relay (through which the box reaches the server) as its
-argument. A request `dial` names a port of the box and a secret word. The program connects to the port and to
-the port relay, sends the word as one line to the relay, and then copies bytes in both directions. Standard
-library only, Python >= 3.8, and no import of `air` except the modules beside it.
+It runs in the box. Its argument is the number of the port relay, a loopback port of the box whose connections
+reach the server. A request `dial` names a port of the box and a secret word. The program connects to the port
+and to the port relay, sends the word as one line to the relay, and then copies bytes in both directions.
+Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 from __future__ import annotations

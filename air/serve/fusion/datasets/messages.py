@@ -50,7 +50,7 @@ class TestConfig(Message):
     """Problems that the request itself provides, instead of a dataset of the server: a list of JSON objects
     for requests about several problems, one JSON object for requests about one problem."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Further settings, which depend on the grader."""
+    """Further settings by name, which depend on the grader (see the class of the grader)."""
 
 
 class DatasetRequest(Message):
