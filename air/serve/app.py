@@ -1,8 +1,8 @@
 """The HTTP application that all services share: it checks the token and the host's name, logs and counts
 requests, answers `/health` and `/metrics`, and turns errors into HTTP responses.
 
-A protocol, such as SandboxFusion's, is a subclass of `Protocol`. Its constructor takes the `Server`, which
-holds the boxes.
+A protocol, such as SandboxFusion's, is a subclass of `Protocol`. The constructor of the subclass takes the
+server's state, a `BaseServer`; that of a sandbox server is a `Server`, which holds the boxes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from air.serve.metrics import Metrics
 from air.serve.settings import HEALTHY, ListenConfig, ServeConfig
 
 LOG_FIELDS = "air.log_fields"
-"""The key, in a request's ASGI scope, of a dict to which a protocol adds fields for the request's line in the
-server's log."""
+"""The key of a dict in each request's ASGI scope. The fields that a protocol adds to this dict appear in the
+line that the server's log has for the request."""
 _OPEN_PATHS = ("/health",)
-"""Paths that can be requested without the token, because monitoring programs request them. The response to a
-request without the token contains no details of the server."""
+"""Paths that can be requested without the server's token, because monitoring programs request them. The
+response to such a request without the token contains no details of the server."""
 
 _CLIENT_CLOSED = 499
 """The HTTP status recorded for a request whose client disconnected before it had a response."""
@@ -83,8 +83,8 @@ class Protocol(ABC):
 
     name: str
     domain_option: ClassVar[str] = ""
-    """The flag of `air serve` with which a user names the domains that the method `domains` returns. Empty:
-    there is no such flag."""
+    """The flag of `air serve`, such as `--domain`, with which a user sets the domains that the method
+    `domains` returns. Empty: there is no such flag."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
@@ -92,8 +92,8 @@ class Protocol(ABC):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager that the server keeps open while it accepts requests. The protocol's
-        background work runs inside the block. The block ends before the server's boxes are closed. Raises
+        """Async context manager that the server keeps open while it accepts requests. A subclass runs the
+        protocol's background work inside the block, which ends before the server's boxes are closed. Raises
         AirError on entry if the protocol cannot be served on this machine."""
         yield
 
@@ -102,18 +102,18 @@ class Protocol(ABC):
         return {}
 
     def domains(self) -> Sequence[str]:
-        """Returns the domains that clients of this protocol may use in the header `Host`, in addition to the
-        names of this machine. Users set such domains, for instance with `--domain`."""
+        """Returns the domains that clients of this protocol may use in the header `Host`, in addition to this
+        machine's own names (see `air.loopback`). Users set such domains, for instance with `--domain`."""
         return ()
 
     def checks_own_token(self, scope: Scope) -> bool:
-        """Whether the server must not demand its own token for this request, because the protocol checks
-        another secret in the request, such as the token of one sandbox."""
+        """Returns whether the protocol itself checks a secret in this request, such as the token of one
+        sandbox. The server then does not require its own token."""
         return False
 
     def sandbox_app(self, scope: Scope) -> ASGIApp | None:
-        """If a request is for one sandbox, returns the ASGI application that handles it in place of the
-        server's routes, whatever its path. Returns None for all other requests."""
+        """Returns the ASGI application that handles a request for one sandbox, whatever the request's path
+        is. Returns None for all other requests, which the server's routes handle."""
         return None
 
 
@@ -146,9 +146,9 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """ASGI middleware that rejects requests, and logs and counts every request. If the server has a token,
-    requests without it are rejected. Otherwise requests are rejected that may come from a web page of another
-    site. Requests with too large a body are always rejected."""
+    """ASGI middleware that checks, logs and counts every request. If the server has a token, rejects requests
+    without it. If the server has no token, rejects requests that may come from a web page of another site.
+    Always rejects requests whose body is too large."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -205,8 +205,9 @@ class _Guard:
         return None
 
     def _foreign(self, scope: Scope, headers: Headers) -> str:
-        """Checks a request to a server without a token. Returns an error message if its `Host` or `Origin`
-        shows that it may come from a web page of another site, and an empty text if it may be answered."""
+        """Checks a request to a server without a token. Returns an error message if the header `Host` or
+        `Origin` shows that the request may come from a web page of another site. Returns an empty text if the
+        request may be answered."""
         problem = loopback.foreign_host(headers.getlist("host"), self._domains)
         if problem:
             named = "".join(f"add the name ({option}), " for option in self._domain_options)

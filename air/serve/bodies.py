@@ -13,11 +13,11 @@ from air.serve.metrics import Metrics
 from air.serve.settings import ListenConfig
 
 PACE = 1 << 16
-"""A client gets one second, in addition to the setting `body_seconds`, for each piece of this many bytes of a
-request's body. So large bodies have more time, at a minimum rate of transfer."""
+"""The number of bytes of a request's body for which a client gets one second in addition to the setting
+`body_seconds`. So large bodies have more time, at a minimum transfer rate."""
 LATE_SECONDS = 1.0
-"""If a body is not complete at its time limit, the server tries for this many more seconds to read from the
-connection before it refuses the request: the data may have arrived while the server was busy."""
+"""Seconds for which the server still tries to read an incomplete body after the body's time limit, before it
+refuses the request. The data may have arrived while the server was busy."""
 _BODY = "air.body"
 
 
@@ -42,10 +42,11 @@ class Bodies:
 
 
 class Body:
-    """The body of one request. The application calls this object as its ASGI function `receive`.
+    """The body of one request. The application calls this object in place of the request's ASGI function
+    `receive`.
 
-    A call raises BodyRefused if the client sends too slowly, or if all bodies in memory exceed the server's
-    limit.
+    A call raises BodyRefused if the client sends too slowly, or if the bodies of all requests in memory
+    exceed the server's limit (`max_bodies_mb`).
     """
 
     def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
@@ -90,8 +91,8 @@ class Body:
                 raise BodyRefused(503, text)
 
     def release(self) -> None:
-        """Subtracts this body from the total size of the bodies in memory. Call it when the request ends, or
-        when no part of the body stays in memory."""
+        """Subtracts this body's size from the total size of the bodies in memory. Call this method when the
+        request ends, or when no part of the body stays in memory. A second call does nothing."""
         if self.kept:
             self._bodies.kept -= self._size
             self.kept = False

@@ -27,8 +27,12 @@ class QueueFull(NoBoxInTime):
 
 
 class Boxes:
-    """The boxes of one server, shared by all of its protocols. Use it with `async with`: leaving the block
-    closes every box."""
+    """The boxes of one server, shared by all of its protocols. Use this object with `async with`: leaving the
+    block closes every box.
+
+    At most `max_boxes` boxes exist at the same time; `warm` of them are started in advance. At most `queue`
+    requests wait for a box.
+    """
 
     def __init__(
         self, max_boxes: int, warm: int, metrics: Metrics, *, fresh: bool = False, queue: int = 1000
@@ -37,7 +41,8 @@ class Boxes:
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
         """The underlying pool of boxes, whose statistics the log and `/health` report."""
         self.fresh = fresh
-        """Whether each request gets a new box. Otherwise, a box is reset and serves further requests."""
+        """Whether each request gets a new box. Otherwise, a box is reset after each request, and serves
+        further requests."""
         self.lent = 0
         self.queued = 0
         self._metrics = metrics
@@ -77,14 +82,15 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: yields a box without any trace of earlier requests (see `Box.reset`).
+        """Async context manager: yields a box with the settings `spec` and without any trace of earlier
+        requests (see `Box.reset`).
 
         At the end of the block, all processes in the box are killed. If the block raised an exception, the
         box is removed.
 
-        Raises NoBoxInTime if no box becomes free within `within` seconds, EngineAwayError if the reason is
-        that the container engine does not respond, QueueFull if too many requests wait already, and the
-        errors of `Pool.take`.
+        Raises NoBoxInTime if no box becomes free within `within` seconds, but EngineAwayError if that is
+        because the container engine does not respond. Raises QueueFull if too many requests wait already, and
+        the errors of `Pool.take`.
         """
         since = time.monotonic()
         self._check_queue()

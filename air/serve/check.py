@@ -19,8 +19,9 @@ _PROGRAM = "print(6 * 7)"
 
 
 async def examine(url: str, token: str) -> AsyncIterator[Finding]:
-    """Checks whether the server at `url` responds and can run a program, and yields the finding of each check
-    as soon as the check ends. `token` is the server's token, or empty."""
+    """Checks whether the server at `url` responds and can run a program. Yields the result of each check as
+    soon as the check ends. `token` is the server's token; empty if the server has none, or if `url` contains
+    the token as its password."""
     address = _with_token(url.rstrip("/"), token)
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         try:
@@ -35,9 +36,9 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
 
 
 def _state(response: httpx.Response) -> list[Finding]:
-    """Returns the findings from a server's response to `/health`. A response unlike that of air's servers is
-    not a failure, because a server of another project may run programs, too. The check that runs a program
-    then decides."""
+    """Returns the results of the checks of a server's response to `/health`. A response unlike that of air's
+    servers is not a failure, because a server of another project may run programs, too: the check that runs a
+    program then decides."""
     try:
         health = response.json()
         if response.status_code == 200 and health["status"] == HEALTHY:
@@ -48,8 +49,8 @@ def _state(response: httpx.Response) -> list[Finding]:
 
 
 def _described(health: Mapping[str, Any]) -> list[Finding]:
-    """Returns the findings from `health`, the JSON body of the response to `/health`. Raises KeyError or
-    TypeError if the body is not that of a sandbox server of air."""
+    """Returns the results of the checks of `health`, the JSON body of the response to `/health`. Raises
+    KeyError or TypeError if the body is not that of a sandbox server of air."""
     if health.keys() == {"status"}:
         return [Finding("server", "ok", "answers, and tells more only with its token")]
     boxes, fusion = health["boxes"], health["sandboxfusion"]

@@ -21,11 +21,11 @@ from air.serve.settings import ListenConfig
 HEAD_BYTES = 1 << 16
 """The maximum size in bytes of a request line with its headers."""
 LINGER_SECONDS = 5.0
-"""Seconds for which the server, after it has refused a request, still reads and discards the client's data.
-If it closed the connection at once, the client might lose the response before reading it."""
+"""Seconds for which the server still reads and discards a client's data after it has refused the client's
+request. If the server closed the connection at once, the client might lose the response before reading it."""
 MOST_REFUSED = 100
-"""If the limit on connections is exceeded, at most this number of further connections get an error response
-before they are closed. All others are closed without a response."""
+"""The maximum number of connections beyond the limit on connections that get an error response before they
+are closed. All further connections are closed without a response."""
 EVICTED_SECONDS = 10.0
 """Seconds after which a connection that has not sent the complete headers of a request may be closed, if a
 new connection needs its place."""
@@ -60,10 +60,10 @@ class Connections:
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """Returns whether a new connection may stay open. If the limit on connections is exceeded, closes
-        another connection: the one that has waited longest, among those that are idle or whose client has not
-        sent the complete headers of a request for more than `EVICTED_SECONDS`. Returns False if there is
-        none."""
+        """Returns whether a new connection may stay open. If the limit on connections is exceeded, first
+        closes another connection. It must be idle, or its client must not have sent the complete headers of a
+        request for more than `EVICTED_SECONDS`; of several such connections, the one that has waited longest
+        is closed. Returns False if there is no such connection."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():
@@ -173,8 +173,8 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Does nothing. It disables uvicorn's keep-alive timer, because `_wait` sets a timer that also
-        detects clients that do not read their response."""
+        """Does nothing, and so disables uvicorn's keep-alive timer. The timer of `_wait` replaces it, and
+        also detects clients that do not read their response."""
 
     # Waiting, and its end
 
@@ -196,7 +196,7 @@ class Connection(HttpToolsProtocol):
 
     def _watch_answer(self, then: Callable[[], object]) -> None:
         """Calls `then` when the client has read the whole response. Closes the connection if the client reads
-        nothing for the time in the setting `answer_seconds`."""
+        nothing for `answer_seconds` (a setting)."""
         before = self.transport.get_write_buffer_size()
 
         def look() -> None:
@@ -211,7 +211,8 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.answer_seconds, look)
 
     def cut(self, why: str) -> None:
-        """Closes the connection at once, even during a request. `why` is the reason in the metrics."""
+        """Closes the connection at once, even during a request. `why` is a short text, the reason that the
+        metrics show."""
         self._all.closed(why)
         self._gone()
         if self.transport.get_write_buffer_size():

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes log lines in the form `{"time": …, "event": …, …}`."""
+    """Writes log lines in the form `{"time": …, "event": …, …}` to `stream` (None: standard error)."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

@@ -19,7 +19,7 @@ class Metrics:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def add(self, name: str, text: str, value: float = 1, **labels: str) -> None:
-        """Adds `value` to the counter `name` with these labels; `text` is the counter's help text."""
+        """Adds `value` to the counter called `name` with the labels `labels`."""
         self._help.setdefault(name, ("counter", text))
         series = self._counts.setdefault(name, {})
         key = tuple(sorted(labels.items()))
@@ -37,8 +37,8 @@ class Metrics:
         row[-1] += 1
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Registers a gauge. `read` is called for the gauge's value whenever a client requests the
-        metrics."""
+        """Registers the gauge called `name`. Whenever a client requests the metrics, `read` is called and
+        returns the gauge's value."""
         self._help[name] = ("gauge", text)
         self._gauges[name] = read
 
@@ -77,7 +77,7 @@ def _escaped(value: str) -> str:
 
 
 def parse(text: str) -> Mapping[str, float]:
-    """Returns the values in a text of Prometheus metrics. A key is the metric's name with its labels, as
-    written in the text."""
+    """Returns the values in a text in Prometheus's format. A key is a metric's name with its labels, exactly
+    as in the text: `name{label="value"}`."""
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
     return {name: float(value) for name, value in pairs}

@@ -1,4 +1,5 @@
-"""Runs an HTTP server until SIGINT or SIGTERM; then all of its boxes are closed."""
+"""Runs the HTTP servers of `air serve` until SIGINT or SIGTERM. At the end, all boxes of a server are
+closed."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ from air.serve.settings import ListenConfig, ServeConfig, most_files
 
 ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2
-"""Seconds that running requests have to finish after a signal. Afterwards, their boxes are closed."""
+"""Seconds that running requests have to finish after a signal. Afterwards, the server closes the boxes that
+they use."""
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 OTHER_FILES = 256
-"""The number of open files that the server process needs at most besides client connections. At the start,
-the limit on open files must allow for these and for `max_connections`."""
+"""The number of files that the server process has open at most, not counting client connections. At the
+start, the limit on open files must allow for these files and for `max_connections` connections."""
 
 
 async def serve(
@@ -39,8 +41,9 @@ async def serve(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs a sandbox server until SIGINT or SIGTERM. Passes one line of text with the server's URL to `say`
-    once the server accepts requests. `protocols` are the constructors of its protocols.
+    """Runs a sandbox server until SIGINT or SIGTERM. Once the server accepts requests, calls `say` with one
+    line of text that has the server's URL. `protocols` are the constructors of the server's protocols. `log`
+    is the server's log (None: standard error).
 
     Raises UsageError if the address is in use, and the errors of the protocols' start checks
     (`Protocol.running`).
@@ -70,9 +73,10 @@ async def run(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs any HTTP server until SIGINT or SIGTERM. `opened` is a context manager that yields the state that
-    the protocols share, and releases it at the end. `protocols` are the protocols' constructors; `say` gets
-    one line of text when the server accepts requests."""
+    """Runs any HTTP server until SIGINT or SIGTERM. `opened` returns an async context manager, which yields
+    the state that the protocols share, and releases this state at the end. `protocols` are the constructors
+    of the protocols. Once the server accepts requests, calls `say` with one line of text that has the
+    server's URL. `log` is the server's log (None: standard error)."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
     _allow_files(config)
@@ -147,8 +151,8 @@ class _Http(uvicorn.Server):
         yield
 
     def stop(self, number: int, log: Log) -> None:
-        """Stops the server once the running requests have ended; a second signal stops it at once. `number`
-        is the signal's number."""
+        """Stops the server once the running requests have ended. A second call stops the server at once.
+        `number` is the number of the signal that the process received."""
         log.event("signal", name=signal.Signals(number).name)
         self.force_exit = self.stopped
         self.stopped = self.should_exit = True
@@ -184,8 +188,8 @@ def _allow_files(config: ListenConfig) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens on `host` and `port`. Raises UsageError if the address is invalid or in
-    use."""
+    """Returns a socket that listens on `host` (a name or an IP address) and `port` (0: a free port). Raises
+    UsageError if the address is invalid or in use."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         # The protocol is named because asyncio disables Nagle's algorithm only for a known protocol.
@@ -217,7 +221,7 @@ def _refused(host: str, port: int, error: OSError) -> AirError:
 
 
 def url(listener: socket.socket, scheme: str = "http") -> str:
-    """Returns the URL of a listening socket."""
+    """Returns the URL of a listening socket, such as `http://127.0.0.1:8080`."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -14,8 +14,8 @@ from air.loopback import is_loopback
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 
 HEALTHY = "ok"
-"""The field `status` in the response of `/health` of most servers. The response to a request without the
-server's token has only this field."""
+"""The value of the field `status` in the response of `/health` of most servers. If a server has a token, its
+response to a request without the token has only this field."""
 
 
 class ListenConfig(BaseConfig):
@@ -23,30 +23,33 @@ class ListenConfig(BaseConfig):
     requests."""
 
     host: str = "127.0.0.1"
-    """The address on which the server listens. For any address but loopback, `token` must be set."""
+    """The IP address or host name on which the server listens. If it is not a loopback address, `token` must
+    be set."""
     port: int = Field(8080, ge=0, le=65535)
     """The port on which the server listens. 0: a free port, which the system chooses."""
     token: str = ""
     """The secret that every request must carry. Empty: requests need no secret. `air.serve.token` lists the
     headers in which a client can send it."""
     tls_cert: str = ""
-    """The PEM file with the server's TLS certificate, followed by the intermediate certificates. Empty: plain
-    HTTP."""
+    """The path of the PEM file with the server's TLS certificate, followed by the intermediate certificates.
+    Empty: the server uses plain HTTP."""
     tls_key: str = ""
-    """The PEM file with the private key of `tls_cert`."""
+    """The path of the PEM file with the private key of `tls_cert`. Empty if and only if `tls_cert` is
+    empty."""
     max_body_mb: float = Field(64.0, gt=0)
     """The maximum size of one request's body in MiB. Larger requests get the status 413."""
     max_bodies_mb: float = Field(1024.0, gt=0)
-    """The maximum size of the bodies of all running requests together, in MiB. Further requests are refused
-    with the status 503."""
+    """The maximum size of the bodies of all running requests together, in MiB. A request that would exceed it
+    is refused with the status 503."""
     max_connections: int = Field(default_factory=lambda: min(2000, most_files() // 2), ge=1)
-    """The largest number of open connections. For a further connection, the server closes the one that has
-    been idle for longest. If no connection is idle, the further connection is refused."""
+    """The maximum number of open connections. For a further connection, the server closes one that is idle,
+    or whose client is too slow to send a request's headers (see `Connections.make_room`). If there is no such
+    connection, the server refuses the further one."""
     head_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
     """Seconds within which a client must send the headers of a request."""
     body_seconds: float = Field(30.0, gt=0, allow_inf_nan=False)
-    """Seconds within which a client must send the body of a request, plus one second for each 64 KiB of the
-    body."""
+    """Seconds within which a client must send the body of a request. A large body has more time: one further
+    second for each 64 KiB."""
     answer_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
     """Seconds after which a connection is closed if its client has read nothing more of a finished
     response."""
@@ -72,36 +75,37 @@ class ServeConfig(ListenConfig):
     """The container image of the boxes. `air-code` has compilers and interpreters of many languages;
     `air-base` has only Python and bash."""
     max_boxes: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
-    """The maximum number of boxes at the same time. Further requests wait in a queue."""
+    """The maximum number of boxes at the same time, for all clients together. Further requests wait in a
+    queue."""
     max_queued: int = Field(1000, ge=0)
     """The maximum number of requests that wait for a box. Further requests are refused at once."""
     max_paused: int = Field(-1, ge=-1)
-    """The maximum number of E2B sandboxes that are paused with their processes. Each of them occupies a box
-    until a client kills or resumes it. -1: half of `max_boxes`."""
+    """The maximum number of E2B sandboxes that are paused with their processes at the same time. Each of them
+    occupies a box until a client kills or resumes the sandbox. -1: half of `max_boxes`, but at least 1."""
     max_snapshots: int = Field(256, ge=0)
-    """The maximum number of snapshots of E2B sandboxes. A sandbox that is paused without its processes counts
-    as one. A snapshot takes disk space until a client deletes it."""
+    """The maximum number of snapshots of E2B sandboxes that the server stores. A sandbox that is paused
+    without its processes counts as one snapshot. A snapshot takes disk space until a client deletes it."""
     warm: int = Field(2, ge=0)
-    """The number of started boxes that are kept ready for new requests."""
+    """The number of spare boxes that the server keeps started for new requests, for each combination of image
+    and limits that requests use. They count towards `max_boxes`."""
     fresh_boxes: bool = False
-    """Whether each request gets a new box. Otherwise, a box is reset after each request and serves the next
-    one, which is many times as fast. The chapter on the server in the documentation says what a reset
-    guarantees."""
+    """Whether each request gets a new box. Otherwise, a box is reset after each request and serves further
+    requests, which is many times as fast. `docs/serve.md` says what a reset guarantees."""
     limits: BoxLimits = BoxLimits(memory_mb=2048, disk_mb=256, pids=256, seconds=3600)
     """The resource limits of a box, unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)
-    """Seconds that a client is assumed to wait for its response, in addition to the time limits in its
-    request. If all boxes are in use and the response would take longer, the request is refused."""
+    """Seconds that a client is assumed to wait for the response, in addition to the time limits in the
+    request. A request is refused if all boxes are in use and its response would come later."""
     datasets: Path | None = None
-    """The folder with the datasets for SandboxFusion's dataset endpoints. None: the server has no datasets of
-    its own."""
+    """The folder with the datasets for SandboxFusion's dataset endpoints (`air.serve.fusion.datasets.store`
+    describes its layout). None: the server has no datasets."""
     domain: str = ""
     """The domain of the URLs at which clients reach the ports of E2B sandboxes: `PORT-ID.DOMAIN`. DNS must
     resolve all names below the domain to this server. Empty: `localhost` and the server's port."""
 
     @property
     def most_paused(self) -> int:
-        """The value of `max_paused`, with -1 replaced by half of `max_boxes`."""
+        """The value of `max_paused`; if that is -1, half of `max_boxes`, but at least 1."""
         return self.max_paused if self.max_paused >= 0 else max(1, self.max_boxes // 2)
 
     @property

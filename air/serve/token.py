@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 
 
 def carries(headers: Headers, token: str) -> bool:
-    """Whether one of a request's headers contains `token`. The comparison takes constant time."""
+    """Returns whether one of a request's headers contains `token`. The comparison takes constant time."""
     return any(hmac.compare_digest(candidate, token.encode()) for candidate in _candidates(headers))
 
 

@@ -20,20 +20,21 @@ class ToolsFile(BaseConfig):
     """A TOML file that names tools with their settings."""
 
     tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
-    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
-    settings. Relative paths begin at the file's folder."""
+    """The tools. Each is the name of a tool that ships with air, a function as `FILE.py:NAME` or
+    `MODULE:NAME`, or a table: its key `name` has such a name or function, the other keys are settings of the
+    tool. Relative paths are relative to the folder of this TOML file."""
 
 
 def load_named(names: Iterable[str]) -> list[Tool]:
     """Loads tools. Each of `names` is the name of a tool that ships with air, a function as `FILE.py:NAME` or
-    `MODULE:NAME`, or a TOML file with the key `tools`. Raises UsageError if a tool does not exist or cannot
-    be used."""
+    `MODULE:NAME`, or the path of a TOML file with the key `tools` (see `ToolsFile`). Relative paths are
+    relative to the current folder. Raises UsageError if a tool does not exist or cannot be used."""
     return [tool for name in names for tool in _load(name)]
 
 
 def calling(name: str, tools: ToolSet) -> ActionFormat:
-    """Returns the action format `name`, prepared for calls of `tools`. Raises ConfigError, whose message
-    names the flag `--format`, if there is no such format or it cannot express tool calls."""
+    """Returns the action format called `name`, prepared for calls of `tools`. Raises ConfigError, whose
+    message names the flag `--format`, if there is no such format or it cannot express tool calls."""
     try:
         return actions.get(name).with_tools(tools.schemas, answers=True)
     except ConfigError as error:

@@ -1,7 +1,8 @@
-"""E2B's HTTP interface to sandboxes, for its own unmodified clients `e2b` and `e2b-code-interpreter`.
+"""Serves E2B's HTTP interface to sandboxes, for E2B's own unmodified clients `e2b` and
+`e2b-code-interpreter`.
 
 `protocol` decides which sandbox and which service a request is for. `control` and `sandboxes` implement the
-control plane. `envd` implements the interface of envd, the program that E2B runs in each sandbox.
-`interpreter` is the code interpreter, and `ports` forwards requests to programs that listen on ports of the
-box. `programs` contains the programs of air that run in the box.
+control plane, the API that creates and manages sandboxes. `envd` implements the interface of envd, the
+program that E2B runs in each sandbox. `interpreter` is the code interpreter, and `ports` forwards requests to
+programs that listen on ports of the box. `programs` contains the programs of air that run in the box.
 """

@@ -36,8 +36,8 @@ class Network(_Body):
     rules: dict[str, Any] = {}
 
     def refuse_unserved(self) -> None:
-        """Raises ApiError if network settings are given that a box cannot honour, because it has no network
-        of its own."""
+        """Raises ApiError if the client gives network settings that air cannot apply, because a box has no
+        network of its own."""
         named = {"allowOut": self.allowOut, "egressProxy": self.egressProxy, "rules": self.rules}
         for name, value in named.items():
             if value:
@@ -62,8 +62,8 @@ class NewSandbox(_Body):
     volumeMounts: list[Any] | None = None
 
     def settings(self, template: str) -> SandboxSettings:
-        """Returns the properties that the client wants for the sandbox. Raises ApiError for properties that
-        air does not support."""
+        """Returns the settings that the client wants for the sandbox; `template` is the name of the sandbox's
+        template. Raises ApiError for settings that air does not support."""
         network = self.network or Network()
         network.refuse_unserved()
         for name, value in (

@@ -67,8 +67,8 @@ class Control:
         return routes
 
     async def create(self, request: Request) -> Response:
-        """Creates a sandbox. If an earlier request had the same header `Idempotency-Key` and did not fail,
-        returns its response, and creates no further sandbox."""
+        """Creates a sandbox. If a request in the last 10 minutes had the same header `Idempotency-Key` and
+        did not fail, returns the response of that request, and creates no further sandbox."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
         settings = body.settings(body.templateID)
@@ -251,8 +251,10 @@ def _answering(handler: Handler) -> Handler:
 
 
 def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
-    """Returns one page of a list of (id, JSON object). The page begins after the entry that the parameter
-    `nextToken` names; the response header `X-Next-Token` has the token of the next page."""
+    """Returns one page of `entries`, a list of pairs (id, JSON object). The query parameter `limit` is the
+    number of entries on the page, by default and at most 100. The page begins after the entry that the query
+    parameter `nextToken` names. The response header `X-Next-Token` has the token of the next page, if there
+    is one."""
     limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
     start = 0
     if token := request.query_params.get("nextToken"):

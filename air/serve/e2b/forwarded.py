@@ -16,9 +16,9 @@ OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
 
 
 def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of a request that is forwarded to a program on the port `port` of the sandbox: the
-    client's headers without those for this server and this connection, with the `Host` that the sandbox's
-    settings demand."""
+    """Returns the headers of a request that is forwarded to a program on the port `port` of the sandbox. They
+    are the client's headers without those in `OURS` and those that hold only for one connection
+    (`HOP_BY_HOP`). The header `Host` follows the sandbox's settings (`SandboxSettings.host_header`)."""
     headers = [
         (name, value)
         for name, value in scope["headers"]

@@ -71,8 +71,8 @@ class Context:
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Does nothing. The method is called when air's helper program in the box has ended; each running
-        `execute` then raises an error anyway."""
+        """Does nothing. `Program` calls this method when the helper program in the box has ended, but each
+        running `execute` raises an error anyway."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If
@@ -109,8 +109,9 @@ class Contexts:
         self._default: Context | None = None
 
     async def create(self, language: str | None, cwd: str | None) -> Context:
-        """Creates a context with the working folder `cwd`. The kernel starts at the first execution. Raises
-        ApiError if the language is not Python, or the sandbox has too many contexts."""
+        """Creates a context with the working folder `cwd`, relative to the home folder of the default account
+        `user` (None: the home folder). The kernel starts at the first execution. Raises ApiError if the
+        language is not Python (None: Python), or if the sandbox has too many contexts."""
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
         if len(self._contexts) >= MOST_CONTEXTS:

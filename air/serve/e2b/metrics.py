@@ -12,8 +12,9 @@ _MOST = 1000
 
 
 async def between(sandbox: Sandbox, start: int, end: int) -> list[dict[str, Any]]:
-    """Returns a sandbox's samples from the time `start` to the time `end` (epoch seconds), after adding a new
-    one if the sandbox is running."""
+    """Returns a sandbox's samples from the time `start` to the time `end` (epoch seconds), as JSON objects in
+    E2B's form. Before that, adds a new sample if the sandbox is running and its last sample is at least one
+    second old."""
     now = time.time()
     if sandbox.state == "running" and (not sandbox.samples or now - sandbox.samples[-1]["at"] >= 1):
         async with sandbox.use():

@@ -1,8 +1,8 @@
 """Forwards HTTP/1.1 requests and WebSockets to programs that listen on ports of a sandbox.
 
-For each request, a program in the box (`programs.ports`) joins a connection to the port with a connection to
-the port relay, through which the server reaches the box. So the box needs no network, and requests reach only
-the loopback ports of that box, not other boxes or this machine.
+For each request, a program in the box (`programs.ports`) opens two connections and joins them: one to the
+port, and one to the port relay, a loopback port of the box whose connections reach this server. So the box
+needs no network, and requests reach only the loopback ports of that box, not other boxes or this machine.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles a new connection that comes from the box through its port relay, which connects the box to
-        this server. The first line is a secret word. It tells which call of `connection` waits for this
-        connection."""
+        """Handles a new connection from the box to its port relay, which connects the box to this server. The
+        first line on the connection is a secret word, by which the server finds the call of `connection` that
+        waits for this connection."""
         async with asyncio.timeout(WORD_SECONDS):
             word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
         arrival = self._awaited.get(word)

@@ -64,7 +64,10 @@ class Events(Protocol):
 
 
 class Program:
-    """One helper program (see `air.serve.e2b.programs`) in a box. It starts with the first request."""
+    """One helper program (see `air.serve.e2b.programs`) in a box, which starts with the first request.
+    `awake_box` is an async function that returns the box once commands can start in it. `name` is a key of
+    `_MODULES`, and `arguments` are the program's command-line arguments. The program runs as the account
+    `user`, with the further environment variables `env`."""
 
     def __init__(
         self,
@@ -84,8 +87,8 @@ class Program:
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
-        """Sends the request `op` with `fields` and `body` to the helper program in the box. Returns the
-        fields and the bytes of its answer.
+        """Sends a request to the helper program in the box, and returns the fields and the bytes of the
+        answer. The request is the operation `op` with `fields` and `body`.
 
         Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box is
         gone.

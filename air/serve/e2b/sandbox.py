@@ -68,8 +68,8 @@ class Sandbox:
         self.tasks: set[asyncio.Task[Any]] = set()
         """Asyncio tasks that are cancelled when the sandbox's box ends."""
         self.box_state: dict[str, Any] = {}
-        """Objects of other modules that belong to the present box of the sandbox, by name, such as its
-        watched folders. They are dropped when the sandbox loses the box."""
+        """Objects of other modules that belong to the sandbox's present box, by name, such as the watchers of
+        its folders. When the sandbox loses the box, the objects are dropped."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
@@ -108,8 +108,8 @@ class Sandbox:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets the timeout to `seconds` from now. At the timeout, `at_end` is called once, in an asyncio task
-        of its own."""
+        """Sets the timeout to `seconds` from now, in place of the earlier one. At the timeout, `at_end` is
+        called once, in an asyncio task of its own."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
 

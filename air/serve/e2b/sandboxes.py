@@ -213,8 +213,8 @@ class Sandboxes:
             return True
 
     async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
-        """Resumes a sandbox if it is paused, and extends its timeout to at least `seconds` from now. Returns
-        whether it was paused."""
+        """Resumes a sandbox if it is paused. Sets the timeout to `seconds` from now if the sandbox was paused
+        or the present timeout is earlier. Returns whether the sandbox was paused."""
         resumed = await self.resume(sandbox)
         if resumed or sandbox.seconds_left < seconds:
             self.set_end(sandbox, seconds)

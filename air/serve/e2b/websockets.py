@@ -30,8 +30,8 @@ _OF_THE_HANDSHAKE = {
 async def serve(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Opens a WebSocket over the connection `streams` to the program that listens on `port` in the sandbox,
-    then copies messages between it and the client until one side closes."""
+    """Opens a WebSocket over the connection `streams` to the program that listens on `port` in the sandbox.
+    Then copies messages between the program and the client until one side closes."""
     reader, writer = streams
     headers = request_headers(sandbox, port, scope)
     host = dict(headers)[b"host"].decode("latin-1")

@@ -14,7 +14,7 @@ from air.worlds import sources
 
 class Catalogue:
     """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order in which the
-    server's settings name them."""
+    server's settings name them. Each split has `seeds` episodes of each task."""
 
     def __init__(self, tasks: Sequence[OfferedTask], seeds: int) -> None:
         self.tasks = {task.id: task for task in tasks}
@@ -23,14 +23,14 @@ class Catalogue:
     splits = ("train", "validation")
 
     def count(self) -> int:
-        """Returns the number of episodes in the list of a split (`train` or `validation`); both lists have
-        the same length."""
+        """Returns the number of episodes in the list of one split (`train` or `validation`). Both lists have
+        this length."""
         return len(self.tasks) * self._seeds
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
-        """Returns the task id and the seed of the episode number `index` (from 0) in the list of a split
-        (`train` or `validation`). The list goes through all tasks with the first seed, then through all tasks
-        with the next seed, and so on.
+        """Returns the task id and the seed of the episode at `index` (from 0) in the list of a split (`train`
+        or `validation`). The list goes through all tasks with the first seed, then through all tasks with the
+        next seed, and so on.
 
         Raises UsageError if there is no such split or index.
         """

@@ -20,7 +20,7 @@ from air.worlds.base import Refusal, World
 
 GRACE_SECONDS = 60.0
 """Seconds after an episode's time limit in which one more action of the client still gets the final reward.
-Afterwards the server ends the episode, so that the client does not occupy a box for longer."""
+If the client does not act in this time, the server ends the episode, so that its box is freed."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -33,7 +33,8 @@ class UnknownTool(InvalidAction):
 
 
 class EpisodeFailed(Exception):
-    """Error: an infrastructure error has ended the episode, without a further reward."""
+    """Error: the server has ended the episode, because of an infrastructure error or because the time is
+    over. There is no further reward."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,13 @@ class Turn:
 
 
 class ClientEpisode:
-    """One episode of a server's client, which plays the agent. `start` begins it, and `close` ends it. The
-    caller must not run two methods at the same time."""
+    """One episode, in which a client of the server plays the agent. `start` begins the episode, and `close`
+    ends it. The caller must not run two methods at the same time.
+
+    When the episode ends, `note` gets the task's id and the way in which the episode ended (`done`, `left`,
+    `expired` or `failed`). `on_end` is called after the episode's box has been freed. `grace` is used in
+    place of `GRACE_SECONDS`.
+    """
 
     def __init__(
         self,
@@ -79,8 +85,8 @@ class ClientEpisode:
         self._turn_runs = False
 
     async def start(self) -> str:
-        """Starts the episode, and returns the first text for the agent. Raises EpisodeFailed after an
-        infrastructure error."""
+        """Starts the episode, and returns the first text for the agent. Raises EpisodeFailed if the start
+        fails."""
         try:
             self._world, text = await self._stack.enter_async_context(self.task.open(self.seed))
         except BaseException as error:
@@ -103,13 +109,13 @@ class ClientEpisode:
             self._expired = asyncio.create_task(self._end("expired"))
 
     async def say(self, message: str) -> Turn:
-        """Performs the action in a text message of the agent. Raises NoRunningEpisode if no episode runs, and
-        EpisodeFailed after an infrastructure error."""
+        """Performs the action in a text message of the agent. Raises NoRunningEpisode if the episode has not
+        begun or has ended, and EpisodeFailed after an infrastructure error."""
         return await self._turn(lambda: self.task.action_of_text(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
-        """Performs the agent's call of the tool `name`. Raises NoRunningEpisode if no episode runs, and
-        EpisodeFailed after an infrastructure error."""
+        """Performs the agent's call of the tool `name`. Raises NoRunningEpisode if the episode has not begun
+        or has ended, and EpisodeFailed after an infrastructure error."""
 
         def action() -> Action:
             names = [each["function"]["name"] for each in self.task.tools]

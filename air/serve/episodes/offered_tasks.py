@@ -19,8 +19,8 @@ Schema = Mapping[str, Any]
 
 
 def tool(name: str, description: str, **arguments: str) -> Schema:
-    """Returns the schema of a tool in the form of OpenAI's `tools`. `arguments` has the description of each
-    argument; all arguments are strings."""
+    """Returns the schema of a tool in the form of OpenAI's `tools`. `arguments` maps the name of each
+    argument of the tool to a description. All arguments are texts, and none may be left out."""
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
     parameters = {"type": "object", "properties": properties, "required": list(arguments)}
     function = {"name": name, "description": description, "parameters": parameters}
@@ -53,7 +53,7 @@ class OfferedTask(Protocol):
 
     @property
     def max_turns(self) -> int:
-        """The maximum number of a client's actions in an episode of this task."""
+        """The maximum number of a client's actions in one episode of this task."""
         ...
 
     @property
@@ -63,8 +63,8 @@ class OfferedTask(Protocol):
 
     @property
     def no_reward(self) -> float | None:
-        """The reward that a client gets for an action that the task rejected: 0, or None in tasks that do not
-        reward each action."""
+        """The reward that a client gets for an action that the task rejected: 0, or None in a task that does
+        not reward each action."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:
@@ -88,9 +88,9 @@ class OfferedTask(Protocol):
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Called when an episode reaches its limit of actions or time; `world` is the world that `open`
-        yielded. In a research task, validates the artefact. Returns the reward for this end of the episode,
-        in addition to that of the last action; None if there is none."""
+        """Returns the reward for an end of the episode at its limit of actions or time, in addition to the
+        reward of the last action. Returns None if there is no such reward. `world` is the world that `open`
+        yielded. In a research task, this method validates the artefact."""
         ...
 
 
@@ -142,8 +142,8 @@ class OfferedWorld:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the value of the argument `name`, which must be a text. Raises InvalidAction if this argument
-    is missing or not a text, or if there are other arguments."""
+    """Returns the value of the argument `name`. Raises InvalidAction if this argument is missing or not a
+    text, or if there are other arguments."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
         raise InvalidAction(f"The arguments must be one text: `{name}`.")

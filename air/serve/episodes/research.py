@@ -98,8 +98,8 @@ class OfferedResearchTask:
 async def open_tasks(
     config: EpisodesConfig, names: Sequence[str]
 ) -> AsyncIterator[dict[str, OfferedTask]]:
-    """Async context manager: yields the tasks `names` by id, and opens the pools of boxes and of grader
-    boxes for them.
+    """Async context manager: yields a dict of the tasks with the ids `names`, and opens the pools of boxes
+    and of grader boxes for them.
 
     Raises UsageError if a task does not exist, or cannot run on this machine.
     """

@@ -58,8 +58,8 @@ class EpisodesServer(BaseServer):
     def new_episode(
         self, task: str, seed: int, on_end: Callable[[], None] = lambda: None
     ) -> ClientEpisode:
-        """Returns a new episode of a task with this seed; `ClientEpisode.start` begins it. `on_end` is called
-        once, after the episode's end.
+        """Returns a new episode of a task with this seed; `ClientEpisode.start` begins it. `task` is the
+        task's id. `on_end` is called once, after the episode's end.
 
         Raises UsageError if the server does not offer the task.
         """
@@ -77,8 +77,9 @@ async def serve_episodes(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs an episode server until SIGINT or SIGTERM. Passes one line of text with the server's URL to `say`
-    once the server accepts requests. `protocols` are the constructors of its protocols.
+    """Runs an episode server until SIGINT or SIGTERM. Once the server accepts requests, calls `say` with one
+    line of text that has the server's URL. `protocols` are the constructors of the server's protocols. `log`
+    is the server's log (None: standard error).
 
     Raises UsageError if the address is in use, or a task does not exist or cannot run on this machine.
     """

@@ -16,26 +16,32 @@ class EpisodesConfig(ListenConfig):
     many clients may play at the same time."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
-    """The ids of the offered tasks, in the form that run files use."""
+    """The ids of the offered tasks, in the form that run files use, such as `titanic` or `game:sokoban6`."""
     task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for tasks. If any is given, the tasks that ship with air are not searched."""
+    """Folders in which the task `NAME` is the subfolder `NAME`. If any folder is given, the tasks that ship
+    with air are not used."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`."""
+    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: the folder in the
+    environment variable `AIR_MLGYM_ROOT`."""
     provider: Literal["docker", "process"] = "docker"
     """The kind of box in which research tasks run: a container, or a plain process."""
     max_sessions: int = Field(default_factory=lambda: 2 * (os.cpu_count() or 1), ge=1)
-    """The maximum number of episodes at the same time; further clients are refused. Each episode of a
-    research task has its own box."""
+    """The maximum number of clients that play at the same time (with OpenEnv, each connection counts, even
+    before its first episode). Further clients are refused. Each episode of a research task has its own
+    box."""
     grader_boxes: int = Field(2, ge=1)
     """The maximum number of grader boxes at the same time, for research tasks."""
     max_turns: int | None = Field(None, ge=1)
-    """The maximum number of actions in an episode. None: the task's own number; for a research task, 50."""
+    """The maximum number of actions in an episode. None: the maximum number of turns that the task itself
+    sets; for a research task, 50."""
     seconds: float | None = Field(None, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds. None: the task's own limit."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds without a message of the client after which its episode is ended and its box freed."""
+    """Seconds without a message of the client after which the client's episode is ended and its box is
+    freed."""
     seeds: int = Field(100, ge=1)
-    """The number of episodes of each task that the list of a split (`train` or `validation`) has. Clients
-    request this list. Each episode in it has its own seed."""
+    """The number of episodes that each task has in the list of each split (`train` and `validation`). Each of
+    them has its own seed. Clients request these lists."""
     gpus: tuple[str, ...] = ()
-    """The GPUs that boxes may use, named as in run files."""
+    """The GPUs that boxes may use: indices from `nvidia-smi`, such as `7`, UUIDs, or prefixes of UUIDs.
+    Empty: none."""

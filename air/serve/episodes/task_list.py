@@ -1,5 +1,5 @@
-"""Handles requests for the splits and for lists of tasks. The protocols OpenEnv and ORS have these requests
-in common."""
+"""Handles requests for the names of the splits and for lists of tasks. The protocols OpenEnv and ORS have
+these requests in common."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from air.serve.episodes.catalogue import Catalogue
 from air.serve.episodes.server import EpisodesServer
 
 NAME = "air"
-"""The name of the environment that a server offers. OpenEnv and ORS have environment names in the paths of
-requests; a server of air has only this one."""
+"""The name of the one environment that a server of air offers. OpenEnv and ORS have environment names in the
+paths of requests."""
 T = TypeVar("T", bound=BaseModel)
 
 
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class StrictBody(BaseModel):
-    """Base class of the bodies of requests about splits and tasks. Unknown fields are refused."""
+    """Base class of the bodies of clients' requests and messages. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -57,8 +57,8 @@ class _Range(_Split):
 def answering(
     handler: Callable[[Request], Awaitable[Any]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Returns an endpoint that responds with the return value of `handler` as JSON. If `handler` raises
-    Refused or UsageError, the response is that error."""
+    """Returns a route handler that responds with the return value of `handler` as JSON. If `handler` raises
+    Refused or UsageError, the response is that error (status 400 for UsageError)."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -91,7 +91,8 @@ def problems(error: ValidationError) -> list[dict[str, Any]]:
 
 
 def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Sequence[BaseRoute]:
-    """Returns the routes for lists of splits and tasks, once for each prefix of their paths."""
+    """Returns the routes for lists of splits and tasks, once for each of `prefixes`, with which their paths
+    begin."""
     tasks, most = server.catalogue, server.config.max_body_mb
 
     async def environments(_: Request) -> list[str]:
@@ -135,8 +136,8 @@ def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Seq
 
 
 def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
-    """Returns the description of the episode number `index` in the list of a split, as clients get it: task
-    id and seed. Raises UsageError if there is no such split or index."""
+    """Returns the description of the episode at `index` (from 0) in the list of a split, in the form that
+    clients get: the task's id and the seed. Raises UsageError if there is no such split or index."""
     task, seed = tasks.entry(split, index)
     return {"task": task, "seed": seed}
 

@@ -1,2 +1,3 @@
-"""Serves `POST /evaluate`, which measures how hard proposed questions are: a model, which is not trained
-meanwhile, answers each question several times. `air coevolve` handles the same request with its executor."""
+"""Serves `POST /evaluate`, which measures how hard proposed questions are: a model answers each question
+several times. The model is not trained meanwhile. `air coevolve` handles the same request with its
+executor."""

@@ -1,5 +1,5 @@
 """The server of `air serve evaluate`, in which a model answers proposed questions to find out how hard they
-are. The module `air.train.coevolve.evaluate_service` contains the code that plays the questions."""
+are. The episodes are played by `air.train.coevolve.evaluate_service`."""
 
 from __future__ import annotations
 

@@ -21,35 +21,36 @@ from air.train.evaluation.settings import Settings, find_checkpoint, read_evalua
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"
-"""The id of a placeholder task. The environment in which the model answers needs a task when it starts; the
-questions come later, with each request."""
+"""The id of a placeholder task. An environment needs a task when it starts, but the questions for the model
+come only later, with each request."""
 
 
 class EvaluateConfig(ListenConfig):
     """Settings of `air serve evaluate`, a server whose model answers proposed questions."""
 
     model: str = Field(min_length=1)
-    """The model: the folder of a training run, a checkpoint, a model's folder, a Hugging Face hub id, or the
-    URL of an endpoint."""
+    """The model: the folder of a training run (its last checkpoint is used), the folder of a checkpoint or of
+    a model, a Hugging Face hub id, or the URL of an endpoint with OpenAI's chat completions API. Relative
+    paths are relative to the current folder."""
     model_name: str = ""
-    """The model's name at the endpoint. Only for an endpoint."""
+    """The model's name at the endpoint. It must be set if and only if `model` is a URL."""
     temperature: float | None = Field(None, ge=0, le=2)
     """The sampling temperature, unless a request sets its own. None: the temperature of the model's training
     run, or 1 for a model without a training run."""
     max_tokens: int | None = Field(None, ge=1)
-    """The maximum number of tokens of a reply, unless a request sets its own. None: the number of the model's
-    training run, or 1024 for a model without a training run."""
+    """The maximum number of tokens of one reply, unless a request sets its own. None: the number of the
+    model's training run, or 1024 for a model without a training run."""
     context: int | None = Field(None, ge=1)
-    """The maximum number of tokens of an episode. None: the number of the model's training run, or 8192 for a
-    model without a training run."""
+    """The maximum number of tokens of an episode (prompt, replies and observations together). None: the
+    number of the model's training run, or 8192 for a model without a training run."""
     tools: tuple[str, ...] | None = None
-    """The tools with which the model answers: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or TOML
-    files with the key `tools`. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of
-    the model's training run, if it has such tasks; else none."""
+    """The tools with which the model answers, as in `air.serve.tool_names.load_named`; an empty tuple: no
+    tools. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of the model's training
+    run; no tools if the run has no such tasks."""
     format: str = ""
-    """The action format. Empty: the format of the model's training run. If the run sets none and `tools` is
-    None, too, it is the format in the run's task files `posed:FILE`. If there is no such format, it is
-    `tool_calls` if there are tools; otherwise the whole reply is the answer."""
+    """The name of the action format. Empty: the format of the model's training run. If the run sets none and
+    `tools` is None, the format in the run's task files `posed:FILE` is used. If there is none either, the
+    format is `tool_calls` if the model has tools; otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
     """The kind of box for tools that need a box. None: the kind of the model's training run, or `docker` for
     a model without a training run."""
@@ -78,7 +79,7 @@ class EvaluateConfig(ListenConfig):
 
     def model_and_settings(self) -> tuple[str, Settings]:
         """Returns the model's folder, hub id or URL, and the settings with which the model answers. For a
-        model from a training run, these are the run's settings, changed by the settings here. Raises
+        model from a training run, these are the run's settings, changed by this server's settings. Raises
         ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
         model, settings = self._base_model_and_settings()
         return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
@@ -114,10 +115,10 @@ class EvaluateConfig(ListenConfig):
         return next(iter(sets.values()), ToolSet(()))
 
     def _format(self, env: ResearchEnvConfig) -> str:
-        """Returns the action format that replaces the one in `env`, the settings of the run's episodes;
-        empty: keep the one in `env`. It is the format in this server's settings. If these set neither a
-        format nor tools, and `env` sets no format, it is the format in the files of the run's tasks
-        `posed:FILE`."""
+        """Returns the name of the action format that replaces the one in `env`, the settings of the run's
+        episodes. Returns an empty text if the format in `env` is kept. The new format is the one in this
+        server's settings. If these set neither a format nor tools, and `env` sets no format, it is the format
+        in the files of the run's tasks `posed:FILE`."""
         if self.format or self.tools is not None:
             return self.format
         harness = env.agent.harness or AirHarnessConfig()

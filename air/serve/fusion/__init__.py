@@ -1,2 +1,2 @@
-"""SandboxFusion's protocol: `/run_code` runs a program, `/run_jupyter` runs notebook cells, and the dataset
-endpoints grade completions."""
+"""Serves SandboxFusion's protocol: `/run_code` runs a program, `/run_jupyter` runs notebook cells, and the
+dataset endpoints grade completions, which are a model's answers to programming problems."""

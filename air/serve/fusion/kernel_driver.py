@@ -1,12 +1,14 @@
-"""A program that runs inside a box: runs cells in a new Jupyter kernel. The box's image must have
+"""Runs notebook cells in a new Jupyter kernel. This program runs inside a box, whose image must have
 jupyter_client.
 
     python3 kernel_driver.py REQUEST.json RESULT.json
 
-The object in REQUEST has `cells`, `cell_timeout`, `total_timeout` and `most_output` (the maximum number of
-characters that are kept of each output stream of a cell). RESULT is written again after every cell. It has
-`cells`, and `ended`: `all` (so far all cells have ended), `time` (the time limit is exceeded) or `died` (the
-kernel has ended). If no kernel starts, the exit status is `NOT_STARTED`. The program imports nothing of air.
+The object in REQUEST has `cells` (the source code of each cell), `cell_timeout` and `total_timeout` (both in
+seconds; a `cell_timeout` of 0 is no limit), and `most_output` (the maximum number of characters that are kept
+of each output stream of a cell). RESULT is written again after every cell. It has `cells`, the outputs of
+each cell so far, and `ended`: `all` (all cells so far have ended), `time` (the total time is over, or a cell
+did not end after its interruption) or `died` (the kernel has ended). If no kernel starts, the exit status is
+`NOT_STARTED`. The program imports nothing of air.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ NOT_STARTED = 75
 def main(request_path: str, result_path: str) -> None:
     """Runs the notebook cells in the request file one after another, and writes the result file after each.
     Stops early only if the total time is over, a cell does not end after its interruption, or the kernel has
-    died."""
+    ended."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
         request = json.load(file)
     manager, client = _started()
@@ -72,15 +74,16 @@ def _started() -> tuple[Any, Any]:
 
 
 class Cell:
-    """Collects the output, the displayed results and the exceptions of one notebook cell while it runs."""
+    """Collects the output, the displayed results and the exceptions of one notebook cell while the cell runs.
+    At most `most` characters of each output stream are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self.result: dict[str, Any] = {"stdout": "", "stderr": "", "display": [], "error": []}
 
     def add(self, kind: str, content: dict[str, Any]) -> None:
-        """Adds the content of one message from the Jupyter kernel, such as printed text, to the cell's
-        outputs."""
+        """Adds one message from the Jupyter kernel, such as printed text, to the cell's outputs. `kind` is
+        the message's type, for instance `stream`. Messages that are not outputs are ignored."""
         if kind == "stream":
             name = content["name"]
             room = self._most - len(self.result[name])
@@ -92,15 +95,15 @@ class Cell:
             self.result["error"].append({name: content[name] for name in names})
 
     def fail(self, name: str, text: str) -> None:
-        """Adds an error that this program, and not the cell's code, found, such as a dead kernel, to the
-        cell's exceptions."""
+        """Adds an error to the cell's exceptions, for instance about an ended kernel. This program, not the
+        cell's code, found the error."""
         self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
 
 
 def _run(manager: Any, client: Any, code: str, cell: Cell, limit: float) -> str:
-    """Runs one notebook cell, and interrupts it at the time `limit`. Returns `all` if the cell has ended,
-    interrupted or not; `time` if it does not end soon after the interruption; or `died` if the kernel has
-    ended."""
+    """Runs one notebook cell, and interrupts it at the monotonic time `limit`. Returns `all` if the cell has
+    ended, interrupted or not; `time` if it does not end soon after the interruption; or `died` if the kernel
+    has ended."""
     ident = client.execute(code, store_history=True, allow_stdin=False)
     interrupted = False
     while True:

@@ -57,8 +57,8 @@ class Language:
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for the commands that compile and run the program."""
     needs: tuple[str, ...] = ()
-    """Shell tests that must succeed in an image with this language, in addition to a test that the commands
-    exist."""
+    """Shell commands that succeed only in an image with this language, in addition to the test that the
+    commands of `compile` and `run` exist."""
 
     def check(self) -> str:
         """Returns a shell command that succeeds if the box's image supports this language."""
@@ -117,7 +117,8 @@ has no commands for them."""
 
 
 def source(language: str, code: str) -> str:
-    """Returns the text to write into a program's file: `code`, for PHP with an opening tag."""
+    """Returns the text to write into a program's file: `code` itself. PHP code without an opening tag gets
+    one."""
     if language == "php" and not re.search(r"<\?(php|=)", code):
         return f"<?php\n{code}"
     return code

@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 
 COMPILE, RUN, TOTAL = 10.0, 10.0, 45.0
 _SKIPPED = "IGNORE_THIS_FILE"
-"""A file of a request is not written if its name contains this text. SandboxFusion itself has the same
+"""A file of a request is not written if its path contains this text. SandboxFusion itself has the same
 rule."""
 
 
 def _inside(path: str) -> str:
-    """Returns a path in the workspace in normal form. Raises ValueError if it leads outside of the
-    workspace."""
+    """Returns the relative path of a file in the workspace in normal form. Raises ValueError if the path
+    leads out of the workspace."""
     short = posixpath.normpath(path)
     outside = short.startswith(("/", "../")) or short in (".", "..")
     if outside or "\0" in path or path.endswith("/"):
@@ -69,13 +69,15 @@ class FilesRequest(Message):
     files to write and to return."""
 
     memory_limit_MB: int = -1
-    """The memory limit, in MiB, of the code that the request runs. -1: the server's own limit."""
+    """The memory limit, in MiB, of the code that the request runs. 0 or less: the server's own limit, which
+    is also the maximum. Values from 1 to 31 count as 32."""
     files: Files = Field(default_factory=dict)
-    """Files to write before the request's code runs: base64 content by path in the workspace. A null content
-    means no file."""
+    """Files to write before the request's code runs: base64 content by path relative to the workspace. A file
+    whose content is null is not written."""
     fetch_files: Texts = Field(default_factory=list)
-    """Paths of files whose contents are returned after the request's code has ended. Files that do not exist
-    are left out. Together they may be as large as the workspace."""
+    """Paths of files whose contents are returned after the request's code has ended. Relative paths are
+    relative to the workspace. Files that do not exist are left out. All files together may be at most as
+    large as the workspace."""
 
     def contents(self) -> dict[str, bytes]:
         """Returns the decoded contents of the files to write, by path."""
@@ -98,7 +100,7 @@ class RunCodeRequest(FilesRequest):
     run_timeout: float = Field(RUN, ge=0)
     """Seconds that the program may take."""
     stdin: str | None = None
-    """The text for the program's standard input. Null: no input."""
+    """The text for the program's standard input. Null: the standard input is empty."""
 
 
 class RunJupyterRequest(FilesRequest):
@@ -123,28 +125,30 @@ class CommandResult(Message):
     """`Finished`: the command ended before its time limit. `TimeLimitExceeded`: it was killed at the limit.
     `Error`: the server failed, and `stderr` has the reason."""
     execution_time: float | None = None
-    """Seconds that the command took; null after an error."""
+    """Seconds that the command took. Null if `status` is `Error`."""
     return_code: int | None = None
-    """The exit status, or 128 + N if the signal N ended the command. Null if it was killed at its time limit
-    or the server failed."""
+    """The exit status, or 128 + N if the signal N ended the command. Null if the command was killed at its
+    time limit or the server failed."""
     stdout: str | None = None
-    """The standard output; after an exceeded time limit, the output until then."""
+    """The standard output. If the time limit was exceeded, the output until then. Null if the server
+    failed."""
     stderr: str | None = None
-    """The standard error of the command; after an error of the server, the reason."""
+    """The standard error of the command. If the server failed, the reason."""
 
 
 class Answer(Message):
     """The fields that the responses of `/run_code` and `/run_jupyter` have in common."""
 
     status: Literal["Success", "Failed", "SandboxError"]
-    """`Success`: the program exited with status 0. `Failed`: the program failed, or exceeded its time limit.
+    """`Success`: the program exited with status 0, or all notebook cells ran, even if some raised exceptions.
+    `Failed`: the compiler or the program failed or exceeded its time limit, or not all notebook cells ran.
     `SandboxError`: the server failed."""
     message: str = ""
-    """The reason of a `SandboxError`; else empty."""
+    """The reason if `status` is `SandboxError`; otherwise empty."""
     executor_pod_name: str | None = None
     """Always null. SandboxFusion itself returns the name of its Kubernetes pod."""
     files: Annotated[dict[str, str], first_fault(str)] = Field(default_factory=dict)
-    """The contents of the requested files, as base64, by the path in the request."""
+    """The contents of the files in `fetch_files`, as base64, by the path in the request."""
 
 
 class RunCodeAnswer(Answer):
@@ -168,8 +172,8 @@ class Cell(Message):
 
 
 class RunJupyterAnswer(Answer):
-    """The response of `/run_jupyter`: the outputs of the cells that were run. The last one may have been
-    interrupted at a time limit."""
+    """The response of `/run_jupyter`: the outputs of the cells that were run. A cell that exceeded its time
+    limit was interrupted; its exceptions then include a `TimeoutError`."""
 
     driver: CommandResult | None = None
     """The result of air's program in the box that ran the notebook cells."""
@@ -179,8 +183,9 @@ class RunJupyterAnswer(Answer):
 def status_of(
     *results: CommandResult | None,
 ) -> tuple[Literal["Success", "Failed", "SandboxError"], str]:
-    """Returns the status and the message of a response. The status is `SandboxError` if one of the commands
-    has the status `Error`, `Failed` if one exceeded its time limit or exited with another status than 0, else
+    """Returns the status and the message of a response to a request that ran the commands with these results
+    (None: the command did not run). The status is `SandboxError` if one of the commands has the status
+    `Error`, else `Failed` if one exceeded its time limit or exited with another status than 0, else
     `Success`."""
     known = [result for result in results if result is not None]
     for result in known:

@@ -26,8 +26,8 @@ _STYLE = (
 
 
 def description(endpoints: Sequence[Endpoint], gets: dict[str, str]) -> dict[str, Any]:
-    """Returns the OpenAPI description as a JSON object. `gets` maps the paths of GET requests to a text about
-    their result."""
+    """Returns the OpenAPI description of `endpoints` as a JSON object. `gets` maps the path of each GET
+    request to a text about its result."""
     used = [(each.request, "validation") for each in endpoints]
     used += [(each.answer, "serialization") for each in endpoints]
     names, schemas = models_json_schema(

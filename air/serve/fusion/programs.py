@@ -23,12 +23,12 @@ from air.serve.fusion.messages import (
 )
 
 OUTPUT_BYTES = 8 << 20
-"""The maximum number of bytes that are kept of a command's standard output, and as many of its standard
+"""The maximum number of bytes that are kept of a command's standard output, and likewise of its standard
 error. The middle of a longer output is replaced by a line that says so."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds that are subtracted from the time for which a client waits, because the server needs some time for
-its own work."""
+"""Seconds that the server needs for its own work on a request. They are subtracted from the time for which a
+client waits."""
 FOLDERS = ("/mnt",)
 """Writable folders in a box besides the workspace. Programs written for SandboxFusion write files into
 /mnt."""
@@ -56,8 +56,8 @@ class Programs:
         interpreter in advance."""
 
     def spec(self, memory_mb: int = -1) -> BoxSpec:
-        """Returns the settings of the box for a request with this memory limit in MiB (-1: the server's
-        limit).
+        """Returns the settings of the box for a request with this memory limit in MiB (0 or less: the
+        server's limit).
 
         Raises BadRequest if the request wants more memory than the server allows.
         """
@@ -88,8 +88,8 @@ class Programs:
         )
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Compiles (if needed) and runs a request's program in a box. Raises BadRequest, and NoBoxInTime if
-        no box becomes free in time."""
+        """Compiles (if needed) and runs a request's program in a box. Raises BadRequest if the server cannot
+        run such a request, and NoBoxInTime if no box becomes free in time."""
         language = self.language(request.language)
         self.check_seconds(request.compile_timeout, "compile_timeout")
         self.check_seconds(request.run_timeout, "run_timeout")
@@ -111,10 +111,9 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work`, which runs the client's program, with a box, and returns the response of `work`. If
-        the program ended the box or the server failed, returns a response of the class `failed` that says so.
-        `asked` is the sum of the request's time limits in seconds; `needed` is the part of it that the
-        program can use.
+        """Calls `work` with a box, in which it runs the client's program, and returns the response of `work`.
+        If the program ended the box or the server failed, returns a response of the class `failed` that says
+        so. `spec`, `asked` and `needed` are as in `in_box`.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -131,7 +130,8 @@ class Programs:
             return failed(status="SandboxError", message=str(error))
 
     def check_seconds(self, seconds: float, name: str) -> None:
-        """Raises BadRequest if a request's time limit, the field `name`, exceeds half of a box's lifetime."""
+        """Raises BadRequest if `seconds`, the time limit in the request's field `name`, exceeds half of a
+        box's lifetime."""
         most = self._server.config.limits.seconds / 2
         if seconds > most:
             raise BadRequest(f"must be at most {most:.0f} seconds on this server", name)
@@ -139,8 +139,9 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work`, which runs the client's program, with a box. If the box fails through no fault of the
-        program, tries once more with another box, if there is time.
+        """Calls `work` with a box of the settings `spec`, in which it runs the client's program, and returns
+        the result of `work`. If the box fails through no fault of the program, tries once more with another
+        box, if there is time.
 
         `asked` is the sum of the time limits in the request, in seconds. `needed` is the part of this sum
         that the program can use: a limit for a compiler, for example, is unused if the language has none. The
@@ -171,8 +172,8 @@ async def exec_first(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ExecResult:
-    """Writes the request's files and then the server's `own` files into a box, runs the first command in the
-    box, and returns its result.
+    """Writes the request's files and then the server's `own` files (contents by path) into a box, runs
+    `command`, the first command in this box, and returns its result.
 
     Raises BadRequest if the files do not fit into the workspace.
     """
@@ -191,10 +192,11 @@ async def exec_first(
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
-    """Returns the contents of those files in `paths` that exist, as base64, by path.
+    """Returns the contents of those files in `paths` that can be read, as base64, by path. Relative paths are
+    relative to the workspace.
 
-    Raises BadRequest if they are together larger than the workspace. This is possible, because several paths
-    can name the same file.
+    Raises BadRequest if the contents are together larger than the workspace. This is possible, because
+    several paths can name the same file.
     """
     most = box.spec.limits.disk_mb << 20
     size, files = 0, {}
@@ -243,10 +245,10 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
 
 
 def result_of(result: ExecResult, *, first: bool) -> CommandResult:
-    """Converts the result of a command to SandboxFusion's form.
+    """Returns the result of a command in SandboxFusion's form.
 
-    If the `first` command of a box could not be started, the status is `Error`: the server is at fault,
-    because no code of the client has run yet.
+    `first` says whether the command was the first one in its box. If the first command could not be started,
+    the status is `Error`: the server is at fault, because no code of the client has run yet.
     """
     stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
     if first and not result.began:

@@ -127,7 +127,8 @@ class Fusion(Protocol):
         return answer
 
     def _count(self, answer: Answer, language: str, log_fields: dict[str, Any]) -> None:
-        """Counts a run in the metrics, and adds its status to `log_fields`, the fields of the log line."""
+        """Counts one run of a program or notebook in the metrics, and adds its status to `log_fields`, the
+        fields of the request's line in the log."""
         log_fields["result"] = answer.status
         if answer.message:
             log_fields["message"] = answer.message

@@ -19,13 +19,13 @@ from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.programs import BadRequest
 
 Handler = Callable[[Any, dict[str, Any]], Awaitable[BaseModel]]
-"""The type of functions that handle a parsed request. Their second argument is a dict to which they add
-fields for the log."""
+"""The type of functions that handle a parsed request and return the response body. Their second argument is a
+dict to which they add fields for the request's line in the log."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A path for POST requests, with the classes of its request and response bodies and its handler."""
+    """One path for POST requests, with the classes of its request and response bodies and its handler."""
 
     path: str
     request: type[BaseModel]

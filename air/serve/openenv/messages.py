@@ -14,8 +14,9 @@ from air.serve.episodes.task_list import StrictBody
 
 
 class Reset(StrictBody):
-    """The data of a client's message `reset`: the task, chosen by its id or by split and index, and the
-    seed."""
+    """The data of a client's WebSocket message `reset`, which begins an episode. The client chooses the task
+    by its id (`task`), or by `split` and `index` (counted from 0; see `Catalogue.entry`). Without a choice,
+    the server's only task is played; without `seed`, the seed of the list entry or a random one is used."""
 
     seed: int | None = Field(None, ge=0, lt=1 << 63)
     episode_id: str | None = Field(None, max_length=255)
@@ -54,25 +55,28 @@ class CallTool(StepData):
 
 
 def step_kind(data: dict[str, Any]) -> type[MessageAction | ListTools | CallTool]:
-    """Returns the class with which the data of a client's WebSocket message `step` must be checked."""
+    """Returns the class of `data`, the data of a client's WebSocket message `step`. The caller then parses
+    `data` with this class."""
     kinds: dict[Any, type[MessageAction | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
     return kinds.get(str(data.get("type")), MessageAction)
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
-    """Returns a server message of the type `kind` as JSON text. Raises ValueError for NaN and infinity, which
-    are not JSON."""
+    """Returns, as JSON text, a server message of the type `kind` with the data `data`. Raises ValueError for
+    NaN and infinity, which are not JSON."""
     return json.dumps({"type": kind, "data": data}, allow_nan=False)
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns, as JSON text, the message with which the server tells a client about an error."""
+    """Returns, as JSON text, the message with which the server reports an error to a client. `code` is an
+    error code of OpenEnv, such as `SESSION_ERROR`; `more` are further fields."""
     return text("error", {"message": message, "code": code, **more})
 
 
 def first(prompt: str, metadata: dict[str, Any]) -> str:
-    """Returns the response to `reset`, with the first text for the agent."""
+    """Returns, as JSON text, the response to `reset`. Its observation is `prompt`, the first text for the
+    agent."""
     return _observation({"text": prompt}, None, False, metadata)
 
 
@@ -98,7 +102,7 @@ def of_tools(tools: list[dict[str, Any]]) -> str:
 
 
 def described(tools: tuple[Schema, ...]) -> list[dict[str, Any]]:
-    """Converts tool schemas from OpenAI's form to OpenEnv's."""
+    """Returns `tools`, tool schemas in OpenAI's form, in OpenEnv's form."""
     functions = [each["function"] for each in tools]
     return [
         {

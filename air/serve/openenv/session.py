@@ -1,5 +1,5 @@
-"""Handles the WebSocket of one client, over which it plays episodes one after the other. The connection ends
-when the client leaves or sends nothing for too long."""
+"""Handles the WebSocket of one client, which plays episodes over it, one after the other. The server closes
+the connection if the client sends nothing for too long."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Session:
         """The total number of characters in the messages that wait for responses."""
 
     async def run(self) -> None:
-        """Handles the client's messages until it disconnects. Then ends its episode and frees the box."""
+        """Handles the client's messages until the client disconnects or the connection must be closed. Then
+        ends the client's episode, which frees its box."""
         reading = asyncio.create_task(self._read())
         working = asyncio.create_task(self._work())
         try:
@@ -198,7 +199,7 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, ...]:
-    """Returns the tools of an episode, in OpenAI's form. If `episode` is None, returns the tools of the
+    """Returns the schemas of an episode's tools, in OpenAI's form. If `episode` is None, returns those of the
     server's first task."""
     task = next(iter(server.catalogue.tasks.values())) if episode is None else episode.task
     return tuple(task.tools)
@@ -207,8 +208,10 @@ def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, .
 def rpc(
     server: EpisodesServer, request: Any, episode: ClientEpisode | None = None
 ) -> dict[str, Any]:
-    """Handles a JSON-RPC request of MCP (Model Context Protocol). Only the listing of tools is supported:
-    tools are called by `step` instead, because only steps have rewards."""
+    """Handles `request`, a parsed JSON-RPC request of MCP (Model Context Protocol), and returns the response
+    as a JSON object. The only supported method lists tools: those of `episode`, or of the server's first task
+    if `episode` is None. A client calls tools by the message `step` instead, because only steps have
+    rewards."""
     wanted = request if isinstance(request, dict) else {}
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": wanted.get("id")}
     if wanted.get("jsonrpc") != "2.0":

@@ -1,4 +1,4 @@
-"""Streams the result of a tool call as server-sent events. After a lost connection, a client can request the
+"""Streams the result of a tool call as server-sent events. A client whose connection was lost can request the
 events again."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CHUNK = 4096
 
 
 def event(name: str, data: str) -> str:
-    """Returns the text of one event. `data` must not contain line breaks."""
+    """Returns the text of one server-sent event with this name. `data` must not contain line breaks."""
     return f"event: {name}\ndata: {data}\n\n"
 
 
@@ -26,8 +26,8 @@ def stream(events: AsyncIterator[str]) -> StreamingResponse:
 
 
 async def of_call(task_id: str, call: asyncio.Task[str]) -> AsyncIterator[str]:
-    """Yields the events of the tool call `call`: first the call's id `task_id`, then its result in pieces, or
-    an error.
+    """Yields the server-sent events of a tool call: first the call's id `task_id`, then the result in pieces,
+    or an error. `call` is the asyncio task that runs the call and returns the result.
 
     If the client disconnects, the call continues. The client can then request the events again with the
     call's id.

@@ -1,7 +1,7 @@
 """The routes of ORS (Open Reward Standard): sessions, which the header `X-Session-ID` identifies, and tool
 calls with streamed results.
 
-Each path exists with and without the environment's name as its first part, because common clients leave the
+Most paths exist with and without the environment's name as their first part, because common clients leave the
 name out.
 """
 

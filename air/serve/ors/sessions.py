@@ -23,20 +23,20 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The maximum number of unfinished tool calls in a session (an episode of a client). Further calls are
-refused."""
+"""The maximum number of unfinished tool calls in one session. Further calls are refused."""
 KEPT_CALLS = 4
-"""The number of finished tool calls per session whose results are stored, so that a client can request them
+"""The number of finished tool calls whose results each session keeps, so that a client can request them
 again."""
 OVER_SECONDS = 120.0
-"""Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings. In
-this time, the client can request the last result again."""
+"""Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings;
+less if the setting `idle_seconds` is less. In this time, the client can request the last result again."""
 MOST_IDS = 10_000
 """The maximum number of session ids that were issued but not used yet. A further id replaces the oldest."""
 
 
 class Session:
-    """A session: one episode of a client. Its tool calls run one after the other."""
+    """A session: one episode of a client. The client's tool calls run one after the other. `prompt` is the
+    first text for the agent."""
 
     def __init__(self, episode: ClientEpisode, prompt: str) -> None:
         self.episode, self.prompt = episode, prompt
@@ -85,8 +85,9 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Returns the result of a call as a JSON object. An invalid call gets an error without a reward, unless
-    it ended the episode: then the result has the episode's final reward."""
+    """Returns the result of a tool call as a JSON object. The result of an invalid call is an error without a
+    reward. But if the invalid call ended the episode, its result is an observation with the episode's final
+    reward."""
     if turn.invalid_action is not None and not turn.done:
         reason = "not_found" if isinstance(turn.invalid_action, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
@@ -100,8 +101,8 @@ def _result(turn: Turn) -> dict[str, Any]:
 
 
 class Sessions:
-    """All sessions of a server. A session is deleted if its client sends nothing for too long, and some time
-    after its episode has ended."""
+    """All sessions of a server. A session is deleted if its client sends nothing for longer than
+    `idle_seconds`, or `OVER_SECONDS` after its episode has ended."""
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
@@ -118,8 +119,9 @@ class Sessions:
         return session_id
 
     async def create(self, session_id: str, task: str, seed: int) -> None:
-        """Starts the episode of a new session with the issued id `session_id`. Raises Refused if the id is
-        invalid, the server is full or the start fails, and UsageError if the task is not offered."""
+        """Starts the episode of a new session. `session_id` is an id that `new_id` has returned and that no
+        session uses yet. Raises Refused if the id is invalid, the server is full or the start fails, and
+        UsageError if the server does not offer the task."""
         if session_id in self._sessions:
             raise Refused(400, "Session already exists")
         if session_id not in self._ids:
@@ -145,8 +147,8 @@ class Sessions:
         self._sessions[session_id] = Session(episode, prompt)
 
     def find(self, session_id: str) -> Session:
-        """Returns the session with this id, and notes that its client is alive. Raises Refused if there is no
-        such session."""
+        """Returns the session with this id, and restarts the time after which a silent client's session is
+        deleted. Raises Refused if there is no such session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise Refused(404, "Active environment not found")
@@ -160,8 +162,8 @@ class Sessions:
             await wait_shielded(session.close())
 
     async def reap(self) -> None:
-        """Runs until it is cancelled: deletes sessions whose clients have been silent for too long, and
-        sessions whose episode ended some time ago."""
+        """Runs until it is cancelled: deletes the sessions whose clients have been silent for too long, or
+        whose episodes ended long enough ago (see `Sessions`)."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))
@@ -186,8 +188,9 @@ class Sessions:
     def chosen(
         self, spec: Mapping[str, Any] | None, split: str | None, index: int | None
     ) -> tuple[str, int]:
-        """Returns the task and the seed that a client chose, by a task specification or by split and index.
-        Raises UsageError if the choice is invalid."""
+        """Returns the id of the task and the seed that a client chose: either by `spec`, an object with
+        `task` and `seed`, or by `split` and `index` (see `Catalogue.entry`). Raises UsageError if the choice
+        is invalid."""
         if (spec is None) == (split is None or index is None) or (split is None) != (index is None):
             raise UsageError("give `task_spec`, or `split` and `index`")
         if spec is None:

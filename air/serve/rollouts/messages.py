@@ -11,7 +11,7 @@ StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "mo
 
 
 class RolloutsRequest(BaseModel):
-    """The request body: which task is played, with which seeds or ids, and with which model."""
+    """The request body: which task is played, with which seeds or numbers, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -23,7 +23,8 @@ class RolloutsRequest(BaseModel):
     base_url: str
     """The URL of a server with OpenAI's chat completions API, with or without `/v1` at its end."""
     ids: list[int] = Field(min_length=1)
-    """The episodes to play. For AgentGym, the ids of its tasks; for all other tasks, the seeds."""
+    """The episodes to play, as numbers from 0 to 10¹² − 1. For AgentGym, they are the numbers of its tasks;
+    for all other tasks, the seeds."""
     max_round: int = Field(ge=1)
     """The maximum number of turns in an episode."""
     n: int = Field(1, ge=1)
@@ -33,12 +34,11 @@ class RolloutsRequest(BaseModel):
     max_tokens: int = Field(512, ge=1)
     """The maximum number of tokens in a reply."""
     seed: int = 0
-    """The seed of the model's sampling. Each episode samples with a seed of its own, which is derived from
-    this seed."""
+    """The seed from which each episode derives its own seed for the model's sampling."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
-    """The name of an action format of air. None: the task's own action format; for AgentGym, a form of
+    """The name of an action format of air. None: the task's own action format; for AgentGym, its form of
     ReAct."""
 
     @field_validator("ids")
@@ -69,9 +69,9 @@ class EpisodeResult(BaseModel):
     best normalised score φ of its validates. In other worlds: the score that the world reports, or else the
     sum of its rewards."""
     raw_score: float | None
-    """A score that is not normalised. In AgentGym: the number that the environment's server sent last. In a
-    research task: the metric at the last validate that has a score. In other worlds: the sum of the
-    rewards."""
+    """A score that is not normalised. In AgentGym: the score that the environment's server sent last. In a
+    research task: the metric at the last validate that has one; null if no validate has one. In other worlds:
+    the sum of the rewards."""
     success: bool | None
     done: bool
     """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""
@@ -81,7 +81,8 @@ class EpisodeResult(BaseModel):
     conversation: list[dict[str, Any]]
     """The chat messages in the form of AgentGym's trajectories, with the keys `from`, `loss` and `value`."""
     rewards: list[float]
-    """The rewards: for each action in a world, or for each validate of a research task."""
+    """The rewards in order: one for each action in a world, or for each validate of a research task. Empty if
+    air, the environment's server or the model failed."""
 
 
 class RolloutsResponse(BaseModel):

@@ -18,8 +18,8 @@ from air.train.evaluation.play import endpoint
 from air.train.loop.rollout import Rollout, play, seeded, serving
 
 KEY_ENV = "AIR_ROLLOUTS_KEY"
-"""The name of the environment variable with the API key for model servers. Because each request chooses its
-model server, anybody who may send requests can obtain this key."""
+"""The name of the environment variable that contains the API key for model servers. Each request chooses its
+model server, so anybody who may send requests can obtain this key."""
 _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
@@ -36,8 +36,8 @@ become `done`."""
 async def rollouts(
     body: RolloutsRequest, config: RolloutsConfig, episode_limit: asyncio.Semaphore
 ) -> list[EpisodeResult]:
-    """Plays all episodes of a request, and returns their results in the order of `ids`. `episode_limit` is a
-    semaphore that limits how many episodes run at the same time.
+    """Plays all episodes of a request, and returns their results in the order of `ids`, with the `n` results
+    of each id together. `episode_limit` limits how many episodes of all requests run at the same time.
 
     Raises UsageError if the task does not exist, or does not work with the action format.
     """
@@ -92,8 +92,8 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
 
 
 def _names(body: RolloutsRequest) -> list[str]:
-    """Returns the ids of the tasks to load for a request. An environment of AgentGym has numbered tasks: the
-    request lists their numbers in `ids`, and each makes one task id. Any other environment is one task."""
+    """Returns the ids of the tasks to load for a request. An environment of AgentGym has numbered tasks: each
+    different number in `ids` makes one task id. Any other environment is one task."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]
@@ -109,8 +109,9 @@ def _agentgym(env: str, number: int) -> str:
 
 
 def _tasks(body: RolloutsRequest, loaded: Sequence[AirTask]) -> list[AirTask]:
-    """Returns the task, with its seed, for each entry of the request's `ids`. `loaded` are the tasks that
-    were loaded for the ids that `_names` returns."""
+    """Returns one task for each entry of the request's `ids`. Such an entry is the number of the task in
+    AgentGym, else the task's seed. `loaded` are the tasks that were loaded for the ids that `_names`
+    returns."""
     if body.env.startswith(_AGENTGYM):
         by_id = {task.data.task_id: task for task in loaded}
         return [by_id[_agentgym(body.env, number)] for number in body.ids]
@@ -154,9 +155,8 @@ def _stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the fields `score`, `raw_score` and `success` of `EpisodeResult`. If the world itself reports
-    whether the episode was a success, its report counts; otherwise an episode is a success if its score is at
-    least 1."""
+    """Returns the fields `score`, `raw_score` and `success` of `EpisodeResult`. `success` is what the world
+    itself reports, if it does. Otherwise, an episode is a success if its score is at least 1."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target

@@ -1,5 +1,5 @@
 """The server of `POST /rollouts`, which plays episodes with the model at a given URL, and responds when all
-have ended."""
+episodes of the request have ended."""
 
 from __future__ import annotations
 

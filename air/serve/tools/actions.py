@@ -1,11 +1,14 @@
 """Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and formats the
 observation to match.
 
+A fence is a Markdown code block with the given tag after the three backticks. "All" means that the contents
+of all these blocks are joined.
+
 | tool | forms of an action | observation |
 |---|---|---|
-| `code_interpreter` | all `<python>…</python>` as one, else all fences `python` | `<result>`, a fence |
-| `bash` | all `<bash>…</bash>` as one, else all fences `bash`, `sh`, `shell`, `terminal` | `<o>`, a fence |
-| `search` | `<search>…</search>`; `<answer>…</answer>` ends the trajectory | `<information>` |
+| `code_interpreter` | all `<python>…</python>`, else all fences `python` | `<result>` or a fence |
+| `bash` | all `<bash>…</bash>`, else all fences `bash`, `sh`, `shell`, `terminal` | `<o>` or a fence |
+| `search` | the last `<search>…</search>`; `<answer>…</answer>` ends the trajectory | `<information>` |
 | `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
 | any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
 
@@ -32,8 +35,8 @@ class ParsedCall:
     arguments: Any
     """The arguments: normally a JSON object, but a model can write any other JSON value."""
     format_observation: Callable[[str], str]
-    """A function that formats an observation to match the syntax of the call, such as
-    `<result>…</result>`."""
+    """A function that puts an observation into the syntax that matches the call, such as
+    `<result>…</result>`, and returns the text."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ class TrajectoryEnd:
 def read(
     reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
 ) -> ParsedCall | TrajectoryEnd | None:
-    """Returns the tool call in a reply, `TrajectoryEnd` if the reply ends the trajectory, or None if it does
-    neither. The syntaxes of the server's `tools` are tried in their order, then `<tool_call>`. `extra` is the
-    `extra_fields` of the action."""
+    """Returns the tool call in a model's reply, `TrajectoryEnd` if the reply ends the trajectory, or None if
+    it does neither. `tools` are the names of the server's tools. Their syntaxes are tried in this order, then
+    the syntax `<tool_call>`. `extra` is the action's object in the request's `extra_fields`."""
     for tool in tools:
         reader = _READERS.get(tool)
         if reader is not None and (found := reader(reply, extra or {})) is not None:
@@ -61,8 +64,9 @@ def read(
 
 
 def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
-    """Returns the standard input for Python code: the text in the reply's code fence `input`, or else `stdin`
-    in `extra`; None if there is neither."""
+    """Returns the standard input for Python code: the text in the reply's first code fence with the tag
+    `input`, or else the value of `stdin` in `extra`, the action's object in `extra_fields`. Returns None if
+    there is neither."""
     for text in fenced(reply, ("input",)):
         return text.strip()
     value = extra.get("stdin")
@@ -70,7 +74,8 @@ def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
 
 
 def between(text: str, start: str, end: str) -> list[str]:
-    """Returns the texts between each marker `start` and the next marker `end`, from left to right."""
+    """Returns the texts that begin after a marker `start` and end before the next marker `end`, from left to
+    right."""
     parts, place = [], 0
     while (first := text.find(start, place)) >= 0:
         first += len(start)
@@ -83,7 +88,8 @@ def between(text: str, start: str, end: str) -> list[str]:
 
 
 def fenced(text: str, languages: Collection[str]) -> Iterator[str]:
-    """Yields the contents of the code fences whose tag is one of `languages`."""
+    """Yields the contents of the code fences whose tag is one of `languages`. The tag is the word after the
+    opening three backticks."""
     place = 0
     while (first := text.find(FENCE, place)) >= 0:
         first += len(FENCE)

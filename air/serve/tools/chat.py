@@ -1,6 +1,6 @@
-"""Serves OpenAI's chat completions: the model at `model_url` calls the server's tools in a loop, and the
-client gets the model's last message. The path without `/v1` also exists, because Agent0's evaluation service
-uses it.
+"""Serves OpenAI's chat completions: the model at the setting `model_url` calls the server's tools in a loop,
+and the client gets the model's last message. The path without `/v1` also exists, because Agent0's evaluation
+service uses it.
 
 Errors have OpenAI's form. If air or the model's endpoint fails, the status is 502 or 503.
 """
@@ -43,8 +43,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a chat completion request. Fields that this class does not declare are refused; the error
-    names the field."""
+    """The body of a chat completion request, in OpenAI's form. If the body has a field that this class does
+    not declare, it is refused, and the error names the field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,7 +61,7 @@ class ChatBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     stream: bool | None = None
     user: str | None = None
-    """The name of the client's user, which is ignored."""
+    """The name of the client's user. It is ignored."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -70,8 +70,9 @@ class ChatBody(BaseModel):
         return self
 
     def sampling(self, sample: int) -> dict[str, Any]:
-        """Returns the sampling settings for the model, for the answer number `sample` (from 0) of the `n`
-        answers. If the request sets a seed, `sample` is added to it, so that the answers differ."""
+        """Returns the sampling settings that the model gets for one of the `n` answers. `sample` is the
+        answer's number, from 0. If the request sets a seed, `sample` is added to the seed, so that the
+        answers differ."""
         given = {name: getattr(self, name) for name in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         if self.seed is not None:
@@ -136,7 +137,7 @@ class Chat(Protocol):
 
     async def _chats(self, body: ChatBody) -> list[ChatState]:
         """Runs the chat of a request `n` times at the same time, each time with newly opened tools. Returns
-        the finished chats."""
+        the finished chats in order."""
         sessions, config = self._server.sessions, self._server.config
         messages = with_instructions(
             [one.model_dump(exclude_unset=True) for one in body.messages], self._form.instructions
@@ -166,7 +167,8 @@ class Chat(Protocol):
 
 
 def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Adds `text`, the instructions on how to call tools, to the system message of a chat."""
+    """Returns the messages of a chat with `text`, the instructions on how to call tools, at the end of the
+    system message. If the chat has no system message, a new first message has the instructions."""
     first = messages[0]
     if not text:
         return messages
@@ -213,7 +215,8 @@ def failed(
     param: str | None = None,
     code: str | None = None,
 ) -> Response:
-    """Returns an error response in OpenAI's form."""
+    """Returns an error response in OpenAI's form. `kind`, `param` and `code` are the error's fields `type`,
+    `param` (the wrong field of the request) and `code`."""
     error = {"message": text, "type": kind, "param": param, "code": code}
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"error": error}, status, headers)

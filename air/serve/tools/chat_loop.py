@@ -1,5 +1,5 @@
-"""The loop of a chat: requests a reply of the model, performs the tool call in it, and sends the result to
-the model, until the model gives a final answer."""
+"""Runs the loop of a chat: requests a reply of the model, performs the tool call in the reply, and sends the
+result to the model, until the model gives a final answer."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ class ChatState:
     """The state of a running or finished chat."""
 
     text: str = ""
-    """The final answer; before it, the text of the last reply."""
+    """The final answer. Until there is one, the text of the model's last reply."""
     reason: str = "length"
-    """`stop` after a final answer; `length` if a limit ended the chat."""
+    """`stop` if the model gave a final answer. `length` if a limit ended the chat, and until the chat has
+    ended."""
     turns: int = 0
     calls: list[str] = field(default_factory=list)
-    """The names of the called tools, in order."""
+    """The names of the tools that the model called, in the order of the calls."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -69,9 +70,9 @@ class Model:
     async def reply(
         self, messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Requests the model's next message; returns the endpoint's whole response. Raises ModelRefused if
-        the endpoint rejects the request, and InferenceError if the endpoint fails or its response is
-        malformed."""
+        """Requests the model's next message, and returns the endpoint's whole response. `sampling` has
+        further fields of the request, such as `temperature`. Raises ModelRefused if the endpoint rejects the
+        request, and InferenceError if the endpoint fails or its response is malformed."""
         body = {"model": self._name, "messages": list(messages), **sampling}
         body |= {"tools": self._tools} if self._tools else {}
         try:
@@ -188,7 +189,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
-    """Converts a model's message to the form in which later requests repeat it."""
+    """Returns a model's message in the form in which later requests repeat it to the model."""
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         sent["tool_calls"] = [

@@ -1,12 +1,14 @@
-"""`POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's training code uses.
+"""Serves `POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's training code uses.
 
     {"trajectory_ids": […], "actions": […], "extra_fields"?: […], "finish"?: […], "is_last_step"?: […]}
         → {"observations": […], "dones": […], "valids": […], "processing_time_ms"}
 
 All lists have one entry per action. An action is a whole reply of a model (see `air.serve.tools.actions`).
-`valids` says whether the action called a tool. `dones` says whether its trajectory has ended: by `finish`, by
-a final answer, or because its own code ended its box. After an action with `is_last_step`, the trajectory is
-ended, too. If air itself fails, the status is 503; a failure is never an observation.
+`valids` says whether the action called one of the server's tools. `dones` says whether the action's
+trajectory has ended: by the flag `finish`, by a final answer, by a tool, or because its code ended its box.
+The flag `is_last_step` ends the trajectory after the action, but does not change `dones`. If air itself
+fails, the status is 503. If the trajectory has been ended earlier by the server, the status is 410. A failure
+is never an observation.
 """
 
 from __future__ import annotations
@@ -35,12 +37,14 @@ from air.serve.tools.trajectories import Trajectories, TrajectoryLost
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
-"""The maximum number of characters of an action. A longer action is treated as one without a tool call."""
+"""The maximum number of characters of an action. A longer action is treated as an action without a tool
+call."""
 
 
 class ObservationRequest(BaseModel):
     """The body of a request to `/get_observation`: actions, each with the id of its trajectory (the client's
-    sequence of actions). Fields not declared here are ignored, as in verl-tool."""
+    sequence of actions). All lists have the same length. Fields not declared here are ignored, as in
+    verl-tool."""
 
     trajectory_ids: list[str] = Field(min_length=1)
     actions: list[str]
@@ -86,9 +90,9 @@ class ActionResult:
 def _parsed_actions(
     body: ObservationRequest, tools: Collection[str]
 ) -> list[ParsedCall | TrajectoryEnd | None]:
-    """Returns for each action its tool call, or `TrajectoryEnd` if the reply ends its trajectory. None: the
-    action does neither, has the flag `finish`, or is too long. `tools` are the names of the server's
-    tools."""
+    """Returns a list with one entry for each action: the action's tool call, or `TrajectoryEnd` if the reply
+    ends the trajectory. The entry is None if the action does neither, has the flag `finish`, or is too long.
+    `tools` are the names of the server's tools."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -148,8 +152,8 @@ class Observations(Protocol):
         )
 
     async def _results(self, body: ObservationRequest) -> list[ActionResult]:
-        """Performs all actions at the same time, and returns their results. If air fails in one of them, the
-        others still finish; then the error is raised."""
+        """Performs all actions at the same time, and returns their results in order. If air fails in one
+        action, the other actions still finish. Then the error is raised."""
         tools = self._server.sessions.tools.tools
         actions = await asyncio.to_thread(_parsed_actions, body, tools)
         fields = {

@@ -37,8 +37,8 @@ class ToolsServer(BaseServer):
 
 @asynccontextmanager
 async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterator[ToolsServer]:
-    """Async context manager: loads the tools, and yields the server's state; closes all boxes at the end.
-    Raises UsageError if a tool does not exist or cannot be used on this machine."""
+    """Async context manager: loads the tools, and yields the state of a tool server. Leaving the block closes
+    all boxes. Raises UsageError if a tool does not exist or cannot be used on this machine."""
     tools = config.tool_set()
     if tools.box is not None and tools.box.provider == "process":
         log.event("warning", text=NOT_ISOLATED)

@@ -18,11 +18,11 @@ from air.serve.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0
-"""Seconds within which the box of a new session (the tools opened for one client) must start. The time of
-waiting until a session may be opened is not included."""
+"""Seconds within which the box of a new session (the tools opened for one trajectory or chat) must start.
+They begin when the session may be opened (see `Sessions.admit`)."""
 
 BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
-"""The observation for the model if its own commands ended the box of its session."""
+"""The observation for the model if its own commands ended the box of the session."""
 
 
 class Session:
@@ -33,9 +33,9 @@ class Session:
         self._tools, self._box = tools, box
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool, and returns its result. Raises BoxEndedError if the agent's commands ended the box,
-        InfrastructureError if something failed that an agent cannot cause, and HangingToolError if the tool
-        hangs in too many sessions."""
+        """Calls the tool called `name`, and returns its result. Raises BoxEndedError if the agent's commands
+        ended the box, InfrastructureError if something failed that an agent cannot cause, and
+        HangingToolError if calls of the tool hang in too many sessions."""
         if self._box is None:
             return await self._tools.call(name, arguments)
         async with self._box.attributing():
@@ -43,8 +43,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one tool server, each with the tools opened for one trajectory or chat of a client:
-    limits how many are open at the same time, and provides their boxes."""
+    """The sessions of one tool server, each with the tools opened for one trajectory or chat of a client.
+    Provides the boxes of the sessions, and limits how many sessions are open (`most`) and how many requests
+    wait for sessions (`queue`)."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
@@ -70,8 +71,8 @@ class Sessions:
         """Waits until `count` more sessions (sets of opened tools, each for one trajectory or chat) may be
         opened, and reserves them. Requests are served first come, first served.
 
-        Raises NoBoxInTime if that takes longer than `within` seconds or `count` exceeds the server's limit,
-        and QueueFull if too many requests wait already.
+        Raises NoBoxInTime if the wait takes longer than `within` seconds or `count` exceeds the server's
+        limit, and QueueFull if too many requests wait already.
         """
         if count > self.most:
             raise NoBoxInTime(f"{count} new sessions exceed the {self.most} of this server")
@@ -116,11 +117,12 @@ class Sessions:
     async def open(
         self, key: str, fields: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Session]:
-        """Async context manager: opens a session that `admit` has reserved. The random seed of its tools is
-        computed from `key`. `fields` are the fields of the request that tools may read.
+        """Async context manager: opens a session that `admit` has reserved. The random seed of the session's
+        tools is a hash of the text `key`. `fields` are the fields of the request that tools may read (None:
+        no fields).
 
         Raises InfrastructureError if a box or the state of a tool cannot be created, and HangingToolError if
-        a tool hangs in too many sessions.
+        calls of a tool hang in too many sessions.
         """
         seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "replace")).digest()[:4])
         async with AsyncExitStack() as stack:

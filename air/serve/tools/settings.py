@@ -13,23 +13,25 @@ from air.serve.tool_names import calling, load_named
 from air.tools import ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"
-"""The name of the environment variable with the API key for the model's endpoint."""
+"""The name of the environment variable that contains the API key for the model's endpoint."""
 
 
 class ToolsConfig(ListenConfig):
     """Settings of a tool server (`air serve tools`), which runs tools for clients."""
 
     tools: tuple[str, ...] = Field(min_length=1)
-    """The tools. Each is a name, a function (`FILE.py:NAME` or `MODULE:NAME`), or a TOML file with the key
-    `tools`."""
+    """The tools. Each is the name of a tool that ships with air, a function (`FILE.py:NAME` or
+    `MODULE:NAME`), or the path of a TOML file with the key `tools`. Relative paths are relative to the
+    current folder."""
     public: tuple[str, ...] = ()
-    """The keys of a request's `extra_fields` that tools may read, such as the position in a game."""
+    """The keys in the objects of a request's `extra_fields` whose values tools may read, such as the state of
+    a game. Empty: tools may read none."""
     max_sessions: int = Field(32, ge=1)
     """The maximum number of trajectories (sequences of a client's tool calls that share their state) and
     chats that are open at the same time. Each has its own box if the tools need one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds after which a trajectory (a sequence of a client's tool calls that share their state) is ended
-    if no request uses it."""
+    """Seconds without a request after which a trajectory (a sequence of a client's tool calls that share
+    their state) is ended."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their state),
     however often it is used. A running request is not interrupted; the trajectory ends after it."""
@@ -40,16 +42,17 @@ class ToolsConfig(ListenConfig):
     """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
     once."""
     max_actions: int = Field(1024, ge=1)
-    """The maximum number of actions in one request."""
+    """The maximum number of actions in one request. A request with more actions is refused."""
     model_url: str = ""
     """The URL of a server with OpenAI's chat completions API, whose model answers chats. Empty: no chats are
     served."""
     model: str = ""
     """The name of the model at `model_url`. Requests of this server's clients use the same name."""
     format: str = "tool_calls"
-    """The action format of chats, in which the model writes tool calls."""
+    """The name of the action format of chats, in which the model writes tool calls."""
     max_turns: int = Field(8, ge=1, le=1000)
-    """The maximum number of the model's replies in one chat."""
+    """The maximum number of the model's replies in one chat. After it, the client gets the last reply with
+    the finish reason `length`."""
     model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """Seconds that one reply of the model may take."""
 

@@ -1,5 +1,5 @@
-"""The trajectories of a tool server's clients. Each trajectory id has a session, until the client or a time
-limit ends it."""
+"""Keeps the trajectories of a tool server's clients. Each trajectory id has a session, until the client or a
+time limit ends the trajectory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult
 
 MOST_REMEMBERED = 10_000
-"""The maximum number of trajectory ids that are remembered after a trajectory ended without its client's
-request, for instance at a time limit, so that a further request with such an id gets an error instead of a
-new trajectory."""
+"""The maximum number of remembered ids of trajectories that ended without a request of their client, for
+instance at a time limit. A further request with such an id gets an error instead of a new trajectory."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -31,15 +30,15 @@ class TrajectoryLost(AirError):
 
 
 class Trajectory:
-    """A sequence of a client's tool calls under one id, which share the state of their tools. The first call
-    opens the tools."""
+    """A sequence of a client's tool calls under one id (`name`), which share the state of their tools. The
+    first call opens the tools. `fields` are the fields of the request that tools may read."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of requests that are using this trajectory. While there are any, no time limit ends
-        it."""
+        """The number of running requests that use this trajectory. While there are any, no time limit ends
+        the trajectory."""
         self.ended = False
         self.session: Session | None = None
         self.turn = asyncio.Lock()
@@ -115,12 +114,12 @@ class Trajectories:
                 )
 
     async def call(self, name: str, tool: str, arguments: Any) -> ToolResult:
-        """Calls a tool in the trajectory `name`; call it inside the block of `used`. Calls in one trajectory
-        run one after the other.
+        """Calls the tool `tool` in the trajectory with the id `name`. Call this method inside the block of
+        `used`. Calls in one trajectory run one after the other.
 
         Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError if something
-        failed that the agent cannot cause, HangingToolError if the tool hangs in too many trajectories, and
-        TrajectoryLost if an earlier call of the same request ended the trajectory.
+        failed that the agent cannot cause, HangingToolError if calls of the tool hang in too many
+        trajectories, and TrajectoryLost if an earlier call of the same request ended the trajectory.
         """
         trajectory = self.open.get(name)
         if trajectory is None:
@@ -150,9 +149,10 @@ class Trajectories:
             await asyncio.shield(ending)
 
     def _end(self, name: str, how: str, *, lost: str = "") -> asyncio.Task[None] | None:
-        """Ends a trajectory in the background, and returns the task that does so; None if there is no such
-        trajectory. `how` is the reason in the metrics. If `lost` is not empty, later requests for this
-        trajectory get an error with this text; if it is empty, they start a new trajectory."""
+        """Ends the trajectory with the id `name` in the background. Returns the asyncio task that does so;
+        None if there is no such trajectory. `how` is the reason in the metrics. If `lost` is not empty, later
+        requests for this trajectory get an error with this text. If `lost` is empty, they start a new
+        trajectory."""
         trajectory = self.open.pop(name, None)
         if trajectory is None:
             return None

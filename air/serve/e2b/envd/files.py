@@ -1,6 +1,6 @@
-"""The endpoint `/files` of envd (E2B's program in a sandbox), for downloads and uploads. An upload has the
-file's bytes as its body, perhaps compressed by gzip, or is a multipart form. Instead of a token, a request's
-URL can contain a signature."""
+"""Serves the endpoint `/files` of envd (E2B's program in a sandbox), for downloads and uploads. The body of
+an upload is a multipart form, or the bytes of one file, perhaps compressed by gzip. Instead of a token, a
+request's URL can contain a signature."""
 
 from __future__ import annotations
 
@@ -151,8 +151,9 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
 async def _form(
     sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a multipart form into the sandbox, and yields their paths. A single file is written
-    to `path`, if given; otherwise each file is written under the name in the form.
+    """Writes the files of a multipart form into the sandbox, and yields their paths. If `path` is not empty,
+    the form must have one file, which is written to `path`. Otherwise each file is written to the path that
+    is its name in the form. Relative paths start at the home folder of the account `user`.
 
     The parser first stores the form on this machine. So the form must not be larger than a sandbox's
     workspace.
@@ -228,9 +229,8 @@ def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    """Returns the metadata for uploaded files: the request headers `X-Metadata-…`, by the rest of their
-    names. If a header occurs twice, the first one counts. Raises ApiError if they are malformed or too
-    long."""
+    """Returns the metadata for uploaded files: the values of the request headers `X-Metadata-KEY`, by KEY. If
+    a header occurs twice, the first one counts. Raises ApiError if the metadata are malformed or too long."""
     metadata: dict[str, str] = {}
     for name, value in request.headers.items():
         if name.startswith(_METADATA):

@@ -111,8 +111,8 @@ class Watchers:
         self._watchers: dict[int, Watcher] = {}
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
-        """The watchers that clients created with `CreateWatcher`, and whose changes they request now and
-        then: maps the id that the client knows to the watcher's number."""
+        """Maps the id of each watcher that a client created with `CreateWatcher` to the watcher's number. The
+        client knows the id, and requests the watcher's changes now and then."""
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:

@@ -114,8 +114,8 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
 async def _events(
     sandbox: Sandbox, command: RunningCommand, seconds: float | None
 ) -> AsyncIterator[Message]:
-    """Yields the output of a process as messages, then a message about its end. Raises RpcError if the
-    process runs for longer than `seconds`, or was killed at its own time limit."""
+    """Yields the output of a process as messages, then a message about the process's end. Raises RpcError if
+    the process runs for longer than `seconds` (None: no limit), or was killed at its own time limit."""
     end = wire.end_of(seconds)
     try:
         async with _calls(sandbox):

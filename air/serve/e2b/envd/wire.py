@@ -154,8 +154,9 @@ def stream(
     """Returns the HTTP response to a streaming call: the message `first`, then the messages of `events`.
 
     If the request has the header `Keepalive-Ping-Interval`, the message `keepalive` is sent whenever `events`
-    has had no message for that number of seconds; None: a standard message. An RpcError of `events`, such as
-    one about the deadline, becomes the last message. If the client disconnects, `events` is closed.
+    has had no message for the number of seconds in this header. If `keepalive` is None, the message is envd's
+    usual one. An RpcError of `events`, such as one about the deadline, becomes the last message. If the
+    client disconnects, `events` is closed.
     """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None

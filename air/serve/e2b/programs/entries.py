@@ -18,8 +18,8 @@ META = "user.e2b."
 
 
 def entry(path: str) -> dict[str, Any]:
-    """Returns the description of a file or folder: name, type, size, permissions, owner, time of
-    modification, …."""
+    """Returns the description of a file or folder as a JSON object, with its name, type, size, permissions,
+    owner and time of modification. Raises OSError if it does not exist."""
     status = os.lstat(path)
     kind, target = status.st_mode, None
     if stat.S_ISLNK(kind):
@@ -56,8 +56,8 @@ def name_of(look_up: Any, number: int) -> str:
 
 
 def metadata_of(path: str) -> dict[str, str]:
-    """Returns the metadata that a client stored with a file: its extended attributes `user.e2b.…`, by the
-    rest of their names."""
+    """Returns the metadata that a client stored with a file, in the file's extended attributes
+    `user.e2b.KEY`, as values by KEY. Returns an empty dict if they cannot be read."""
     try:
         names = [name for name in os.listxattr(path) if name.startswith(META)]
         return {

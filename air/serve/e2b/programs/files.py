@@ -159,8 +159,9 @@ class Operations:
         return {}
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a file; further requests with the operation `piece` then read it. The answer has the file's
-        size, or -1 if the system reports the size 0, as for files in /proc."""
+        """Opens a file. Further requests with the operation `piece` then read it; their field `handle` is the
+        id of this request. The answer has the file's size, or -1 if the system reports the size 0, as for
+        files in /proc."""
         path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
@@ -178,7 +179,7 @@ class Operations:
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Creates or empties a file, and creates missing parent folders. Further requests with the operation
-        `add` then write to the file."""
+        `add` then write to the file; their field `handle` is the id of this request."""
         user = User(header["user"])
         path = user.path(header["path"])
         self._bounded()

@@ -1,9 +1,9 @@
 """The helper program `ports`: joins connections to programs in a sandbox with connections to the server.
 
-It runs in the box, with the number of the port relay (through which the box reaches the server) as its
-argument. A request `dial` names a port of the box and a secret word. The program connects to the port and to
-the port relay, sends the word as one line to the relay, and then copies bytes in both directions. Standard
-library only, Python >= 3.8, and no import of `air` except the modules beside it.
+It runs in the box. Its argument is the number of the port relay, a loopback port of the box whose connections
+reach the server. A request `dial` names a port of the box and a secret word. The program connects to the port
+and to the port relay, sends the word as one line to the relay, and then copies bytes in both directions.
+Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ class ConnectionPairs:
 
 
 def serve(pairs: ConnectionPairs) -> None:
-    """Reads one request `dial` from standard input, connects to the port that it names, adds the joined
-    pair of connections to `pairs`, which keeps it open, and writes to standard output whether this
-    worked."""
+    """Reads one request `dial` from standard input, connects to the port that the request names, and adds the
+    pair of joined connections to `pairs`. Writes the answer, which says whether this worked, to standard
+    output."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:

@@ -29,9 +29,9 @@ class Watches:
         self.fd = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         self.watches: dict[int, dict[str, Any]] = {}
         self.folders: dict[int, set[tuple[int, str]]] = {}
-        """The folders that inotify observes, by inotify's watch descriptor. A folder can belong to several
-        watches; for each of them, there is a pair (number of the watch, path relative to the watch's
-        folder)."""
+        """The observed folders, by inotify's watch descriptor. The same folder can belong to several watches.
+        The value is a set of pairs, one for each watch: the watch's number, and the folder's path relative to
+        the folder of the watch."""
 
     def add(self, ident: int, path: str, recursive: bool, include_entry: bool) -> None:
         self.watches[ident] = {"path": path, "recursive": recursive, "entry": include_entry}

@@ -1,2 +1,2 @@
-"""SandboxFusion's datasets: programming problems, and graders that run a model's completion against a
-problem's tests."""
+"""Serves SandboxFusion's datasets: programming problems, and graders that test a model's completion, the text
+that should contain a program."""

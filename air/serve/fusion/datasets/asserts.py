@@ -74,8 +74,8 @@ class Mbpp(_Asserts):
 class HumanEval(_Asserts):
     """Grader for problems in the format of HumanEval. A problem has the fields `task_id`, `prompt`,
     `entry_point` (a function's name) and `test`, which defines `check(candidate)`. The completion continues
-    the prompt's code. With `extra.is_freeform`, the completion has the whole function in a code fence
-    instead."""
+    the prompt's code. If the request's `config.extra` has `is_freeform`, the completion instead has the whole
+    function in a code fence."""
 
     names = ("HumanEvalDataset",)
 

@@ -31,8 +31,9 @@ class AutoEval(Grader):
 
     `labels` has `programming_language`, and `execution_language` if the tests run as another language, such
     as `pytest`. `test` has `code`, in which `#<INSERT>` marks the place for the completion's code, and
-    `asset`, a dict of files by path. With `extra.append_flag`, a Python program must reach its last line;
-    otherwise a program that exits early with status 0 is accepted, too.
+    `asset`, a dict of files (base64 content by path). If the request's `config.extra` has `append_flag`, a
+    Python program must reach its last line. Otherwise a program that exits early with status 0 is accepted,
+    too.
     """
 
     names = ("AutoEvalDataset", "AutoEvalV4Dataset", "AutoEvalV5Dataset", "AutoEvalV6Dataset")
@@ -95,8 +96,9 @@ class AutoEval(Grader):
 
 
 def joined(code: str, test: str, *, quoted: bool) -> str:
-    """Returns a program made of the completion's code and the test. With `quoted`, the code is inserted as a
-    Python string literal."""
+    """Returns a program made of the completion's code and the test. The code replaces the mark `#<INSERT>` in
+    the test. If the test has no such mark, the code comes before the test. With `quoted`, the code is
+    inserted as a Python string literal."""
     if _PLACE not in test:
         code = code.partition("if __name__ ==")[0]
         return f"{repr(code) if quoted else code}\n{test}"

@@ -31,8 +31,8 @@ class CommonOJ(Grader):
     """Grader for problems of online judges. A problem has the fields `id`, `content`, `labels` and `test`: a
     list of `{"input": {"stdin": …}, "output": {"stdout": …}}`.
 
-    The tests run in batches of four, until one fails; the results end with the first failed test. With
-    `extra.run_all_cases`, all tests run.
+    The tests run in batches of four, until a batch has a failed test. The results end with the first failed
+    test. If the request's `config.extra` has `run_all_cases`, all tests run and have results.
     """
 
     names = ("CommonOJDataset",)
@@ -101,8 +101,8 @@ def _short(text: str) -> str:
 
 
 def equal(output: str, expected: str) -> bool:
-    """Whether two outputs have the same lines, ignoring case and space around lines. Two numbers count as the
-    same if their relative difference is below 1e-5 (`RELATIVE`)."""
+    """Returns whether two outputs have the same lines, ignoring case and space around lines. Two lines with
+    numbers are the same if the relative difference of the numbers is below 1e-5 (`RELATIVE`)."""
     lines, wanted = (text.strip().lower().split("\n") for text in (output, expected))
     pairs = zip(lines, wanted, strict=False)
     return len(lines) == len(wanted) and all(_same(a.strip(), b.strip()) for a, b in pairs)

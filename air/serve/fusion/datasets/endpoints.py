@@ -75,7 +75,8 @@ class Datasets:
 
 @contextmanager
 def _rows_checked() -> Iterator[None]:
-    """Context manager: raises BadRequest if a problem lacks a field, or has a field of the wrong type."""
+    """Context manager: raises BadRequest if code in the block fails because a problem lacks a field, or has a
+    field of the wrong type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:

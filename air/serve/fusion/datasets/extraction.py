@@ -97,8 +97,8 @@ def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBloc
 
 
 def _python(completion: str) -> list[str]:
-    """Returns a list with one program, the imports, functions and classes in a text, or an empty list if
-    there is no function or class."""
+    """Returns a list with one text: the code of all imports, functions and classes in the completion. The
+    list is empty if the completion has no function or class."""
     kept: list[str] = []
     inside = False
     for line in completion.split("\n"):
@@ -114,8 +114,9 @@ def _python(completion: str) -> list[str]:
 
 
 def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[str, Kind]:
-    """Returns the code in a completion, and how it was found (see `Kind`). `custom` are code blocks that the
-    request's own extraction code has found."""
+    """Returns the code in a completion, and how it was found (see `Kind`). If the completion has several code
+    blocks, `CodeBlock` says which one is used. `custom` are code blocks that the request's own extraction
+    code has found."""
     blocks = [
         *_fences(completion),
         *extract_heuristic_code(completion, language),

@@ -30,25 +30,27 @@ class TestConfig(Message):
 
     __test__ = False  # no test of pytest's
     dataset_type: str | None = None
-    """The name of the grader, such as `CommonOJDataset`, for a dataset that the server does not have."""
+    """The name of the grader, such as `CommonOJDataset`, for a dataset that the server does not have. Null:
+    the server must have the dataset."""
     language: str | None = None
-    """The programming language of the completion."""
+    """The programming language of the completion, by SandboxFusion's name, such as `python`. Only the grader
+    `CommonOJDataset` uses this field, and needs it."""
     locale: str | None = None
-    """The natural language of the prompt: `en` or `zh`."""
+    """The natural language of the prompt: `en` or `zh`. Null: `en`."""
     is_fewshot: bool | None = None
-    """Whether the prompt contains solved examples."""
+    """Whether the prompt contains the problem's solved examples. Null: it does not."""
     compile_timeout: float | None = Field(None, ge=0)
-    """Seconds that the compiler may take."""
+    """Seconds that the compiler may take. Null or 0: the grader's default."""
     run_timeout: float | None = Field(None, ge=0)
-    """Seconds that each test may take."""
+    """Seconds that each test may take. Null or 0: the grader's default."""
     custom_extract_logic: str | None = None
-    """Python code that finds the code in the variable `completion`, and passes it to `submit_code_blocks`. It
-    runs in a box."""
+    """Python code that finds code blocks in the text of the variable `completion`, and passes a list of
+    `CodeBlock` objects to the function `submit_code_blocks`. It runs in a box."""
     provided_data: Annotated[list[Row] | Row | None, BeforeValidator(_rows)] = None
-    """Problems that the request itself provides, instead of a dataset of the server: a list of JSON objects,
-    or one object."""
+    """Problems that the request itself provides, instead of a dataset of the server: a list of JSON objects
+    for requests about several problems, one JSON object for requests about one problem."""
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Further settings, which depend on the grader."""
+    """Further settings by name, which depend on the grader (see the class of the grader)."""
 
 
 class DatasetRequest(Message):
@@ -60,8 +62,8 @@ class DatasetRequest(Message):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Requests the prompts of up to `limit` problems of a dataset, beginning with the problem number
-    `offset`."""
+    """Requests the prompts or the ids of up to `limit` problems of a dataset, beginning with the problem at
+    the index `offset` (from 0)."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(MOST_ROWS, ge=0)
@@ -100,11 +102,11 @@ class EvalResult(Message):
     extracted_code: str
     """The code that was extracted from the completion."""
     full_code: str | None = None
-    """The whole program that ran, including the tests."""
+    """The whole program that ran, including the tests. Null if the tests are inputs and expected outputs."""
     test_code: str | None = None
     tests: Annotated[list[TestCase], FailFast()]
     extracted_type: Kind | None = None
-    """How the code was found in the completion."""
+    """How the code was found in the completion. Null if the whole completion counts as code."""
     extra: dict[str, Any] | None = None
 
 
@@ -149,7 +151,7 @@ class MetricsFunction(Message):
 
 
 def unpacked(row: Row, name: str) -> Any:
-    """Returns the field `name` of a row (a problem of a dataset). SandboxFusion's own tables store objects as
-    JSON text; such a text is parsed."""
+    """Returns the field `name` of a row (a problem of a dataset). If the field is a text, parses it as JSON,
+    because SandboxFusion's own tables store objects as JSON text."""
     value = row[name]
     return json.loads(value) if isinstance(value, str) else value

@@ -1,5 +1,5 @@
 """Loads a server's datasets from the folder that `--datasets` names. The folder has one subfolder for each
-grader, with one file of JSON lines for each dataset:
+grader, and in it one file for each dataset, with one problem (a JSON object) per line:
 
     DIR/CommonOJDataset/sums.jsonl     the dataset `sums`, graded by CommonOJ
 """
