@@ -25,7 +25,8 @@ class WorldFormat(ActionFormat, ABC):
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         self.toolbox = Toolbox(tools)
         self.answers = answers
-        """Whether the world accepts an answer in words even though it has tools."""
+        """Whether the world, although it has tools, also accepts an answer in words: plain text that is no
+        tool call."""
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
         return type(self)(tools, answers=answers)

@@ -58,9 +58,10 @@ _NUMBER_TYPES = (int, float, str)
 
 
 def equal(gold: object, prediction: str, question: str = "") -> bool:
-    """Returns whether two mathematical answers are equal. A word that occurs in `question` may be a unit.
-    Raises ConfigError if `gold` is not a text or number, or is empty or too long, and InfrastructureError if
-    the comparison fails for another reason than the answers."""
+    """Returns whether two mathematical answers are equal. A word after a number is its unit if the word is a
+    known unit (see `quantities.py`) or occurs in `question`. Raises ConfigError if `gold` is not a text or
+    number, or is empty or too long, and InfrastructureError if the comparison fails and the answers are not
+    the cause."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
