@@ -1,5 +1,5 @@
-"""The interface of games: synchronous Python code that does not depend on language models or on limits of
-an episode.
+"""Defines the interface of games. A game is synchronous Python code that depends neither on language models
+nor on limits of an episode.
 
 `air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
 """
@@ -63,7 +63,8 @@ class Game(Protocol):
 
 
 def evaluates(seed: int) -> bool:
-    """Returns whether `seed` is an evaluation seed, whose episode must use a held-out instance."""
+    """Returns whether `seed` is an evaluation seed, that is, at least `VALIDATION_SEED`. The episode of an
+    evaluation seed must use a held-out instance."""
     return seed >= VALIDATION_SEED
 
 

@@ -138,8 +138,8 @@ class OrsWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of the agent's actions, and the share of them that the server carried out
-        without an error."""
+        """Returns `num_actions`, the number of the agent's actions, and `action_is_valid`, the share of these
+        actions that the server carried out without an error."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -167,8 +167,8 @@ class OrsWorld:
 
 
 class _Lookup:
-    """A client without a session, which asks a server for the names of its environments and for the number of
-    their tasks."""
+    """A client without a session. It asks a server for the names of the environments, and for the number of
+    tasks in an environment."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url

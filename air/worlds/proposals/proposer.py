@@ -8,8 +8,8 @@ depends on the executor's tool calls. A malformed proposal earns −1 with `as_c
 and is not sent to the executor. If the executor's service fails, the episode has no reward and is left out of
 training. If the service fails only on this question, all k answers count as unreadable.
 
-The same actions do not always earn the same reward, because a question is compared with the earlier proposals
-of this process.
+Equal proposals do not always earn equal rewards, because a question is compared with the earlier proposals of
+the same process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class ProposerSettings(BaseConfig):
     max_turns: int = Field(1, ge=1, le=64)
     """The maximum number of turns of the executor for one answer."""
     sampling: dict[str, Any] = Field(default_factory=dict)
-    """The executor's sampling parameters, such as `{ temperature = 1.0, max_tokens = 1024 }`."""
+    """The executor's sampling parameters, with the names of OpenAI's API, such as
+    `{ temperature = 1.0, max_tokens = 1024 }`."""
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"

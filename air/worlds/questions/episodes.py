@@ -28,7 +28,8 @@ FACTS: Mapping[str, str] = {
     "action_is_valid": "share of the actions that the world could carry out",
     "action_is_effective": "share of the actions that changed something or tried something new",
 }
-"""The names of the facts that every question world reports, each with its meaning."""
+"""The names of the facts (numbers about an episode, see `World.facts`) that every question world reports,
+each with its meaning."""
 
 
 def for_validation(seed: int) -> bool:
@@ -155,7 +156,7 @@ ENDED = Step(Observation("The episode has ended."), done=True)
 @dataclass(frozen=True)
 class Name:
     """The parsed task id of a question task: `question:KIND`, `question:KIND-levelLEVEL` or
-    `question:KIND@PATH`."""
+    `question:KIND@PATH`. `level` or `path` is None if the id does not contain it; `path` is absolute."""
 
     task_id: str
     kind: str

@@ -43,8 +43,8 @@ class RemoteOptions(BaseConfig):
     harmless request and, where necessary, repeats the episode's actions in another environment of the
     server, to find out which of the two is the cause."""
     token_env: str = ""
-    """The environment variable with the token that is sent in the header of every request. Empty: no token
-    is sent."""
+    """The name of the environment variable that holds the server's access token, which is sent in the headers
+    of every request. Empty: no token is sent."""
 
     def headers(self) -> dict[str, str]:
         """Returns the HTTP headers that carry the token; none if `token_env` is empty. Raises MissingError if
@@ -62,8 +62,8 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Parses `name`, a URL with settings after `#`. Returns the URL, whose scheme becomes http or https and
-    which has no final slash, and the settings.
+    """Parses `name`, a URL with settings after `#`. Returns the settings, and the URL without them: with the
+    scheme http or https, and without a final `/ws` or slash. `options` is the class of the settings.
 
     Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """

@@ -129,8 +129,9 @@ async def begin_patiently(
 
 
 class SlowAction:
-    """Runs an action that may not be repeated. If the action has no result after `seconds`, a harmless
-    request is sent in another environment meanwhile, to see whether the server works."""
+    """Runs an action that may not be repeated. If the action has no result after `seconds` seconds, a
+    harmless request is sent meanwhile in another environment, which `attempt` makes, to see whether the
+    server works."""
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
@@ -138,8 +139,9 @@ class SlowAction:
         """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
-        """Runs the action `act` and returns its result. If `repeats`, no harmless request is sent, because
-        `caused_by_agent` can repeat the action later, which is more conclusive."""
+        """Runs the action `act` and returns its result. `repeats` says whether the episode's actions may be
+        repeated. If so, no harmless request is sent, because `caused_by_agent` can repeat the action later,
+        which is more conclusive."""
         if repeats:
             return await act
         acting = asyncio.create_task(act)
@@ -166,9 +168,10 @@ async def environment_is_broken(
 ) -> bool:
     """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
-    It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
-    environment after the same earlier actions, `before`. The result is False if this cannot be decided: the
-    server is full, or an earlier action has another result in the other environment.
+    It is broken if the server cannot start another environment, or if the action `sent`, which failed in the
+    episode, succeeds in another environment after the same earlier actions, `before`. The result is False if
+    this cannot be decided: the server is full, or an earlier action has another result in the other
+    environment.
     """
     try:
         return await _failure(attempt, before, sent) == ""

@@ -76,8 +76,8 @@ class ToolServers:
         return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool and returns its result. Raises InfrastructureError if the box has ended or a remote
-        server is unreachable."""
+        """Calls a tool and returns its result. An error of the tool is such a result, too. Raises
+        InfrastructureError if the box has ended or a remote server is unreachable."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)
