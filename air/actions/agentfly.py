@@ -30,7 +30,8 @@ from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""If a `bash_swe` command contains this word, its output is the final answer and the episode ends."""
+"""If a `bash_swe` command contains this word, the command's output is the final answer and the episode
+ends."""
 END = "end task"
 """In the format `action`, the action text that counts as an answer and not as a tool call, if the world
 accepts answers in words. Upper and lower case are equivalent."""

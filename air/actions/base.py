@@ -15,12 +15,13 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool by its name, such as `open "solve.py" 12`. A shell script is not a `ToolCall`: the
-    field `script` of `Action` has it."""
+    """A call of a tool by the tool's name, such as `open "solve.py" 12`. A shell script is not a `ToolCall`
+    but the field `script` of an `Action`."""
 
     name: str
     args: tuple[str, ...] = ()
-    """The arguments: the words after the tool's name, without quotes."""
+    """The arguments by position: the words after the tool's name, without quotes. Empty if the action format
+    writes `arguments`."""
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
     arguments: Mapping[str, Any] | None = None
@@ -135,11 +136,13 @@ class TextFormat(Protocol):
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that ends the first prompt, after the task's description."""
+        """Returns the text that ends the first prompt, after the task's description; empty if there is
+        none."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """Returns the text that is added after every observation, such as the number of remaining turns."""
+        """Returns the text that is added after every observation, such as the number of remaining turns;
+        empty if there is none."""
         ...
 
 

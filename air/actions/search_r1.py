@@ -28,7 +28,8 @@ SEARCH: Mapping[str, Any] = {
         },
     },
 }
-"""The JSON schema of the tool `search`, the only tool that the format `search_r1` can call."""
+"""The schema of the tool `search`, in the format of the field `tools` in OpenAI's API. It is the only tool
+that the format `search_r1` can call."""
 
 
 class SearchR1(WorldFormat):

@@ -49,8 +49,8 @@ class Paid:
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
     """Returns the delta reward for one validate: `phi` (its normalised score φ) minus `anchor` (the earlier φ
-    with which `phi` is compared). Returns 0 if the absolute change is below `noise_floor`, or if it is
-    negative in mode `best`.
+    with which `phi` is compared). Returns 0 if the absolute value of this difference is below `noise_floor`
+    or, in mode `best`, if the difference is negative.
 
     The anchor of the next validate is `anchor` plus the result.
     """

@@ -29,11 +29,12 @@ class Observation:
 class Validation:
     """The result of one validate: the artefact's score on the validation split, and the reward.
 
-    If the artefact was missing or malformed, `score` is None and `problem` describes what is wrong.
+    If there is no score, `score` is None and `problem` describes the reason for the agent.
     """
 
     score: float | None
-    """The value of the primary metric, not normalised; None if the artefact was missing or malformed."""
+    """The value of the task's metric, not normalised; None if the artefact was missing or malformed, or could
+    not be graded."""
     phi: float | None
     """The normalised and clipped score φ (higher is better). Without a score it is the lowest φ, or None if
     the setting `unscored` is `"unchanged"`."""
@@ -105,11 +106,13 @@ class World(Protocol[ActionT]):
     observation or ends the episode. A world can be closed even after one of its methods was cancelled."""
 
     async def reset(self, seed: int) -> Observation:
-        """Starts an episode and returns the first observation."""
+        """Starts the episode that `seed` selects, and returns the first observation. Seeds from
+        `air.worlds.sources.VALIDATION_SEED` on are for evaluation; smaller seeds, from 0, for training."""
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Carries out one action of the agent and returns its result."""
+        """Carries out one action of the agent and returns the result. In worlds other than the research
+        world, a step after the end of the episode returns `done` true and the reward 0."""
         ...
 
     async def close(self) -> dict[str, Any]:

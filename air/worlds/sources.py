@@ -75,9 +75,11 @@ class WorldTask:
     """Whether the rules tell the agent its maximum number of turns. The setting `[embedded.rounds]`, which
     changes that number, cannot be used with such a task."""
     format: str = "think_answer"
-    """The default action format. The run file's `env.agent.harness.format` replaces it."""
+    """The name of the default action format (see `air.actions.get`). The run file's
+    `env.agent.harness.format` replaces it."""
     format_penalty: float = 0.0
-    """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
+    """Subtracted from the reward for each turn with a reply that is not a valid action. It must not be
+    negative."""
     unanswered: float = 0.0
     """What an episode earns, 0 or less, if the world never returned `done` because turns, context or time ran
     out or the agent ended its box. If the world has already given negative rewards, they count towards this

@@ -64,7 +64,8 @@ class Judge(BaseConfig):
     """The name of the environment variable that holds the API key. The variable may be unset if the endpoint
     needs no key."""
     seed: int = 0
-    """The seed of the judge's sampling and of the secret words. Agents must not be able to read it."""
+    """The seed of the judge's sampling, and of the two secret words with which the judge replies (see this
+    module's docstring). Agents must not be able to read the seed."""
     attempts: int = Field(default=3, ge=1, le=10)
     """Two limits: how often one request is sent in all if it keeps failing, and how many replies the judge
     gives in all if they contain no verdict."""

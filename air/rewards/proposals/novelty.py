@@ -64,8 +64,9 @@ def distance(one: Words, other: Words) -> float:
 
 
 def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
-    """Returns the cluster number of each text. Clusters are numbered in the order of their first texts.
-    Raises ValueError if there are more than `MOST_TEXTS` different texts."""
+    """Returns the cluster number of each text. Clusters are numbered from 0, in the order of their first
+    texts. Two clusters are merged if their mean distance is at most `threshold`. Raises ValueError if there
+    are more than `MOST_TEXTS` different texts."""
     each = [words(text) for text in texts]
     points = list(dict.fromkeys(each))
     if len(points) > MOST_TEXTS:

@@ -66,9 +66,9 @@ class Environment:
     test: range
     """The ids of the held-out tasks."""
     turns: int
-    """The default number of turns of an episode."""
+    """The default maximum number of turns of an episode."""
     format: str = "react"
-    """The default action format. The run file may name another."""
+    """The name of the default action format. The run file may name another."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"

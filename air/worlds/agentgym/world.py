@@ -119,8 +119,8 @@ class AgentGymWorld:
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the success, the best score, the last raw score, the number of actions and, if the
-        environment's observations show it, the share of valid actions."""
+        """Returns the success (1 or 0), the best score, the last raw score, the number of actions and, if the
+        environment's observations show it, the share of valid actions. `source.FACTS` has the names."""
         facts = {
             "success": float(self._best >= self.environment.success),
             "best_score": self._best,

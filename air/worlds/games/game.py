@@ -30,8 +30,8 @@ class Outcome(NamedTuple):
 
 
 class Game(Protocol):
-    """The interface of a game. `reset` starts an episode, which its seed determines completely. A game has
-    no global state."""
+    """The interface of a game. `reset` starts an episode, which the seed determines completely. A game uses
+    no global state, such as Python's global random generator."""
 
     moves: tuple[str, ...]
     """All moves, as a player writes them. Upper and lower case are equivalent."""

@@ -65,7 +65,7 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
         return self._grid(), outcome.reward, self.game.over, truncated, info
 
     def render(self) -> str | None:
-        """Returns the board as text, if `render_mode` is "ansi"."""
+        """Returns the board as text if `render_mode` is "ansi", else None."""
         return self.game.text() if self.render_mode == "ansi" else None
 
     def _grid(self) -> Grid:

@@ -62,8 +62,9 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index of the task that a seed selects in the split that the settings name: the seed
-        modulo the number of tasks. Raises InfrastructureError if the server does not provide this number."""
+        """Returns the index, from 0, of the task that a seed selects in the split that the settings name: the
+        seed modulo the number of tasks. Raises InfrastructureError if the server does not provide this
+        number."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -153,7 +154,7 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=result.reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns the facts."""
+        """Ends the episode on the server, and returns the episode's facts (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 

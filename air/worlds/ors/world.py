@@ -132,7 +132,7 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns the facts."""
+        """Deletes the session on the server, and returns the episode's facts (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())

@@ -68,7 +68,8 @@ class PosedSettings(BaseConfig):
     """The settings in the file of a task `posed:FILE.toml`."""
 
     rows: str
-    """The file of rows (.jsonl). A relative path is relative to the folder of this settings file."""
+    """The path of the file of rows (.jsonl). A relative path is relative to the folder of this settings
+    file."""
     tools: tuple[str | dict[str, Any], ...] = ()
     """The tools of the agent. Each entry is a name, or a table with a name under the key `name` and with
     settings of the tool. A name is that of a tool shipped with air, such as `calculator`, or `FILE.py:NAME`
@@ -160,8 +161,9 @@ class PosedSource:
     """The source of the tasks `posed:…`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `posed:FILE`. Raises MissingError if a file or a tool is absent, and ConfigError
-        if a row or a setting is malformed."""
+        """Returns the task `posed:FILE`. `name` is FILE, a path that may be relative to the current folder.
+        Raises MissingError if a file or a tool is absent, and ConfigError if a row or a setting is
+        malformed."""
         path = Path(name).expanduser().absolute()
         settings = read_settings(name)
         if settings is None:

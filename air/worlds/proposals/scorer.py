@@ -72,9 +72,9 @@ class Scorer:
         return Answered([None] * self.k, 0.0)
 
     async def _asked(self, question: str) -> Answered:
-        """Lets the executor answer a question k times, with one request to its `/evaluate` service, and
-        returns the service's result. Raises InfrastructureError if the request fails, and UserCodeError if a
-        tool of the executor hangs."""
+        """Lets the executor answer a question k times, with one request `POST /evaluate` to the service, and
+        returns the answers. Raises InfrastructureError if the request fails, and UserCodeError if a tool of
+        the executor hangs."""
         body = {
             "tasks": [{"id": "0", "question": question}],
             "k": self.k,

@@ -64,8 +64,8 @@ def action_text(action: Action) -> str:
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the arguments of the tool call in an action. Raises Malformed if the action has no
-    tool call, or if the call does not fit `tools`, the server's tools.
+    """Returns the name and the arguments of the tool call in an action. `tools` are the server's tools.
+    Raises Malformed if the action has no tool call, or if a call without argument names does not fit `tools`.
 
     If the action is a text, the text must be `{"name": …, "arguments": {…}}`. But if there is only one tool,
     and this tool needs a single text as its argument (see `single_text`), the whole text is the argument.
@@ -149,11 +149,12 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def observation_text(observation: Any) -> str:
-    """Returns a server's observation as text.
+    """Returns a server's observation, any JSON value, as text.
 
-    An object with one non-empty field becomes the text in this field; an object with several becomes one line
-    for each non-empty field. The fields `done` and `reward` are left out. The fields in `metadata` are used
-    only if all other fields are empty, because some servers put the observation into `metadata`.
+    A text is returned unchanged. An object whose only non-empty field is a text becomes this text; any other
+    object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON. The
+    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
+    empty, because some servers put the observation into `metadata`.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)

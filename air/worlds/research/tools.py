@@ -54,8 +54,8 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The open file: its path, the first line in view (from 1), and its number of lines when it was last
-    shown."""
+    """The file that the agent has open: the absolute path in the box, the first line in view (from 1), and
+    the number of the file's lines when the agent last saw them."""
 
     path: str
     first: int = 1
@@ -63,7 +63,7 @@ class View:
 
 
 class Tools:
-    """The agent's tools and shell in one episode. Calls must not run concurrently."""
+    """The agent's tools and shell in one episode. The methods must not be called concurrently."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()

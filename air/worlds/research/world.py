@@ -112,8 +112,8 @@ class ResearchWorld:
     task_error: str = ""
     """The message of a BrokenTaskError, which stops the run; empty if the task works."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once at the end. None before the end, or without a
-    valid artefact."""
+    """The value of the task's metric on the test split, measured once at the end. None before the end, or
+    without a valid artefact."""
     test_stderr: float | None = None
     """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
@@ -165,7 +165,7 @@ class ResearchWorld:
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
         """Returns `action_format`, extended by the tools of the task's MCP servers. Raises ConfigError if the
-        format has no calls of such tools."""
+        format cannot call such tools."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)

@@ -45,12 +45,12 @@ class RowsSettings(BaseConfig):
     turns: int | None = Field(default=None, ge=1)
     """The maximum number of turns of an episode. None: 8 with tools, else 1."""
     format: str = ""
-    """The action format. Empty: `tool_calls` with tools, else `think_answer`."""
+    """The name of the action format. Empty: `tool_calls` if there are tools, else `think_answer`."""
     instructions: str = ""
     """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
     answer."""
     format_penalty: float = Field(default=0.0, ge=0.0)
-    """The penalty for each turn with a reply that is not a valid action."""
+    """Subtracted from the reward for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)
     """The time limit of an episode, in seconds."""
     metrics: tuple[str, ...] = ()

@@ -82,7 +82,9 @@ class Episode:
 
 
 class RowsWorld:
-    """A world in which each episode asks the question of one row of the task `task`."""
+    """A world in which each episode asks the question of one row of the task `task`. `box` is the agent's box
+    (None if no tool needs one), and `run` runs a checker's script in a fresh box (None if the checker runs
+    none)."""
 
     def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
         self._task = task
