@@ -14,8 +14,8 @@ _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
-    """The base class of action formats for worlds without a shell. Their actions are answers, or calls of the
-    world's tools."""
+    """The base class of action formats for worlds without a shell. The actions are answers, or calls of the
+    world's tools. `tools` are the tools' schemas, in the format of the field `tools` in OpenAI's API."""
 
     scripts = False
     optional: Mapping[str, str] = {}

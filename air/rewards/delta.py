@@ -80,7 +80,8 @@ def which_counts(
 
 class DeltaReward:
     """Computes the delta rewards of one episode. Call the object itself or its method `of` once for each
-    validate, in order."""
+    validate, in order. `scale` are the task's settings of normalisation. `mode` and `unscored` are the
+    settings `delta` and `unscored` of `RewardSettings`."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"

@@ -29,7 +29,8 @@ class Observation:
 class Validation:
     """The result of one validate: the artefact's score on the validation split, and the reward.
 
-    If there is no score, `score` is None and `problem` describes the reason for the agent.
+    If there is no score, `score` is None and `problem` describes the reason for the agent. `metrics` are all
+    metrics of the grade, by name.
     """
 
     score: float | None

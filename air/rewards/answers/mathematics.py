@@ -3,8 +3,8 @@
 Two answers are equal if their normalised texts are equal. Otherwise both are split into parts
 (`structure.py`), and each part of one must equal a part of the other: as plain numbers with units
 (`quantities.py`), or as expressions, which math-verify compares in a process with limits (`runner.py`). A
-prediction that contains anything but the notation that `is_expression` accepts is wrong, such as prose,
-unlisted LaTeX commands, or a hedged answer.
+prediction is wrong if it contains anything but the notation that `is_expression` accepts, for example prose,
+unlisted LaTeX commands, or several answers to choose from.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ PER_CALL, MOST_CALLS = 0.05, 4
 
 @dataclass(frozen=True)
 class Proposal:
-    """The data of a proposal from which its reward is computed."""
+    """The data of a proposal from which its reward is computed. `p_hat` is p̂, the agreement of the
+    executor's answers, from 0 to 1."""
 
     well_formed: bool
     p_hat: float = 0.0

@@ -74,7 +74,7 @@ class AgentGymWorld:
     async def reset(self, seed: int) -> Observation:
         """Waits while the maximum number of sessions is in use, then creates a session on the server, starts
         the task that the seed selects, and returns the first observation. Raises RuntimeError at a second
-        call, and InfrastructureError if the server does not start the task."""
+        call or after `close`, and InfrastructureError if the server does not start the task."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots

@@ -24,7 +24,8 @@ ID = "air/Game-v0"
 
 
 class GameEnv(gymnasium.Env[Grid, np.int64]):
-    """A game as a gymnasium environment. `name` is a game's name, such as `sokoban6-level2`."""
+    """A game as a gymnasium environment. `name` is a game's name, such as `sokoban6-level2`. `render_mode` is
+    `ansi` (`render` returns the board as text) or None."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as gymnasium has it)
 

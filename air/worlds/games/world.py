@@ -27,7 +27,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an episode."""
+    """The limits of an episode. `turns` is the maximum number of turns."""
 
     turns: int
     per_turn: int
@@ -35,8 +35,7 @@ class Limits:
     total: int
     """The maximum number of moves of an episode, after which it ends."""
     penalty: float = 0.1
-    """The penalty for a turn with an invalid move or without a move, in addition to the game's own
-    rewards."""
+    """Subtracted from the game's own rewards for each turn with an invalid move or without a move."""
 
 
 class GameWorld:

@@ -95,7 +95,8 @@ class PosedRow:
 
 
 class PosedWorld:
-    """A world in which each episode asks one question. Without tools, the first action ends the episode."""
+    """A world in which each episode asks the question of one of `rows`. Without tools, the first action ends
+    the episode. `box` is the agent's box, in which the tools run; None if no tool needs a box."""
 
     def __init__(
         self, rows: Sequence[PosedRow], tools: ToolSet | None = None, box: Box | None = None

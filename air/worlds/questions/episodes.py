@@ -55,7 +55,8 @@ def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
 
 @dataclass
 class Tally:
-    """Counters of an episode's actions, from which the facts in `FACTS` are computed."""
+    """Counters of an episode's actions, from which the facts in `FACTS` are computed. `count` explains
+    `valid` and `effective`."""
 
     actions: int = 0
     valid: int = 0
@@ -98,8 +99,8 @@ class Episode(Protocol):
 
 
 class EpisodeWorld:
-    """A `World` that runs an `Episode`. The episode receives only `Action.answer`, so that a number or a
-    query in the model's reasoning has no effect."""
+    """A `World` that runs an `Episode`, which `make` creates. The episode receives only `Action.answer`, so
+    that a number or a query in the model's reasoning has no effect."""
 
     def __init__(self, make: Callable[[], Episode]) -> None:
         self._make = make
@@ -138,8 +139,8 @@ class EpisodeWorld:
 
 
 class BlockingEpisodeWorld(EpisodeWorld):
-    """An `EpisodeWorld` for episodes with slow methods: a thread pool calls the methods, so that the event
-    loop is not blocked."""
+    """An `EpisodeWorld` for episodes with slow methods. The thread pool that `threads` returns calls the
+    methods, so that the event loop is not blocked."""
 
     def __init__(self, make: Callable[[], Episode], threads: Callable[[], Executor]) -> None:
         super().__init__(make)

@@ -31,7 +31,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class RemoteTool:
-    """A tool of a remote server."""
+    """A tool of a remote server. `schema` is the JSON schema of the tool's arguments, an object."""
 
     name: str
     description: str

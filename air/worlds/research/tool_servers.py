@@ -26,7 +26,8 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The MCP servers of one episode, and their tools. `open` starts the servers and `close` ends them."""
+    """The MCP servers of one episode, and the tools of the servers. `open` starts the servers and `close`
+    ends them. `declared` are the servers that the task declares, and `box` is the agent's box."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box

@@ -44,7 +44,8 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """The seconds that an episode spent on each activity."""
+    """The seconds that an episode spent on each activity. `exec` is the running of scripts and of the tools
+    of the `mlgym` format, and `grading` is the grading of artefacts, with all waiting."""
 
     queue: float = 0.0
     box: float = 0.0
@@ -71,7 +72,8 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The world of one episode, in which an agent works on one task in one box."""
+    """The world of one episode, in which an agent works on one task in one box. `grader` grades artefacts,
+    and `pay` computes the reward of each validate."""
 
     task: TaskSpec
     box: Box

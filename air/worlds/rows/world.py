@@ -65,7 +65,7 @@ class RowsTask:
 
 @dataclass
 class Episode:
-    """The state of an episode: its row, its tools, and counters."""
+    """The state of an episode: the row, the opened tools, and counters."""
 
     row: Row
     tools: OpenTools
