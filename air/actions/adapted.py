@@ -1,4 +1,5 @@
-"""Adapts a format that reads only text, such as a user's class, to the interface of all formats."""
+"""Adapts a format that reads only the text of a reply, such as a user's class, to the interface
+`ActionFormat`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,20 @@
-"""Four action formats of AgentFly's agents: `action`, `code`, `bash_swe` and `react_input`.
+"""Four action formats, those of the agents of AgentFly (another framework that trains agents): `action`,
+`code`, `bash_swe` and `react_input`.
 
     action       the text between `<action>` and `</action>`
     code         the text of the only ```python block
-    bash_swe     the text of the first ```bash block; a text that contains the word in `DONE` ends the episode
+    bash_swe     the text of the first ```bash block; a text that contains the value of `DONE` ends the
+                 episode
     react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:` and a text
 
 `action`, `code` and `bash_swe` need a world with at most one tool, whose only required argument is a text.
 The action's text becomes this argument or, in a world without tools, the answer. If the world accepts answers
-in words, a reply without an action is an answer, too; in `react_input` an answer needs `Answer:`.
+in words (plain text that is no tool call), a reply without an action is an answer, too. In `react_input` an
+answer needs `Answer:`.
 
-Thoughts before `</think>` are ignored. Text after the action is ignored too (in `react_input`: from the next
-label on), as in AgentFly. The reply itself is not shortened, so the sampled tokens are unchanged.
+Thoughts before `</think>` are ignored. So is text after the action, as in AgentFly. In `react_input`, the
+ignored text begins at the next label, such as `Observation:`. The reply itself is not shortened, so the
+sampled tokens are unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""If a `bash_swe` command contains this word, its output is the final answer and the episode ends."""
+"""If a `bash_swe` command contains this word, the command's output is the final answer and the episode
+ends."""
 END = "end task"
 """In the format `action`, the action text that counts as an answer and not as a tool call, if the world
 accepts answers in words. Upper and lower case are equivalent."""
@@ -219,7 +224,8 @@ def _answer(text: str) -> str:
 
 
 def _blocks(text: str, languages: Sequence[str]) -> list[str]:
-    """Returns the texts in the closed blocks between ``` fences whose language is one of `languages`."""
+    """Returns the text of each closed block between ``` fences whose language is one of `languages` (in lower
+    case; the case in `text` does not matter). The opening fence and the language are not part of the text."""
     between = text.split("```")
     blocks = []
     for inside in between[1:-1:2]:

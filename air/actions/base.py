@@ -15,12 +15,13 @@ Ending = Literal["validate", "submit"]
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool by its name, such as `open "solve.py" 12`. A shell script is not a `ToolCall`: the
-    field `script` of `Action` has it."""
+    """A call of a tool by the tool's name, such as `open "solve.py" 12`. A shell script is not a `ToolCall`
+    but the field `script` of an `Action`."""
 
     name: str
     args: tuple[str, ...] = ()
-    """The arguments: the words after the tool's name, without quotes."""
+    """The arguments by position: the words after the tool's name, without quotes. Empty if the action format
+    writes `arguments`."""
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
     arguments: Mapping[str, Any] | None = None
@@ -75,7 +76,8 @@ class Standing:
     cwd: str = ""
     """The working directory of the agent's shell; empty if each script begins in the workspace."""
     open_file: str = ""
-    """The open file and the range of lines in view, as text; empty if no file is open."""
+    """The open file and the lines in view, such as `/work/a.py, lines 1-80 of 120`; empty if no file is
+    open."""
 
 
 class FormatError(Exception):
@@ -95,8 +97,8 @@ class MessageCall:
 
 @dataclass(frozen=True)
 class Message:
-    """A reply of the model. The server may have returned tool calls and reasoning separately from the
-    text."""
+    """A reply of the model. `text` lacks the tool calls and the reasoning that the model server returned
+    separately."""
 
     text: str
     tool_calls: tuple[MessageCall, ...] = ()
@@ -110,13 +112,14 @@ class TextFormat(Protocol):
 
     name: str
     optional: Mapping[str, str]
-    """The explanation of each optional tool, by the tool's name. The prompt contains it if the tool is
-    available."""
+    """The explanation of each optional tool (a tool that is available only if the run or the task allows
+    it), by the tool's name. The prompt contains the explanations of the available ones."""
     uses_tools: bool
-    """Whether actions may be calls of the tools of research tasks. If so, the shell keeps its working
-    directory between actions; if not, each script begins in the workspace."""
+    """Whether actions may be calls of the tools of research tasks, such as `open` and `edit`. If so, the
+    shell keeps its working directory between actions; if not, each script begins in the workspace."""
     retries: int | None
-    """Number of consecutive invalid replies that do not end the episode. None: no limit."""
+    """The number of consecutive invalid replies that an episode survives; one more ends the episode. None: no
+    limit."""
 
     @property
     def instructions(self) -> str:
@@ -133,11 +136,13 @@ class TextFormat(Protocol):
         ...
 
     def opening(self, standing: Standing) -> str:
-        """Returns the text that ends the first prompt, after the task's description."""
+        """Returns the text that ends the first prompt, after the task's description; empty if there is
+        none."""
         ...
 
     def footer(self, standing: Standing) -> str:
-        """Returns the text that is added after every observation, such as the number of remaining turns."""
+        """Returns the text that is added after every observation, such as the number of remaining turns;
+        empty if there is none."""
         ...
 
 
@@ -159,9 +164,9 @@ class ActionFormat(TextFormat, Protocol):
         return ()
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
-        """Returns this format for a world that offers `tools`, in the format of the field `tools` in
-        OpenAI's API. If `answers`, the world also accepts answers in words. Raises ConfigError if the
-        format cannot call the tools."""
+        """Returns this format for a world that offers `tools`, schemas in the format of the field `tools` in
+        OpenAI's API. `answers` says whether the world also accepts answers in words: plain text that is no
+        tool call. Raises ConfigError if the format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",
@@ -176,9 +181,9 @@ class ActionFormat(TextFormat, Protocol):
         return self.parse(message.text)
 
     def observation(self, message: Message, shown: str) -> list[dict[str, Any]]:
-        """Returns the messages that show the text `shown` to the model after `message`. If the server
-        parsed tool calls from `message`, each needs a message with the role `tool`, as the chat protocol
-        requires."""
+        """Returns the chat messages, in the format of OpenAI's API, that show the text `shown` to the model
+        after `message`. If the server parsed tool calls from `message`, there is one message with the role
+        `tool` for each call, as the protocol requires."""
         if not message.tool_calls:
             return [{"role": "user", "content": shown}]
         return [

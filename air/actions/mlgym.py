@@ -1,4 +1,5 @@
-"""The `mlgym` action format: a discussion and exactly one fenced block with exactly one command.
+"""The `mlgym` action format: a discussion (the model's thoughts) and exactly one fenced block with exactly
+one command.
 
 A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
 (`air.worlds.research.tools`) check their own arguments, so a wrong argument is not a format error. Text
@@ -21,7 +22,8 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The rules for calls of one tool: the syntax, and the number of arguments."""
+    """The rules for calls of one tool: the syntax (`usage`), and the number of arguments. `does` is the
+    explanation of the tool in the prompt."""
 
     usage: str
     does: str
@@ -219,7 +221,8 @@ def _verbatim(text: str) -> tuple[str, ...]:
 
 
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
-    """Returns the lines of text that follow a tool call, up to the line `end_of_NAME`.
+    """Returns the text that belongs to a call of the tool `name`: of `lines`, which follow the call in its
+    block, those before the line `end_of_NAME`.
 
     Raises FormatError if that line is missing, or a command follows it.
     """

@@ -1,4 +1,5 @@
-"""The `search_r1` action format, modelled on Search-R1: a thought, then one `<search>` or one `<answer>`.
+"""The `search_r1` action format: a thought, then one `<search>` or one `<answer>`. It is modelled on
+Search-R1, a method that trains models to search.
 
 A search calls the world's tool `search` with one argument `query`; an answer is the final answer's text.
 The result of a search is shown between `<information>` and `</information>`, tags that the model must not
@@ -27,7 +28,8 @@ SEARCH: Mapping[str, Any] = {
         },
     },
 }
-"""The JSON schema of the tool `search`, the only tool that the format `search_r1` can call."""
+"""The schema of the tool `search`, in the format of the field `tools` in OpenAI's API. It is the only tool
+that the format `search_r1` can call."""
 
 
 class SearchR1(WorldFormat):

@@ -18,9 +18,9 @@ class TaggedText:
 
 
 def find_tagged_text(text: str, tag: str) -> TaggedText | None:
-    """Returns the part of `text` between `<tag>` and `</tag>`, or None if the text contains neither tag.
-    Raises FormatError if one of the two tags is missing or occurs twice, or if the closing tag comes
-    first."""
+    """Returns the part of `text` between `<TAG>` and `</TAG>`, and the parts before and after, or None if the
+    text contains neither tag. `tag` is TAG, without brackets. Raises FormatError if only one of the two tags
+    is there, if a tag occurs twice, or if the closing tag comes first."""
     first, last = f"<{tag}>", f"</{tag}>"
     begins, ends = text.count(first), text.count(last)
     if not begins and not ends:

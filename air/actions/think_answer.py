@@ -1,7 +1,7 @@
 """The `think_answer` action format: a thought in `<think>`, then one answer in `<answer>`.
 
-The thought may be missing, and its opening tag may come from the model's chat template, or the server may
-have returned the thought separately. Spaces around the answer, and text around the two parts, are ignored.
+The thought may be missing, or be returned by the server in a field of its own. The opening tag `<think>` may
+come from the model's chat template. Spaces around the answer, and text around the two parts, are ignored.
 """
 
 from __future__ import annotations

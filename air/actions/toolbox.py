@@ -15,7 +15,8 @@ CALL_FORM = '{"name": "<tool>", "arguments": {<arguments by name>}}'
 
 
 class Toolbox:
-    """The tools of one world, as JSON schemas in the format of the field `tools` in OpenAI's API."""
+    """The tools of one world, as JSON schemas in the format of the field `tools` in OpenAI's API. The
+    constructor raises ConfigError if a tool has no name, or if two tools have the same name."""
 
     def __init__(self, schemas: Sequence[Mapping[str, Any]] = ()) -> None:
         functions = [schema.get("function", schema) for schema in schemas]
@@ -56,7 +57,8 @@ class Toolbox:
         return "\n".join(["Tools:", *lines])
 
     def parameters(self, name: str) -> Mapping[str, Any]:
-        """Returns the JSON schema of the arguments of the tool `name`."""
+        """Returns the JSON schema of the arguments of the tool `name`; an empty mapping if the tool's schema
+        has none. Raises KeyError if there is no such tool."""
         return self._parameters[name]
 
     def parse(self, text: str) -> ToolCall:
@@ -74,8 +76,9 @@ class Toolbox:
         return self.checked(name, value.get("arguments", {}))
 
     def checked(self, name: str, arguments: Any) -> ToolCall:
-        """Returns a call of the tool `name` with `arguments`, an object or its JSON text. Raises
-        FormatError if there is no such tool or the arguments do not match the tool's schema."""
+        """Returns a call of the tool `name` with `arguments`: a dict from argument names to values, or the
+        text of a JSON object (empty: no arguments). Raises FormatError if there is no such tool or the
+        arguments do not match the tool's schema."""
         if name not in self._parameters:
             known = ", ".join(self.names)
             raise FormatError(f"Format error: unknown tool {name!r:.80}. The tools are: {known}.")

@@ -14,8 +14,8 @@ _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 
 
 class WorldFormat(ActionFormat, ABC):
-    """The base class of action formats for worlds without a shell. Their actions are answers, or calls of the
-    world's tools."""
+    """The base class of action formats for worlds without a shell. The actions are answers, or calls of the
+    world's tools. `tools` are the tools' schemas, in the format of the field `tools` in OpenAI's API."""
 
     scripts = False
     optional: Mapping[str, str] = {}
@@ -25,7 +25,8 @@ class WorldFormat(ActionFormat, ABC):
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         self.toolbox = Toolbox(tools)
         self.answers = answers
-        """Whether the world accepts an answer in words even though it has tools."""
+        """Whether the world, although it has tools, also accepts an answer in words: plain text that is no
+        tool call."""
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
         return type(self)(tools, answers=answers)

@@ -11,7 +11,7 @@ A validate without a score (the artefact is missing or malformed, or the box has
 earns nothing instead.
 
 A change below the noise floor earns nothing. The anchor (the φ with which the next φ is compared) then stays
-the same, so small changes add up. The deltas always sum to φ(last anchor) − φ(baseline), so validating more
+the same, so small changes add up. The deltas always sum to the last anchor − φ(baseline), so validating more
 often earns nothing. The noise floor is the larger of the task's `noise_floor` and `noise_sigmas` · √(e_t² +
 e_anchor²). Here e_t and e_anchor are the standard errors of φ(s_t) and of the anchor; the standard error of
 the baseline is 0.
@@ -49,8 +49,8 @@ class Paid:
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
     """Returns the delta reward for one validate: `phi` (its normalised score φ) minus `anchor` (the earlier φ
-    with which `phi` is compared). Returns 0 if the absolute change is below `noise_floor`, or if it is
-    negative in mode `best`.
+    with which `phi` is compared). Returns 0 if the absolute value of this difference is below `noise_floor`
+    or, in mode `best`, if the difference is negative.
 
     The anchor of the next validate is `anchor` plus the result.
     """
@@ -63,12 +63,13 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index of the validate whose artefact is graded on the test split at the end of the episode;
-    None if there is no validate.
+    """Returns the index, from 0, of the validate whose artefact is graded on the test split at the end of the
+    episode; None if there is no validate.
 
-    `scores` has one entry for each validate so far; None stands for an artefact without a score. If `counts`
-    is `last`, the result is the last validate. If it is `best`, the result is the first validate with the
-    best score, or the last validate if none has a score.
+    `scores` has one entry for each validate so far; None stands for an artefact without a score. `direction`
+    says whether higher or lower scores are better. If `counts` is `last`, the result is the last validate. If
+    `counts` is `best`, the result is the first validate with the best score, or the last validate if none has
+    a score.
     """
     scored = [index for index, score in enumerate(scores) if score is not None]
     if counts == "last" or not scored:
@@ -79,7 +80,8 @@ def which_counts(
 
 class DeltaReward:
     """Computes the delta rewards of one episode. Call the object itself or its method `of` once for each
-    validate, in order."""
+    validate, in order. `scale` are the task's settings of normalisation. `mode` and `unscored` are the
+    settings `delta` and `unscored` of `RewardSettings`."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"

@@ -21,7 +21,8 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 class Scale(Protocol):
     """The interface of settings that define how a task's scores are normalised, such as
-    `air.tasks.spec.RewardScale`."""
+    `air.tasks.spec.RewardScale`. `phi_clip` is the range to which φ is limited. The two settings of noise are
+    explained in `air.rewards.delta`; the others are parameters of `phi`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -54,9 +55,9 @@ def phi(
     """Returns the normalised score φ: 0 at the baseline, 1 at the target, limited to the range `clip`.
 
     `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is used only
-    by "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError
-    if the score is not finite, if the target equals the baseline, or if "log-gap" has no optimum or the
-    optimum equals the baseline or the target.
+    by "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError if
+    the score is not finite; with "linear", if the target equals the baseline; with "log-gap", if there is no
+    optimum, or if baseline and target do not have different distances above 0 from it.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")

@@ -1,4 +1,5 @@
-"""Functions that compute the terms of an episode's reward, from facts about the episode and settings.
+"""Functions that compute the terms of an episode's reward, from data about the episode (`EpisodeFacts`) and
+settings (`RewardSettings`).
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · number of replies that were not an action
@@ -6,7 +7,7 @@
     time              −time_penalty · min(1, seconds / limit)
     test_score        +test_weight · φ(test score); φ's lowest value if there is no score
     holdout           φ(test score) − φ(baseline) − delta, if `final` is `holdout`
-    user's functions  +weight · function(facts), for each entry of `RewardSettings.terms`
+    user's functions  +weight · function(EpisodeFacts), for each entry of `RewardSettings.terms`
 
 The reward is the sum of all terms. φ is the normalised score, see `air.rewards.normalise`. A weight of 0
 turns a term off; the term is then 0.0, never −0.0. To add a term to this package, add one function to `TERMS`
@@ -49,9 +50,9 @@ class RewardSettings(BaseModel):
     """Subtracted from the reward for every validate without a score, usually because the artefact is missing
     or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Subtracted from the reward if the agent uses the whole time limit of the episode. If the agent uses a
-    part of the limit, the same part of this penalty is subtracted. The time runs from the moment when the
-    task's files are in the box to the agent's last reply, without the time of grading."""
+    """The penalty for using the episode's whole time limit. It is multiplied by the share of the limit that
+    the agent used (at most 1), and subtracted from the reward. The time runs from the moment when the task's
+    files are in the box to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """A factor: this factor times the normalised test score is added to the reward. If it is above 0,
     training uses the test split, so test scores no longer measure performance on unseen data."""
@@ -61,8 +62,9 @@ class RewardSettings(BaseModel):
     the end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the
     test score. Training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
-    """Additional reward terms of a user, each as `"module:function" = weight`. The function takes an
-    `air.rewards.terms.EpisodeFacts` and returns a number; weight times that number is added to the reward."""
+    """Additional reward terms of a user, each as `"module:function" = weight`, with any finite weight. The
+    function takes an `air.rewards.terms.EpisodeFacts` and returns a number. The weight times this number is
+    added to the reward."""
 
     @property
     def counts(self) -> Counts:
@@ -91,7 +93,7 @@ class RewardSettings(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """Facts about a running or finished episode, from which the terms of its reward are computed."""
+    """Data about a running or finished episode, from which the terms of its reward are computed."""
 
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
@@ -125,7 +127,7 @@ def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, flo
     """Returns the value of each term of an episode's reward, by the term's name. The reward is the sum of
     the values.
 
-    Raises ValueError if the facts are impossible, such as a negative time, and RewardTermError if a
+    Raises ValueError if `facts` has an impossible value, such as a negative time, and RewardTermError if a
     function in `settings.terms` raises an exception or returns anything but a finite number.
     """
     values = {name: term(facts, settings) for name, term in TERMS.items()}

@@ -1,5 +1,5 @@
-"""The interface `World`, which is what an agent acts in during one episode, and the data types that it
-uses."""
+"""Defines the interface `World`, which is what an agent acts in during one episode, and the data types of
+its methods."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class Observation:
 
 @dataclass(frozen=True)
 class Validation:
-    """The result of one validate: the artefact's score on the validation split, and the reward for it.
+    """The result of one validate: the artefact's score on the validation split, and the reward.
 
-    If the artefact was missing or malformed, `score` is None and `problem` describes what is wrong.
+    If there is no score, `score` is None and `problem` describes the reason for the agent. `metrics` are all
+    metrics of the grade, by name.
     """
 
     score: float | None
-    """The value of the primary metric, not normalised; None if the artefact was missing or malformed."""
+    """The value of the task's metric, not normalised; None if the artefact was missing or malformed, or could
+    not be graded."""
     phi: float | None
     """The normalised and clipped score φ (higher is better). Without a score it is the lowest φ, or None if
     the setting `unscored` is `"unchanged"`."""
@@ -73,8 +75,11 @@ class Step:
     """The reward that the world gives for this action. It is 0 in research tasks, whose rewards are in
     `Validation.delta`."""
     validation: Validation | None = None
+    """The result of the grading, in research tasks; None if the action was no validate and no submit, or
+    nothing was graded."""
     code: int | None = None
-    """Exit status of the action's script; None if no script ran."""
+    """Exit status of the action's shell script; None if no script ran. `exec_seconds` is the script's running
+    time in seconds, and `timed_out` says whether the script was killed at its time limit."""
     exec_seconds: float = 0.0
     timed_out: bool = False
 
@@ -83,10 +88,11 @@ def without_end(unanswered: float, rewards: Iterable[float]) -> float:
     """Returns the last reward of an episode that ended before its world returned `done`:
     `min(0, unanswered − min(0, Σ rewards))`.
 
-    `unanswered` (at most 0) is the field of `WorldTask`: what such an episode earns. `rewards` are the
-    rewards that the world has given so far. If their sum is negative, the episode earns in all the lower of
-    this sum and `unanswered`. So a wrong try is not charged twice, and an episode with a wrong try never
-    earns more than an episode without a try. If their sum is positive, `unanswered` is added to it in full.
+    `unanswered` (at most 0) is the field of `WorldTask`: what such an episode earns if the world has given
+    no reward. `rewards` are the rewards that the world has given so far. If their sum is negative, the
+    episode earns in all the lower of this sum and `unanswered`. So a wrong answer is not charged twice, and
+    an episode with a wrong answer never earns more than an episode without an answer. If the sum is
+    positive, `unanswered` is added to it in full.
     """
     loss = min(0.0, math.fsum(rewards))
     return min(0.0, unanswered - loss)
@@ -101,20 +107,23 @@ class World(Protocol[ActionT]):
     observation or ends the episode. A world can be closed even after one of its methods was cancelled."""
 
     async def reset(self, seed: int) -> Observation:
-        """Starts an episode and returns the first observation."""
+        """Starts the episode that `seed` selects, and returns the first observation. Seeds from
+        `air.worlds.sources.VALIDATION_SEED` on are for evaluation; smaller seeds, from 0, for training."""
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Carries out one action of the agent and returns its result."""
+        """Carries out one action of the agent and returns the result. In worlds other than the research
+        world, a step after the end of the episode returns `done` true and the reward 0."""
         ...
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns facts about it, such as scores. A further call does nothing."""
+        """Ends the episode and returns data about it by name, such as scores. A further call does nothing
+        more."""
         ...
 
     def facts(self) -> Mapping[str, float]:
-        """Returns numbers about the episode so far, by name, such as `success` or `valid_moves`. They become
-        metrics of the episode, with these names."""
+        """Returns the episode's facts: numbers about the episode so far, by name, such as `success` or
+        `valid_moves`. Each fact becomes a metric of the episode, with the same name."""
         ...
 
 
@@ -131,7 +140,12 @@ class Run(Protocol):
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = 1_000_000,
     ) -> ExecResult:
-        """Returns the command's result. If the command ends its own box, the result has exit status 137 and
+        """Runs `command` (a shell script, or a program and its arguments) and returns its result.
+
+        `seconds` is the time limit of the command, `stdin` is its standard input, and `max_bytes` is the
+        maximum size of standard output and of standard error, each. `files` are written before: contents by
+        path, relative to the workspace. If the command ends its own box, the result has exit status 137 and
         no output. This is not an infrastructure error, because the code that the command runs may have ended
-        the box on purpose. Raises InfrastructureError if something else fails."""
+        the box on purpose. Raises InfrastructureError if something else fails.
+        """
         ...

@@ -43,7 +43,8 @@ RESERVED = frozenset(
         "reward",
     }
 )
-"""The names of the metrics that every episode has. A world's facts must have other names."""
+"""The names of the metrics that every episode has. A world's facts (the numbers that `World.facts` returns)
+must have other names."""
 TEXTS = (
     "10", "5", "0", "-1", "up", "Up || Down || Left || Right", "look", "a b c", "None", "nan", "1e999", "||",
     "|| ||", "<answer>", "</answer>", "```", "{}", '{"name": "x"}', "[1, 2", "SELECT 1", "'; --",
@@ -92,10 +93,10 @@ async def check(
     """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
     problem.
 
-    `actions` are further actions to send, such as legal moves. `checks` are the names of the checks to run
-    (None: all in `CHECKS`). Raises ConfigError if the world needs a box: the checks run up to 64 episodes at
-    the same time, and there may be fewer boxes. Raises InfrastructureError if something else that the world
-    needs, such as a server, is missing.
+    `actions` are sent before the actions of `strange_actions`; they can be legal moves, for example. `checks`
+    are the names of the checks to run (None: all in `CHECKS`). Raises ConfigError if the world needs a box:
+    the checks run up to 64 episodes at the same time, and there may be fewer boxes. Raises
+    InfrastructureError if something else that the world needs, such as a server, is missing.
     """
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
@@ -115,7 +116,8 @@ async def check(
 
 @dataclass
 class EpisodeRecord:
-    """The record of an episode that a check has run: its observations, rewards and facts."""
+    """The record of an episode that a check has run: the texts of its observations (one more than there are
+    steps), the rewards, the values of `done`, and the facts."""
 
     texts: list[str]
     rewards: list[float]
@@ -218,8 +220,8 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Check: 64 episodes can run at the same time. If `WorldTask.replays` is true, each episode must equal
-    the episode with the same seed that runs alone."""
+    """Check: 64 episodes, of up to 3 turns each, can run at the same time. If `WorldTask.replays` is true,
+    each episode must equal the episode with the same seed that runs alone."""
     few = Case(case.task, case.actions)
     at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:

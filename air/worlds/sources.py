@@ -75,9 +75,11 @@ class WorldTask:
     """Whether the rules tell the agent its maximum number of turns. The setting `[embedded.rounds]`, which
     changes that number, cannot be used with such a task."""
     format: str = "think_answer"
-    """The default action format. The run file's `env.agent.harness.format` replaces it."""
+    """The name of the default action format (see `air.actions.get`). The run file's
+    `env.agent.harness.format` replaces it."""
     format_penalty: float = 0.0
-    """The penalty for each turn with a reply that is not a valid action. It must not be negative."""
+    """Subtracted from the reward for each turn with a reply that is not a valid action. It must not be
+    negative."""
     unanswered: float = 0.0
     """What an episode earns, 0 or less, if the world never returned `done` because turns, context or time ran
     out or the agent ended its box. If the world has already given negative rewards, they count towards this
@@ -92,7 +94,8 @@ class WorldTask:
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """The meaning of each fact that `World.facts` returns, by name, for documentation and the viewer."""
+    """The meaning of each fact (each number that `World.facts` returns), by name, for documentation and the
+    viewer of trajectories."""
     player: Callable[[World[Action], int], Player] | None = None
     """A function that makes a scripted player, which plays well. Its arguments are a world after `reset`, and
     the seed of its episode. The command `air demos` uses it to generate demonstrations. None if there is no
@@ -155,12 +158,13 @@ class WorldSource(Protocol):
 
 
 VALIDATION_SEED = 1_000_123
-"""The first seed of evaluation episodes. Training episodes have smaller seeds, so that evaluation uses no
-episode of the training."""
+"""The first seed of evaluation episodes. Training episodes have smaller seeds, so that no evaluation episode
+is also a training episode."""
 
 
 def is_world(task_id: str) -> bool:
-    """Returns whether a task id belongs to a world other than the research world."""
+    """Returns whether a task id belongs to a world other than the research world. Only the id's prefix
+    counts; the task need not exist."""
     prefix, colon, _ = task_id.partition(":")
     return bool(colon) and prefix not in tasks.PREFIXES
 

@@ -1,9 +1,9 @@
 """Loads answer checkers, and calls the function of a checker with those fields that have the names of its
 parameters.
 
-The fields come from the dataset row and from the episode (`GIVEN`). The function is pure, or asynchronous if
-it queries a server or runs a script in the check box. It returns a number, a `Verdict`, or a dict with
-`reward` and metrics.
+The fields come from the dataset row and from the episode (`GIVEN`). The function is pure. If it queries a
+server or runs a script in the check box, it is asynchronous instead. It returns a number (the reward), a
+`Verdict`, or a dict with the key `reward`, whose other items are metrics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ GIVEN: Mapping[str, str] = {
     "thoughts": "list of the turns' thoughts",
     "run": "runs a script in a fresh box: `await run(script)` gives exit code, stdout and stderr",
 }
-"""The fields that the episode adds to those of the row, each with its meaning."""
+"""The fields that a checker can get from the episode, besides those of the dataset row, each with its
+meaning."""
 CHECKERS: Mapping[str, Callable[..., Any]] = {
     "math_equal": mathematics.math_equal,
     "math_equal_tool": mathematics.math_equal_tool,
@@ -60,7 +61,7 @@ class Checker:
     """An answer checker: a function that computes the reward of an answer, with its name."""
 
     name: str
-    """A key of `CHECKERS`, or the path of a user's function."""
+    """A key of `CHECKERS`, or the path of a user's function: `file.py:function` or `module:function`."""
     function: Callable[..., Any]
 
     @property
@@ -148,8 +149,9 @@ class Checker:
 
 
 def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Checker:
-    """Loads a checker: a key of `CHECKERS`, a user's `file.py:function` or `module:function`, or a table
-    with one of these as `name` and with settings. A relative file path is relative to `folder`.
+    """Loads the checker that `spec` names: a key of `CHECKERS`, a user's `file.py:function` or
+    `module:function`, or a mapping that has one of these as `name`, and settings as its other items. A
+    relative file path is relative to `folder` (None: the current folder).
 
     Raises ConfigError for a malformed name or setting, and MissingError if the checker does not exist or a
     package that it needs is not installed.

@@ -1,4 +1,4 @@
-"""Extracts the final answer from a reply. All checkers use these rules, except where a checker states
+"""Extracts the final answer from a reply. Every checker uses these rules, unless its docstring states
 another rule.
 
 1. Thoughts are removed: the text between `<think>` and `</think>`, all text before a `</think>` without a

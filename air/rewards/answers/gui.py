@@ -1,10 +1,10 @@
 """The checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or `scroll("down")`.
 
-Coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if it is malformed
-or not of the type `gt_action` (such as a scroll instead of a click), 0.5 if only its argument is wrong, and 1
-if it is right. A click is right if it is inside the rectangle `gt_bbox` (left, top, right, bottom) or, if
-`gt_bbox` is a point, less than 0.0707 away from the point. A text is right if its word F1 with
-`gt_input_text` is at least 0.5. A scroll direction is right if it equals `gt_input_text`.
+All coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if the action
+is malformed or not of the type `gt_action` (`click`, `type` or `scroll`), 0.5 if only its argument is wrong,
+and 1 if it is right. A click is right if it is inside the rectangle `gt_bbox` (left, top, right, bottom) or,
+if `gt_bbox` is a point (x, y), less than 0.0707 away from the point. A typed text is right if its word F1
+with `gt_input_text` is at least 0.5. A scroll direction is right if it equals `gt_input_text`, ignoring case.
 """
 
 from __future__ import annotations

@@ -61,18 +61,20 @@ class Judge(BaseConfig):
     model: str
     """The name of the judge's model at the endpoint."""
     api_key_var: str = "OPENAI_API_KEY"
-    """The environment variable with the API key. It may be unset if the endpoint needs no key."""
+    """The name of the environment variable that holds the API key. The variable may be unset if the endpoint
+    needs no key."""
     seed: int = 0
-    """The seed of the judge's sampling and of the secret words. Agents must not be able to read it."""
+    """The seed of the judge's sampling, and of the two secret words with which the judge replies (see this
+    module's docstring). Agents must not be able to read the seed."""
     attempts: int = Field(default=3, ge=1, le=10)
-    """The maximum number of times that a failing request is sent. The judge is also asked for at most this
-    number of replies if its replies contain no verdict."""
+    """Two limits: how often one request is sent in all if it keeps failing, and how many replies the judge
+    gives in all if they contain no verdict."""
     timeout: float = Field(default=60.0, gt=0)
     """The time limit of one request, in seconds."""
     max_tokens: int = Field(default=1024, ge=16)
     """The maximum length of the judge's reply in tokens, including the reasoning of a reasoning model."""
     at_once: int = Field(default=8, ge=1)
-    """The maximum number of concurrent requests."""
+    """The maximum number of concurrent requests of one event loop (normally: of one process)."""
     cache: Path | None = None
     """A folder in which verdicts are stored for later runs. None: verdicts are cached only in memory."""
 
@@ -84,7 +86,8 @@ class Judge(BaseConfig):
     async def check(
         self, prediction: str, question: str, answer: str | int | float | Sequence[str]
     ) -> Verdict:
-        """The checker: the reward is 1 if the judge's verdict is that the final answer is right, else 0."""
+        """The checker: the reward is 1 if the judge's verdict is that the final answer is right, else 0.
+        `answer` is the gold answer, or a list of equally right gold answers."""
         gold = texts(answer, "answer")
         given = visible(final_answer(prediction))
         if not given or len(given) > MOST_CHARACTERS:

@@ -3,8 +3,8 @@
 Two answers are equal if their normalised texts are equal. Otherwise both are split into parts
 (`structure.py`), and each part of one must equal a part of the other: as plain numbers with units
 (`quantities.py`), or as expressions, which math-verify compares in a process with limits (`runner.py`). A
-prediction that contains anything but the notation that `is_expression` accepts is wrong, such as prose,
-unlisted LaTeX commands, or a hedged answer.
+prediction is wrong if it contains anything but the notation that `is_expression` accepts, for example prose,
+unlisted LaTeX commands, or several answers to choose from.
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ _NUMBER_TYPES = (int, float, str)
 
 
 def equal(gold: object, prediction: str, question: str = "") -> bool:
-    """Returns whether two mathematical answers are equal. A word that occurs in `question` may be a unit.
-    Raises ConfigError if `gold` is not a text or number, or is empty or too long, and InfrastructureError if
-    the comparison fails for another reason than the answers."""
+    """Returns whether two mathematical answers are equal. A word after a number is its unit if the word is a
+    known unit (see `quantities.py`) or occurs in `question`. Raises ConfigError if `gold` is not a text or
+    number, or is empty or too long, and InfrastructureError if the comparison fails and the answers are not
+    the cause."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(

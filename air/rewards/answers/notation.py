@@ -1,5 +1,5 @@
-"""Normalises the notation of a mathematical answer to a small subset of LaTeX. The meaning is not
-interpreted.
+"""Normalises the notation of a mathematical answer to a small subset of LaTeX, without evaluating the
+answer.
 
 Digits of all scripts, full-width characters, fractions such as `½`, exponents such as `²` and the signs
 `×`, `−`, `π` become ASCII or LaTeX. Invisible characters, dollar signs, LaTeX spaces and commands for the
@@ -82,8 +82,8 @@ def normal(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Returns a form of a normalised text for comparison: lower case, without `\\text` commands and without
-    spaces, except spaces between digits."""
+    """Returns a form of a normalised text for comparison. Letters are in lower case, `\\text{…}` becomes its
+    content, and all spaces are removed except those between digits."""
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
 

@@ -75,7 +75,8 @@ async def code_tests(
     """The checker: the reward is 1 if the answer's code passes all hidden tests, else 0. The first failed
     test is the last one that runs.
 
-    `seconds` is the time limit of each test.
+    `tests` are written as this module's docstring says, at least one. `seconds` is the time limit of each
+    test. Raises ConfigError if a test is malformed.
     """
     hidden = [_test(test, number) for number, test in enumerate(_listed(tests), start=1)]
     code = code_of(prediction)
@@ -206,7 +207,7 @@ def _value(text: str) -> Any:
 
 
 class _Other:
-    """A placeholder for an unsupported value, which equals no expected value."""
+    """A placeholder for a value of an unsupported type. It equals no expected value."""
 
 
 def _decoded(data: Any) -> Any:

@@ -58,7 +58,7 @@ number."""
 
 @dataclass(frozen=True)
 class Quantity:
-    """A plain number: its exact value, and with how many decimals it was written."""
+    """A plain number: its exact value, and the number of decimals with which it was written."""
 
     value: Fraction
     decimals: int | None = None
@@ -109,8 +109,9 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
-    """Splits a text into its number and the name of its unit: a known unit, a currency, `%` for percent, or
-    an empty text if there is no unit. An unknown word is a unit only if it occurs in `question`."""
+    """Returns a text without its unit, and the name of the unit: a short name in `_SHORT` (with `2` or `3` if
+    squared or cubed), a currency, `%` for percent, a word of `question`, or an empty text for no unit. An
+    unknown word is a unit only if it occurs in `question`."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):

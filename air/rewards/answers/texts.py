@@ -39,7 +39,7 @@ class Overlap:
 
 
 def normalised(text: str) -> str:
-    """Returns the text in SQuAD's normalisation."""
+    """Returns the text in SQuAD's normalisation, which this module's docstring describes."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -22,8 +22,8 @@ class Verdict:
 
 
 def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
-    """Decorator that declares the lowest reward of a checker's function, at most 0, which an episode
-    without an answer gets. Without the decorator, the lowest reward is 0."""
+    """Decorator that declares `lowest` as the lowest reward that a checker's function can return: a finite
+    number, at most 0. An episode without an answer gets this reward. Without the decorator it is 0."""
 
     def declare(function: CheckT) -> CheckT:
         setattr(function, _LOWEST, lowest)

@@ -66,8 +66,8 @@ Equal = Callable[[str, str], bool]
 
 
 def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agreement:
-    """Groups the k answers to one question into classes of equal answers. None stands for an unreadable
-    answer. Raises ValueError if k is 0.
+    """Groups `answers`, the k answers to one question, into classes of equal answers. An answer of None is
+    unreadable. Raises ValueError if k is 0.
 
     Answers with the same canonical form are equal. If `equal` is given, answers with different forms can be
     equal, too: one answer of each form is compared with one answer of each class, in both orders. Only the
@@ -112,9 +112,9 @@ def p_hat(
     question agree.
 
     With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
-    is 0 if p is at most `LEAST_P`, if no answer is readable, or if `proposed` (the proposer's own answer) is
-    None or differs from the first answer of the largest class; else p. `same` compares these two answers,
-    with `equal`.
+    is 0 in three cases: p is at most `LEAST_P`; no answer is readable; or `proposed` (the proposer's own
+    answer) is None or differs from the first answer of the largest class. Otherwise p̂ is p. The function
+    `same` compares the two answers and gets `equal`.
     """
     if definition == "published":
         return found.share

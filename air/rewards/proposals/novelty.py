@@ -3,7 +3,7 @@ penalised.
 
 The distance of two texts is 1 − BLEU, averaged over both directions. Clusters are merged by average
 linkage, the nearest two first, while their mean distance is at most `THRESHOLD`. The penalty for a proposal
-is the share of all proposals that are in its cluster.
+is the share of the latest proposals (see `Window`) that are in its cluster.
 
 The cost is bounded: only the first `MOST_WORDS` words of a text are used, equal texts are one weighted
 point, and at most `MOST_TEXTS` different texts are compared.
@@ -64,8 +64,9 @@ def distance(one: Words, other: Words) -> float:
 
 
 def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
-    """Returns the cluster number of each text. Clusters are numbered in the order of their first texts.
-    Raises ValueError if there are more than `MOST_TEXTS` different texts."""
+    """Returns the cluster number of each text. Clusters are numbered from 0, in the order of their first
+    texts. Two clusters are merged if their mean distance is at most `threshold`. Raises ValueError if there
+    are more than `MOST_TEXTS` different texts."""
     each = [words(text) for text in texts]
     points = list(dict.fromkeys(each))
     if len(points) > MOST_TEXTS:
@@ -107,7 +108,7 @@ def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -
 
 class Window:
     """The last `size` proposals of a training run, among which the cluster of each new proposal is
-    determined.
+    determined. The constructor raises ValueError if `size` is not from 1 to `MOST_TEXTS`.
 
     Proposals arrive one by one, so a proposal is compared only with earlier ones. If `size` is the batch
     size, a proposal is compared with the earlier proposals of its batch and the last ones of the previous

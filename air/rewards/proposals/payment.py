@@ -5,11 +5,11 @@
     published    0 if the proposal is malformed, else
                  max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
 
-p̂ is the agreement of the answers (`agreement`), |c|/B the share of the compared proposals that are in this
-proposal's cluster (`novelty`), and the factors λ are `Weights`. N is a number of tool calls: in `as_coded`,
-the proposer's; in `published`, the mean number per answer of the executor. Only calls that a tool
-carried out without an error count, not text that looks like a call. From Agent0 (arXiv 2511.16043; project
-aiming-lab/Agent0).
+p̂ is the agreement of the answers (see `agreement.py`), and |c|/B the share of the compared proposals that
+are in this proposal's cluster (see `novelty.py`). The factors λ are `Weights`. N is a number of tool calls:
+in `as_coded`, those of the proposer; in `published`, the executor's mean number per answer. Only calls that a
+tool carried out without an error count, not text that looks like a call. Both definitions are from Agent0
+(arXiv 2511.16043; project aiming-lab/Agent0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PER_CALL, MOST_CALLS = 0.05, 4
 
 @dataclass(frozen=True)
 class Proposal:
-    """The data of a proposal from which its reward is computed."""
+    """The data of a proposal from which its reward is computed. `p_hat` is p̂, the agreement of the
+    executor's answers, from 0 to 1."""
 
     well_formed: bool
     p_hat: float = 0.0

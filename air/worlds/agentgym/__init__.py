@@ -1,5 +1,5 @@
-"""Worlds whose environments run on AgentGym servers, with task ids such as
-`agentgym:textcraft@http://HOST:PORT`."""
+"""Worlds whose environments run on servers of AgentGym, a collection of environments for language-model
+agents. Their task ids are such as `agentgym:textcraft@http://HOST:PORT`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Converts an agent's action to the text that is sent to a server.
+"""Converts an agent's action to the text that is sent to an AgentGym server.
 
-Some servers would let an agent do more than it is allowed to: the tool servers evaluate a call's input as
-Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such text, checks
-it, and serialises it again. Text that fails the check raises Unsendable.
+Some servers would let an agent do more than it is allowed to: the servers with tools evaluate a call's input
+as Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such text,
+checks it, and serialises it again. Text that fails the check raises Unsendable.
 
 The public functions are values of `Environment.send`. They do not use their second argument, the server's
 previous response.
@@ -81,7 +81,7 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 def select(action: Action, before: Any) -> str:
     """Returns the SQL query in an action: the last fenced block, or else the whole text. Raises Unsendable if
-    it is not a single query that only reads, because all episodes share the server's databases."""
+    this text is not a single query that only reads, because all episodes share the server's databases."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")

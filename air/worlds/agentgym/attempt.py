@@ -10,8 +10,9 @@ from air.worlds.remote.attribution import begin_patiently
 class Attempt:
     """Repeats an episode's actions in `session`, on the task with the id `data`.
 
-    `session` is normally a new session. If the server cannot provide another one, it is the episode's own
-    session, which `close` leaves open.
+    `session` is normally a new session. If the server cannot provide another one, `session` is the episode's
+    own, which `close` leaves open. `seconds` is the time limit of a request in the episode. `begin` tries for
+    `patience` seconds, with pauses of `pause` seconds.
     """
 
     def __init__(
@@ -28,8 +29,8 @@ class Attempt:
         self._own = session.begun
 
     async def begin(self) -> None:
-        """Creates the session if necessary and starts the task. Retries for `patience` seconds, because the
-        server may be busy or may have been restarted, and then raises InfrastructureError."""
+        """Creates the session if it does not exist, and starts the task. If this fails, tries again for
+        `patience` seconds, because the server may be busy or restarting. Then raises InfrastructureError."""
         begin = self._session.restart if self._own else self._session.begin
         await begin_patiently(lambda: begin(self._data), self._patience, self._pause)
 

@@ -32,7 +32,8 @@ class ErrorBody:
 
 
 class Client:
-    """The HTTP client of one episode. It opens its connection at the first request."""
+    """The HTTP client of one episode. It connects at the first request. `url` is the server's base URL,
+    without a final slash, and `seconds` is the time limit of a request."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url = url
@@ -50,9 +51,10 @@ class Client:
     async def post(
         self, path: str, body: Mapping[str, Any] | None, seconds: float | None = None
     ) -> Any:
-        """Sends a POST request and returns the response: a JSON value, or an ErrorBody. `seconds` is the time
-        limit (None: the client's). Raises Unanswered if there is no response in time, or if the response is
-        longer than `MAX_ANSWER`, has another status than 200 or is not valid JSON."""
+        """Sends a POST request for `path`, which begins with a slash, and returns the response: a JSON value,
+        or an ErrorBody. `body` is sent as JSON (None: no body). `seconds` is the time limit (None: the
+        client's). Raises Unanswered if there is no response in time, or if the response is longer than
+        `MAX_ANSWER`, has another status than 200 or is not valid JSON."""
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:

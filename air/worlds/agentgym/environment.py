@@ -66,9 +66,9 @@ class Environment:
     test: range
     """The ids of the held-out tasks."""
     turns: int
-    """The default number of turns of an episode."""
+    """The default maximum number of turns of an episode."""
     format: str = "react"
-    """The default action format. The run file may name another."""
+    """The name of the default action format. The run file may name another."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
@@ -80,7 +80,7 @@ class Environment:
     session: Callable[[Any], int] = _id
     """A function that extracts the session's id from the server's response to `/create`."""
     reset: Callable[[int], Mapping[str, Any]] = lambda data: {"data_idx": data}
-    """A function that returns the fields of the request `/reset`, which starts the task with the given id."""
+    """A function from a task's id to the fields of the request `/reset`, which starts this task."""
     first: Callable[[Any], str] = _observation
     """A function that extracts the first observation from the server's response to `/reset` or, if
     `first_path` is set, from the response to the request for that path."""
@@ -111,12 +111,12 @@ class Environment:
     """Whether an episode's actions may be repeated in another session. False if they change something that
     the sessions share, such as a web site or an account."""
     sessions: int = 64
-    """The maximum number of sessions that one process may use at the same time."""
+    """The maximum number of sessions that one process uses on one server at the same time."""
     shares: bool = False
     """Whether the server has a fixed number of sessions. If all of them are in use, it gives a new client a
     session that another client still uses."""
     refused: tuple[str, ...] = ()
-    """The first words of observations with which the server reports an invalid action. Empty: observations
+    """The texts with which an observation begins if the server reports an invalid action. Empty: observations
     do not show whether an action was invalid."""
 
     @property

@@ -27,7 +27,8 @@ ERROR_BODY = "error body"
 
 
 class Session:
-    """A session of `environment` on the server at `url`. `seconds` is the time limit of each request."""
+    """A session of `environment` on the server at `url`. `seconds` is the time limit of each request.
+    `retry_seconds` is the pause after the first failed attempt of `begin`, and half of the next pause."""
 
     def __init__(
         self,
@@ -79,9 +80,10 @@ class Session:
             return self.environment.first(first)
 
     async def act(self, sent: str, seconds: float | None = None) -> ActionResult:
-        """Sends an action once, and returns its outcome. `seconds` is the time limit (None: the session's).
+        """Sends an action once, as the text `sent`, and returns the result. `seconds` is the time limit
+        (None: the session's).
 
-        Raises Unanswered if there is no usable outcome, and InfrastructureError if the server has given the
+        Raises Unanswered if there is no usable result, and InfrastructureError if the server has given the
         session to another episode.
         """
         self._check_held()

@@ -21,7 +21,8 @@ class Holder:
 
 
 class Sessions:
-    """The sessions on one server that episodes of this process use."""
+    """The sessions on one server that episodes of this process use. `most` is the maximum number of sessions
+    that the episodes of one event loop use at the same time."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -94,9 +94,9 @@ def _address(url: str, where: str) -> str:
 
 
 def _ids(environment: Environment, written: str, where: str) -> range | None:
-    """Returns the task ids that `written` selects, the part of a task name such as `train` or `0-99`; None if
-    `written` is empty. Raises ConfigError if `written` is malformed or selects ids that the environment does
-    not have."""
+    """Returns the task ids that `written` selects; None if `written` is empty. `written` is the selection in
+    a task name, such as `train` or `0-99` (both ends included). `where` is the task id, for error messages.
+    Raises ConfigError if `written` is malformed or selects ids that the environment does not have."""
     if written in ("", "train", "test"):
         return {"": None, "train": environment.train, "test": environment.test}[written]
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", written)

@@ -43,8 +43,10 @@ MAX_OBSERVATION = 20_000
 class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
-    The seed selects a task from the task ids in `ids` (see `data_id`). `seconds` is the time limit of each
-    request. After a failed action, air waits at most `patience` seconds for the server to respond again.
+    The seed selects a task from the task ids in `ids` (None: from the environment's training or held-out
+    tasks; see `data_id`). `seconds` is the time limit of each request. `retry_seconds` is the pause after a
+    failed attempt to create a session. After a failed action, air waits at most `patience` seconds for the
+    server to respond again.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class AgentGymWorld:
 
     async def reset(self, seed: int) -> Observation:
         """Waits while the maximum number of sessions is in use, then creates a session on the server, starts
-        the task that the seed selects, and returns the first observation."""
+        the task that the seed selects, and returns the first observation. Raises RuntimeError at a second
+        call or after `close`, and InfrastructureError if the server does not start the task."""
         if self._slot is not None or self._closed:
             raise RuntimeError("this world has begun already")
         slot = self._sessions.slots
@@ -116,8 +119,8 @@ class AgentGymWorld:
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the success, the best score, the last raw score, the number of actions and, if the
-        environment's observations show it, the share of valid actions."""
+        """Returns the success (1 or 0), the best score, the last raw score, the number of actions and, if the
+        environment's observations show it, the share of valid actions. `source.FACTS` has the names."""
         facts = {
             "success": float(self._best >= self.environment.success),
             "best_score": self._best,
@@ -138,9 +141,9 @@ class AgentGymWorld:
     async def _unanswered(
         self, session: Session, sent: str, failure: Unanswered, server_worked: bool
     ) -> Step:
-        """Handles an action that got no result. Returns a step if the agent caused the failure, and raises
-        `failure` otherwise. `server_worked` is the attribute of `SlowAction`: whether the server worked in
-        another session while it had not yet answered the action."""
+        """Handles the action `sent`, which got no result. Returns a `Step` if the agent caused this, and
+        raises `failure` otherwise. `server_worked` is the attribute of `SlowAction`: whether the server
+        answered a harmless request in another session while the action had no answer yet."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
         shown = refused or (server_worked and failure.kind == SLOW)

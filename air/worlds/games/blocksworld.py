@@ -1,8 +1,8 @@
 """Blocksworld: the player moves blocks, one at a time, until they are stacked as the goal shows.
 
-A state is a tuple. Its n-th number is what block n stands on: the number of another block, or 0 for the
-table. Rewards: -5 for a move that cannot be parsed, -1 for an illegal move, -1 for a legal move, and +10
-for the move that reaches the goal.
+Blocks are numbered from 1. A state is a tuple whose n-th number says what block n stands on: the number of
+another block, or 0 for the table. Rewards: -5 for a move that cannot be parsed, +10 for the move that
+reaches the goal, and -1 for any other move, whether legal or not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _NOTHING = Outcome(-1.0, effective=False)
 
 
 class Blocksworld:
-    """A game of Blocksworld. `view` selects how states are written: as sentences, as a list, or as a
-    picture."""
+    """A game of Blocksworld with `blocks` blocks. `view` selects how states are written: as sentences
+    (`text`), as a list (`1d`), or as a picture (`2d`). `level` is the number of moves of the shortest
+    solution (None: any number)."""
 
     def __init__(self, view: View = "text", blocks: int = 3, level: int | None = None) -> None:
         self.view = view

@@ -1,5 +1,5 @@
-"""The interface of games: synchronous Python code that does not depend on language models or on limits of
-an episode.
+"""Defines the interface of games. A game is synchronous Python code that depends neither on language models
+nor on limits of an episode.
 
 `air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
 """
@@ -30,8 +30,8 @@ class Outcome(NamedTuple):
 
 
 class Game(Protocol):
-    """The interface of a game. `reset` starts an episode, which its seed determines completely. A game has
-    no global state."""
+    """The interface of a game. `reset` starts an episode, which the seed determines completely. A game uses
+    no global state, such as Python's global random generator."""
 
     moves: tuple[str, ...]
     """All moves, as a player writes them. Upper and lower case are equivalent."""
@@ -63,7 +63,8 @@ class Game(Protocol):
 
 
 def evaluates(seed: int) -> bool:
-    """Returns whether `seed` is an evaluation seed, whose episode must use a held-out instance."""
+    """Returns whether `seed` is an evaluation seed, that is, at least `VALIDATION_SEED`. The episode of an
+    evaluation seed must use a held-out instance."""
     return seed >= VALIDATION_SEED
 
 

@@ -1,5 +1,5 @@
-"""Games as gymnasium environments, for learners that are not language models. Needs the extra `games` of
-the package.
+"""Games as gymnasium environments, for learners that are not language models. Needs the package's optional
+dependencies `games`.
 
     env = gymnasium.make("air.worlds.games.gym:air/Game-v0", name="sokoban6")
 
@@ -24,7 +24,8 @@ ID = "air/Game-v0"
 
 
 class GameEnv(gymnasium.Env[Grid, np.int64]):
-    """A game as a gymnasium environment. `name` is a game's name, such as `sokoban6-level2`."""
+    """A game as a gymnasium environment. `name` is a game's name, such as `sokoban6-level2`. `render_mode` is
+    `ansi` (`render` returns the board as text) or None."""
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (as gymnasium has it)
 
@@ -42,8 +43,8 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Grid, dict[str, Any]]:
-        """Starts the episode of a seed; without a seed, of a random training seed. Returns the grid, and the
-        number of moves of the shortest solution as `shortest`."""
+        """Starts the episode of a seed; without a seed, of a random training seed. Returns the grid, and a
+        dict whose key `shortest` holds the number of moves of the shortest solution (None in Tetris)."""
         super().reset(seed=seed)
         self.game.reset(int(self.np_random.integers(VALIDATION_SEED)) if seed is None else seed)
         self._played = 0
@@ -51,8 +52,9 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Grid, float, bool, bool, dict[str, Any]]:
         """Plays the move with the index `action` in `game.moves`. Returns the grid, the reward, whether the
-        game is over, whether the maximum number of moves was reached before the game was over, and facts
-        about the move. Raises RuntimeError if the game was over before the move."""
+        game is over, whether the maximum number of moves was reached before the game was over, and a dict
+        with `success`, `action_is_valid` and `action_is_effective`. Raises RuntimeError if the game was over
+        before the move."""
         outcome = self.game.step(self.game.moves[action])
         self._played += 1
         info = {
@@ -64,7 +66,7 @@ class GameEnv(gymnasium.Env[Grid, np.int64]):
         return self._grid(), outcome.reward, self.game.over, truncated, info
 
     def render(self) -> str | None:
-        """Returns the board as text, if `render_mode` is "ansi"."""
+        """Returns the board as text if `render_mode` is "ansi", else None."""
         return self.game.text() if self.render_mode == "ansi" else None
 
     def _grid(self) -> Grid:

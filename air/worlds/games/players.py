@@ -1,7 +1,7 @@
-"""Scripted players: one draws its moves at random, the other plays well.
+"""Scripted players of games: `RandomPlayer` draws its moves at random, and `SolverPlayer` plays well.
 
-Both see only what an agent sees, not future pieces or moves. They generate demonstrations, and their
-returns are baselines for trained agents.
+The two players see only what an agent sees, not future pieces of Tetris. They generate demonstrations, and
+the sums of their rewards are baselines for trained agents.
 """
 
 from __future__ import annotations

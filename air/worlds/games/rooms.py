@@ -49,8 +49,8 @@ class Room:
 
 @dataclass(frozen=True)
 class Rooms:
-    """The parameters of generated rooms: size, number of boxes, and range of the shortest solution's length
-    in moves."""
+    """The parameters of generated rooms: size in cells (with the outer walls), number of boxes, and range of
+    the shortest solution's length in moves."""
 
     rows: int
     columns: int

@@ -20,8 +20,8 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of the rules and generators of all games. Raise it when a change makes any seed give another
-episode. It is part of the task's digest, which trajectories record."""
+"""The version of the rules and generators of all games. A change after which any seed gives another episode
+must raise this number. It is part of the task's digest, which trajectories record."""
 
 NAMES = (
     "sokoban4x5",
@@ -45,8 +45,8 @@ _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 @dataclass(frozen=True)
 class GameKind:
-    """The game, the limits of an episode and the rules for the prompt that belong to the name of a task, such
-    as `sokoban6-level2`."""
+    """What the name of a task, such as `sokoban6-level2`, stands for: a function that makes the game, the
+    limits of an episode, and the rules for the prompt."""
 
     make: Callable[[], Game]
     limits: Limits

@@ -27,7 +27,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an episode."""
+    """The limits of an episode. `turns` is the maximum number of turns."""
 
     turns: int
     per_turn: int
@@ -35,8 +35,7 @@ class Limits:
     total: int
     """The maximum number of moves of an episode, after which it ends."""
     penalty: float = 0.1
-    """The penalty for a turn with an invalid move or without a move, in addition to the game's own
-    rewards."""
+    """Subtracted from the game's own rewards for each turn with an invalid move or without a move."""
 
 
 class GameWorld:
@@ -61,8 +60,8 @@ class GameWorld:
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
-        """Plays the moves of a reply and returns the board and the reward. After the end of the episode no
-        move is played."""
+        """Plays the moves in `action.answer`, which `||` separates, and returns the board and the reward.
+        After the end of the episode no move is played."""
         if not self._open:
             return Step(Observation("The episode has ended."), done=True)
         moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
@@ -103,13 +102,13 @@ class GameWorld:
         return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its facts; they are empty if `reset` was never called."""
+        """Ends the episode and returns its facts (see `facts`); an empty dict if `reset` was never called."""
         self._open = False
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far. `FACTS` explains their names; `shortest` is missing if the
-        game cannot compute it."""
+        """Returns the facts of the episode so far: numbers by name. `FACTS` explains the names. `shortest` is
+        missing if the game cannot compute it."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),

@@ -1,4 +1,5 @@
-"""Worlds whose environments run on OpenEnv servers, with task ids such as `openenv:http://HOST:8000`."""
+"""Worlds whose environments run on servers with the protocol OpenEnv (a WebSocket for each episode). Their
+task ids are such as `openenv:http://HOST:8000`."""
 
 from __future__ import annotations
 

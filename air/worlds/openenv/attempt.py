@@ -13,8 +13,9 @@ from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
 
 class Attempt:
-    """Repeats an episode's actions in another environment, which starts with the same `reset` data and
-    seed. `tools` says whether the agent acts by calls of the server's tools."""
+    """Repeats an episode's actions in another environment on the server at `url`. `reset` is the data of the
+    episode's message `reset`, and `seed` its seed. `tools` says whether the agent acts by calls of the
+    server's tools."""
 
     def __init__(
         self,
@@ -31,8 +32,9 @@ class Attempt:
         self._tools = tools
 
     async def begin(self) -> None:
-        """Connects and resets the environment. If the server is full, waits as long as the setting `wait`
-        allows; if it does not respond, at most `PATIENCE` seconds of this time."""
+        """Connects and starts the environment. If the server is full, waits up to `wait` seconds (a setting).
+        If the server does not respond, tries again for `wait` seconds, but at most `PATIENCE` seconds. Then
+        raises InfrastructureError."""
         await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
 
     async def _begin(self) -> None:
@@ -55,8 +57,8 @@ class Attempt:
 
     async def check(self) -> None:
         """Sends harmless requests: for the environment's state and, if the agent calls tools, for the list
-        of tools. A server that cannot reach its tools fails at the second one. Raises InfrastructureError if
-        a request fails."""
+        of tools. The latter fails if the server cannot reach its tools. Raises InfrastructureError if a
+        request fails."""
         try:
             await self._connection.ask("state")
             if self._tools:

@@ -51,7 +51,7 @@ class _Connect(connect):
 
 
 class Connection:
-    """The connection of one episode to an OpenEnv server. `open` must be called first."""
+    """The connection of one episode to the OpenEnv server at `url`. `open` must be called first."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self._options = url, options
@@ -65,8 +65,8 @@ class Connection:
         """Connects, sends a message of the type `reset` with `reset` as its data, and returns the data of the
         response. While the server is full, tries again after pauses of random length, drawn from `seed`.
 
-        Raises NoPlace if the server stays full for as long as the setting `wait` allows, ServerError if the
-        server reports another error, and InfrastructureError for any other failure.
+        Raises NoPlace if the server stays full for `wait` seconds (a setting), ServerError if the server
+        reports another error, and InfrastructureError for any other failure.
         """
         pause, longest = _WAITS
         jitter = random.Random(seed)
@@ -211,7 +211,8 @@ class Connection:
 async def request(
     url: str, options: OpenEnvOptions, method: str, path: str, body: Any = None
 ) -> Any:
-    """Sends an HTTP request and returns the JSON of the response. Raises InfrastructureError if it fails."""
+    """Sends an HTTP request to the address `url` + `path`, with `body` as JSON (None: no body). Returns the
+    JSON of the response. Raises InfrastructureError if the request fails."""
     try:
         async with httpx.AsyncClient(
             timeout=CONNECT_SECONDS, headers=options.headers(), trust_env=not is_loopback(url)

@@ -9,7 +9,8 @@ class OpenEnvOptions(RemoteOptions):
     """The settings of an OpenEnv world."""
 
     task: str = ""
-    """The value of `task` in the data of `reset`. Empty: `reset` is sent without `task`."""
+    """The value of `task` in the data of the message `reset`, which starts an episode. Empty: `reset` is sent
+    without `task`."""
     field: str = ""
     """The field of the action that contains the agent's text. Empty: the only field in the server's schema;
     if the schema has several fields, the agent must write a JSON object."""

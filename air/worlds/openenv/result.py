@@ -23,17 +23,17 @@ class Result:
 
 
 def read(data: dict[str, Any], server: str) -> Result:
-    """Returns the result that `data`, a response of `server`, contains. Raises Unanswered if the server could
-    not reach the tool that the action calls, or if the reward is infinite or NaN, and InfrastructureError if
-    the reward or the end of the episode is malformed."""
+    """Returns the result in `data`, the data of a response. `server` is the server's URL, for error messages.
+    Raises Unanswered if the server could not reach the tool that the action calls, or if the reward is
+    infinite or NaN, and InfrastructureError if the reward or the field `done` is malformed."""
     reward = reward_of(data.get("reward"), server)
     text, valid = _shown(data.get("observation"), server)
     return Result(text, reward, done_of(data.get("done"), server), valid)
 
 
 def tools_of(data: dict[str, Any], server: str) -> list[RemoteTool]:
-    """Returns the tools that `data`, the response of `server` to `list_tools`, contains. Raises
-    InfrastructureError if it contains no list of tools."""
+    """Returns the tools in `data`, the data of the response to `list_tools`. `server` is the server's URL,
+    for error messages. Raises InfrastructureError if `data` contains no list of tools."""
     observation = data.get("observation")
     tools = observation.get("tools") if isinstance(observation, dict) else None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

@@ -42,8 +42,8 @@ from air.worlds.remote.conversion import (
 
 
 class Server:
-    """Data about a server that all episodes share: the schema of actions and the number of tasks. Each is
-    requested once."""
+    """Data about one server that all episodes share: the schema of actions and the number of tasks. The
+    schema and the number are each requested only once."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self.options = url, options
@@ -62,8 +62,9 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index of the task that a seed selects in the split that the settings name: the seed
-        modulo the number of tasks. Raises InfrastructureError if the server does not provide this number."""
+        """Returns the index, from 0, of the task that a seed selects in the split that the settings name: the
+        seed modulo the number of tasks. Raises InfrastructureError if the server does not provide this
+        number."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -94,7 +95,8 @@ class OpenEnvWorld:
         self._done = False
 
     async def reset(self, seed: int) -> Observation:
-        """Connects and starts the episode. Waits while the server is full."""
+        """Connects, starts the episode, and returns the first observation. Waits while the server is full.
+        Raises InfrastructureError if the server stays full or does not start the episode."""
         reset: dict[str, Any] = {"seed": seed}
         if self._options.task:
             reset["task"] = self._options.task
@@ -152,13 +154,13 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=result.reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns the facts."""
+        """Ends the episode on the server, and returns the episode's facts (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of the agent's actions, and the share of them that the server carried out
-        without an error."""
+        """Returns `num_actions`, the number of the agent's actions, and `action_is_valid`, the share of these
+        actions that the server carried out without an error."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 

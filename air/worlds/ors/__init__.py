@@ -1,5 +1,5 @@
-"""Worlds whose environments run on ORS servers (Open Reward Standard), with task ids such as
-`ors:http://HOST:8080`."""
+"""Worlds whose environments run on servers with the protocol ORS (Open Reward Standard), in which an agent
+acts by tool calls. Their task ids are such as `ors:http://HOST:8080`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Attempt:
-    """Repeats an episode's calls in another session with the same task."""
+    """Repeats an episode's tool calls in another session on the server at `url`, with the same task: the one
+    with the index `index` (from 0) in the environment `env`. `seed` is the episode's seed."""
 
     def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
         self._url, self._options = url, options
@@ -25,8 +26,9 @@ class Attempt:
         self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
 
     async def begin(self) -> None:
-        """Creates the session. If the server is full, waits as long as the setting `wait` allows; if it does
-        not respond, at most `PATIENCE` seconds of this time."""
+        """Creates the session. If the server is full, waits up to `wait` seconds (a setting). If the server
+        does not respond, tries again for `wait` seconds, but at most `PATIENCE` seconds. Then raises
+        InfrastructureError."""
         await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
 
     async def _begin(self) -> None:
@@ -45,7 +47,8 @@ class Attempt:
         await self._call(sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Requests the task's prompt, as a harmless request. Raises InfrastructureError if it fails."""
+        """Requests the task's prompt, as a harmless request. Raises InfrastructureError if the request
+        fails."""
         await self._session.get(f"/{self._env}/prompt")
 
     async def close(self) -> None:

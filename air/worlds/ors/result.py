@@ -1,4 +1,4 @@
-"""Reads the result of a call from the response of an ORS server."""
+"""Reads the result of a tool call from the response of an ORS server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.worlds.remote.conversion import done_of, reward_of
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one call."""
+    """The result of one tool call."""
 
     text: str
     """The observation."""
@@ -23,9 +23,10 @@ class Result:
 
 
 def read(result: dict[str, Any], server: str) -> Result:
-    """Returns the result that `result`, a response of `server`, contains. Raises Unanswered if it has no
-    output, if the server had ended the episode before, or if the reward is infinite or NaN, and
-    InfrastructureError if the reward or the end of the episode is malformed."""
+    """Returns the result of a tool call from `result`, the JSON of a response. `server` is the server's URL,
+    for error messages. Raises Unanswered if the response has no output, if the server had ended the episode
+    before the call, or if the reward is infinite or NaN, and InfrastructureError if the reward or the field
+    `finished` is malformed."""
     if result.get("ok") is not True:
         if result.get("reason") == "episode_finished":
             raise Unanswered(f"{server}: the server ended the episode before", "finished")
@@ -48,7 +49,7 @@ def prompt_text(blocks: Any) -> str:
 
 
 def _shown(blocks: Any) -> str:
-    """Returns content blocks as one text. A block that is not text becomes a note about it. This is no
+    """Returns content blocks as one text. A note replaces each block that is not text. Such a block is no
     failure, because the agent can choose a tool that answers with an image."""
     rows = blocks if isinstance(blocks, list) else []
     return "\n".join(

@@ -61,9 +61,10 @@ class Session:
         )
 
     async def open(self, env: str, index: int, seed: int) -> None:
-        """Creates a session for the task with the index `index` of the environment `env`. While the server is
-        full, tries again after pauses of random length, drawn from `seed`. Raises NoPlace if the server stays
-        full for as long as the setting `wait` allows, and InfrastructureError for any other failure."""
+        """Creates a session for the task with the index `index` (from 0) in the environment named `env`.
+        While the server is full, tries again after pauses of random length, drawn from `seed`. Raises NoPlace
+        if the server stays full for `wait` seconds (a setting), and InfrastructureError for any other
+        failure."""
         self.connect()
         session_id = ""
         async for name, data in self._events("/create_session", {}):
@@ -98,9 +99,9 @@ class Session:
     async def call(
         self, env: str, name: str, arguments: dict[str, Any], seconds: float | None = None
     ) -> dict[str, Any]:
-        """Calls a tool and returns its result. `seconds` is the time limit (None: the setting `timeout`).
-        Raises CallError if the server reports an error, and Unanswered or another InfrastructureError if
-        there is no valid result."""
+        """Calls the tool `name` of the environment named `env`, and returns the JSON of the result. `seconds`
+        is the time limit (None: the setting `timeout`). Raises CallError if the server reports an error, and
+        Unanswered if there is no valid result."""
         seconds = seconds or self._options.timeout
         body: dict[str, Any] = {"name": name, "input": arguments}
         try:

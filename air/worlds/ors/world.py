@@ -132,14 +132,14 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns the facts."""
+        """Deletes the session on the server, and returns the episode's facts (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the number of the agent's actions, and the share of them that the server carried out
-        without an error."""
+        """Returns `num_actions`, the number of the agent's actions, and `action_is_valid`, the share of these
+        actions that the server carried out without an error."""
         share = self._valid / self._actions if self._actions else 0.0
         return {"num_actions": float(self._actions), "action_is_valid": share}
 
@@ -167,8 +167,8 @@ class OrsWorld:
 
 
 class _Lookup:
-    """A client without a session, which asks a server for the names of its environments and for the number of
-    their tasks."""
+    """A client without a session. It asks a server for the names of the environments, and for the number of
+    tasks in an environment."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url

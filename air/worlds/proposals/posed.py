@@ -1,17 +1,18 @@
 """The tasks `posed:FILE`: answer a question that a proposer wrote, optionally with tools. The answer is
-graded against a label.
+graded against a label, the answer that counts as right.
 
 A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
-`\\boxed{…}` in the reply that ends the episode is the agent's answer. It earns 1 if it equals the label, and
-−1 otherwise; an episode without an answer also earns −1. Seed n uses row n modulo the number of rows; the
-seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is in no prompt, observation, fact
-or record.
+`\\boxed{…}` in the reply that ends the episode is the agent's answer. The episode earns 1 if this answer
+equals the label, and −1 if it differs or there is none. Seed n uses row n modulo the number of rows (from 0);
+the seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is in no prompt, observation,
+fact or record.
 
 The label was derived from several answers of an executor; `p_hat`, from 0 to 1, says how far these answers
 agreed. Each episode reports `p_hat` as a fact, which the algorithm ADPO uses (`share = "p_hat"`).
 
-FILE.toml or FILE.json has the keys of `PosedSettings`, which name the file of rows and the tools. A task that
-names FILE.jsonl itself gets the tools that the context variable `LENT` holds.
+FILE is a settings file (FILE.toml or FILE.json) or a file of rows (FILE.jsonl). A settings file has the keys
+of `PosedSettings`, which name the file of rows and the tools. A task that names the file of rows itself gets
+the tools that the context variable `LENT` holds.
 """
 
 from __future__ import annotations
@@ -67,18 +68,20 @@ class PosedSettings(BaseConfig):
     """The settings in the file of a task `posed:FILE.toml`."""
 
     rows: str
-    """The file of rows (.jsonl). A relative path is relative to the folder of this settings file."""
-    tools: tuple[str | dict[str, Any], ...] = ()
-    """The tools of the agent: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key
-    `name` and settings."""
-    folder: str = ""
-    """The folder to which relative paths of the tools are relative. Empty: the folder of this settings
+    """The path of the file of rows (.jsonl). A relative path is relative to the folder of this settings
     file."""
+    tools: tuple[str | dict[str, Any], ...] = ()
+    """The tools of the agent. Each entry is a name, or a table with a name under the key `name` and with
+    settings of the tool. A name is that of a tool shipped with air, such as `calculator`, or `FILE.py:NAME`
+    or `MODULE:NAME` for a tool of the user."""
+    folder: str = ""
+    """The folder to which relative paths in `tools` are relative. A relative `folder` is itself relative to
+    the folder of this settings file. Empty: the folder of this settings file."""
     turns: int | None = Field(None, ge=1)
     """The maximum number of turns of an episode. None: 4 with tools, else 1."""
     format: str = ""
-    """The action format. Empty: `tool_calls` with tools; without tools, the format in which the whole reply
-    is the answer."""
+    """The name of the action format. Empty: `tool_calls` if there are tools, else the format in which the
+    whole reply is the action (`WholeReply`)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class PosedRow:
 
 
 class PosedWorld:
-    """A world in which each episode asks one question. Without tools, the first action ends the episode."""
+    """A world in which each episode asks the question of one of `rows`. Without tools, the first action ends
+    the episode. `box` is the agent's box, in which the tools run; None if no tool needs a box."""
 
     def __init__(
         self, rows: Sequence[PosedRow], tools: ToolSet | None = None, box: Box | None = None
@@ -158,8 +162,9 @@ class PosedSource:
     """The source of the tasks `posed:…`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `posed:FILE`. Raises MissingError if a file or a tool is absent, and ConfigError
-        if a row or a setting is malformed."""
+        """Returns the task `posed:FILE`. `name` is FILE, a path that may be relative to the current folder.
+        Raises MissingError if a file or a tool is absent, and ConfigError if a row or a setting is
+        malformed."""
         path = Path(name).expanduser().absolute()
         settings = read_settings(name)
         if settings is None:
@@ -186,8 +191,8 @@ def read_settings(name: str) -> PosedSettings | None:
 
 
 def own_tools(name: str, settings: PosedSettings) -> ToolSet:
-    """Loads the tools that are listed in `settings`, the settings of the task `posed:NAME`. Raises UsageError
-    if a tool does not exist or cannot be used."""
+    """Loads the tools that `settings` lists. `name` is the NAME of the task `posed:NAME`, the path of its
+    settings file. Raises UsageError if a tool does not exist or cannot be used."""
     path = Path(name).expanduser().absolute()
     folder = path.parent / Path(settings.folder).expanduser()
     return tool_set((tool for spec in settings.tools for tool in load(spec, folder)), str(path))
@@ -195,7 +200,8 @@ def own_tools(name: str, settings: PosedSettings) -> ToolSet:
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
     """Returns `tools` as the tool set of a task `posed:…`. Raises ConfigError, with the location `where`, if
-    a tool would end an episode without an answer, or computes the final answer itself (`Tool.outcome`)."""
+    a tool would end an episode without an answer, or if a tool computes the final answer itself
+    (`Tool.outcome`)."""
     result = ToolSet(tools)
     for tool in result.tools.values():
         if tool.name in ENDING_TOOLS:

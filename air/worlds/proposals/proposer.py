@@ -8,8 +8,8 @@ depends on the executor's tool calls. A malformed proposal earns −1 with `as_c
 and is not sent to the executor. If the executor's service fails, the episode has no reward and is left out of
 training. If the service fails only on this question, all k answers count as unreadable.
 
-The same actions do not always earn the same reward, because a question is compared with the earlier proposals
-of this process.
+Equal proposals do not always earn equal rewards, because a question is compared with the earlier proposals of
+the same process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class ProposerSettings(BaseConfig):
     max_turns: int = Field(1, ge=1, le=64)
     """The maximum number of turns of the executor for one answer."""
     sampling: dict[str, Any] = Field(default_factory=dict)
-    """The executor's sampling parameters, such as `{ temperature = 1.0, max_tokens = 1024 }`."""
+    """The executor's sampling parameters `temperature`, `top_p` and `max_tokens`, such as
+    `{ temperature = 1.0, max_tokens = 1024 }`. For a parameter that is left out, the executor's service has
+    a default."""
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"
@@ -153,8 +155,9 @@ class ProposalSource:
         self._windows: dict[tuple[str, int], Window] = {}
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `proposal:FILE`. Raises MissingError if the file does not exist, and ConfigError
-        if a setting is wrong."""
+        """Returns the task `proposal:FILE`. `name` is FILE, the path of a TOML file, which may be relative to
+        the current folder. Raises MissingError if the file does not exist, and ConfigError if a setting is
+        wrong."""
         path = Path(name).expanduser().absolute()
         settings = validate(ProposerSettings, read_toml(path), where=str(path))
         # One window for all episodes of a task in this process, however often the task is loaded.

@@ -41,14 +41,15 @@ class Answered:
     """The executor's k answers to one question."""
 
     answers: Sequence[str | None]
-    """The final answer of each reply; None for a reply without one."""
+    """The final answer of each reply, k in all; None for a reply without a final answer."""
     tool_calls: float
     """The mean number of tool calls that the executor made for one answer."""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """The client of a service that answers questions with a frozen executor."""
+    """The client of a service that answers questions with a frozen executor. The fields are those of
+    `ProposerSettings` with the same names."""
 
     url: str
     k: int
@@ -71,9 +72,9 @@ class Scorer:
         return Answered([None] * self.k, 0.0)
 
     async def _asked(self, question: str) -> Answered:
-        """Lets the executor answer a question k times, with one request to its `/evaluate` service, and
-        returns the service's result. Raises InfrastructureError if the request fails, and UserCodeError if a
-        tool of the executor hangs."""
+        """Lets the executor answer a question k times, with one request `POST /evaluate` to the service, and
+        returns the answers. Raises InfrastructureError if the request fails, and UserCodeError if a tool of
+        the executor hangs."""
         body = {
             "tasks": [{"id": "0", "question": question}],
             "k": self.k,

@@ -28,7 +28,8 @@ FACTS: Mapping[str, str] = {
     "action_is_valid": "share of the actions that the world could carry out",
     "action_is_effective": "share of the actions that changed something or tried something new",
 }
-"""The names of the facts that every question world reports, each with its meaning."""
+"""The names of the facts (numbers about an episode, see `World.facts`) that every question world reports,
+each with its meaning."""
 
 
 def for_validation(seed: int) -> bool:
@@ -54,7 +55,8 @@ def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
 
 @dataclass
 class Tally:
-    """Counters of an episode's actions, from which the facts in `FACTS` are computed."""
+    """Counters of an episode's actions, from which the facts in `FACTS` are computed. `count` explains
+    `valid` and `effective`."""
 
     actions: int = 0
     valid: int = 0
@@ -97,8 +99,8 @@ class Episode(Protocol):
 
 
 class EpisodeWorld:
-    """A `World` that runs an `Episode`. The episode receives only `Action.answer`, so that a number or a
-    query in the model's reasoning has no effect."""
+    """A `World` that runs an `Episode`, which `make` creates. The episode receives only `Action.answer`, so
+    that a number or a query in the model's reasoning has no effect."""
 
     def __init__(self, make: Callable[[], Episode]) -> None:
         self._make = make
@@ -137,8 +139,8 @@ class EpisodeWorld:
 
 
 class BlockingEpisodeWorld(EpisodeWorld):
-    """An `EpisodeWorld` for episodes with slow methods: a thread pool calls the methods, so that the event
-    loop is not blocked."""
+    """An `EpisodeWorld` for episodes with slow methods. The thread pool that `threads` returns calls the
+    methods, so that the event loop is not blocked."""
 
     def __init__(self, make: Callable[[], Episode], threads: Callable[[], Executor]) -> None:
         super().__init__(make)
@@ -155,7 +157,7 @@ ENDED = Step(Observation("The episode has ended."), done=True)
 @dataclass(frozen=True)
 class Name:
     """The parsed task id of a question task: `question:KIND`, `question:KIND-levelLEVEL` or
-    `question:KIND@PATH`."""
+    `question:KIND@PATH`. `level` or `path` is None if the id does not contain it; `path` is absolute."""
 
     task_id: str
     kind: str

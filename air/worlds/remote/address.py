@@ -39,12 +39,13 @@ class RemoteOptions(BaseConfig):
     to come back, but at most 300 seconds."""
     errors: Literal["probe", "failure", "observation"] = "probe"
     """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
-    the episode is not used. `observation`: the agent, which sees the error's text. `probe`: air sends a
-    harmless request and, where necessary, repeats the episode's actions in another environment of the
-    server, to find out which of the two is the cause."""
+    the episode is not used. `observation`: the agent, which sees the error's text. `probe`: the server if a
+    harmless request after the error fails, else the agent. With `probe`, air also repeats the episode's
+    actions in another environment of the server, to find the cause, at the third consecutive error and if an
+    action gets no result."""
     token_env: str = ""
-    """The environment variable with the token that is sent in the header of every request. Empty: no token
-    is sent."""
+    """The name of the environment variable that holds the server's access token, which is sent in the headers
+    of every request. Empty: no token is sent."""
 
     def headers(self) -> dict[str, str]:
         """Returns the HTTP headers that carry the token; none if `token_env` is empty. Raises MissingError if
@@ -62,8 +63,8 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Parses `name`, a URL with settings after `#`. Returns the URL, whose scheme becomes http or https and
-    which has no final slash, and the settings.
+    """Parses `name`, a URL with settings after `#`. Returns the settings, and the URL without them: with the
+    scheme http or https, and without a final `/ws` or slash. `options` is the class of the settings.
 
     Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """

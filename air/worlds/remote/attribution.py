@@ -84,12 +84,13 @@ async def caused_by_agent(
     alone: asyncio.Lock,
     repeats: bool = True,
 ) -> bool:
-    """Returns whether the agent caused the failure of the action `sent`, whose kind is `kind`.
+    """Returns whether the agent caused the failure of the action `sent`. `kind` is the kind of the failure.
 
     `before` are the episode's earlier actions, each with its kind of failure (empty if it succeeded). The
-    episode is repeated twice up to the failed action, which must fail with the same kind both times. The
-    first repetition rules out failures by chance. During the second one, the lock `alone` is held, so that no
-    action of another episode can be the cause. Afterwards a harmless request must show that the server works.
+    episode is repeated twice up to the failed action, which must fail with the same kind both times.
+    `attempt` makes a new `Attempt` for each repetition. The first repetition rules out failures by chance.
+    During the second one, the lock `alone` is held, so that no action of another episode can be the cause.
+    Afterwards a harmless request must show that the server works.
 
     If `repeats` is false, nothing is repeated and only the harmless request decides. A failure of a kind in
     `BY_CHANCE` then never counts as caused by the agent.
@@ -112,8 +113,9 @@ async def begin_patiently(
     begin: Callable[[], Awaitable[object]], patience: float, pause: float = RETRY_SECONDS
 ) -> None:
     """Calls `begin`, which starts a repetition of an episode. If this fails, tries again for `patience`
-    seconds, because the action that is being examined may have crashed the server, and something may restart
-    it. Then raises the last InfrastructureError. A full server (NoPlace) is not tried again."""
+    seconds, with pauses of `pause` seconds: the action that is being examined may have crashed the server,
+    and the server may be restarted. Then raises the last InfrastructureError. If the server is full, raises
+    NoPlace at once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
@@ -129,8 +131,9 @@ async def begin_patiently(
 
 
 class SlowAction:
-    """Runs an action that may not be repeated. If the action has no result after `seconds`, a harmless
-    request is sent in another environment meanwhile, to see whether the server works."""
+    """Runs an action that may not be repeated. If the action has no result after `seconds` seconds, a
+    harmless request is sent meanwhile in another environment, which `attempt` makes, to see whether the
+    server works."""
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
@@ -138,8 +141,9 @@ class SlowAction:
         """Whether the harmless request succeeded before the action ended."""
 
     async def during(self, act: Coroutine[Any, Any, T], *, repeats: bool) -> T:
-        """Runs the action `act` and returns its result. If `repeats`, no harmless request is sent, because
-        `caused_by_agent` can repeat the action later, which is more conclusive."""
+        """Runs the action `act` and returns its result. `repeats` says whether the episode's actions may be
+        repeated. If so, no harmless request is sent, because `caused_by_agent` can repeat the action later,
+        which is more conclusive."""
         if repeats:
             return await act
         acting = asyncio.create_task(act)
@@ -166,9 +170,10 @@ async def environment_is_broken(
 ) -> bool:
     """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
 
-    It is broken if the server cannot start another environment, or if the action `sent` succeeds in another
-    environment after the same earlier actions, `before`. The result is False if this cannot be decided: the
-    server is full, or an earlier action has another result in the other environment.
+    It is broken if the server cannot start another environment, or if the action `sent`, which failed in the
+    episode, succeeds in another environment after the same earlier actions, `before`. The result is False if
+    this cannot be decided: the server is full, or an earlier action has another result in the other
+    environment.
     """
     try:
         return await _failure(attempt, before, sent) == ""
@@ -251,7 +256,7 @@ class Locks:
         )
 
     def of(self, server: str) -> asyncio.Lock:
-        """Returns the lock of a server for the running event loop."""
+        """Returns the lock of the server at the URL `server`, for the running event loop."""
         locks = self._of.setdefault(asyncio.get_running_loop(), {})
         return locks.setdefault(server, asyncio.Lock())
 

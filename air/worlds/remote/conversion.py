@@ -31,7 +31,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True)
 class RemoteTool:
-    """A tool of a remote server."""
+    """A tool of a remote server. `schema` is the JSON schema of the tool's arguments, an object."""
 
     name: str
     description: str
@@ -64,7 +64,8 @@ def action_text(action: Action) -> str:
 
 
 def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the arguments of the tool call in an action. Raises Malformed if there is none.
+    """Returns the name and the arguments of the tool call in an action. `tools` are the server's tools.
+    Raises Malformed if the action has no tool call, or if a call without argument names does not fit `tools`.
 
     If the action is a text, the text must be `{"name": …, "arguments": {…}}`. But if there is only one tool,
     and this tool needs a single text as its argument (see `single_text`), the whole text is the argument.
@@ -148,11 +149,12 @@ def single_text(schema: Mapping[str, Any]) -> str:
 
 
 def observation_text(observation: Any) -> str:
-    """Returns a server's observation as text.
+    """Returns a server's observation, any JSON value, as text.
 
-    An object with one non-empty field becomes the text in this field; an object with several becomes one line
-    for each non-empty field. The fields `done` and `reward` are left out. The fields in `metadata` are used
-    only if all other fields are empty, because some servers put the observation into `metadata`.
+    A text is returned unchanged. An object whose only non-empty field is a text becomes this text; any other
+    object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON. The
+    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
+    empty, because some servers put the observation into `metadata`.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -192,8 +194,9 @@ def _plain(value: Any) -> str:
 
 
 def done_of(value: Any, server: str) -> bool:
-    """Returns whether an episode is over. `value` is from a response of `server`; null counts as false.
-    Raises InfrastructureError if it is not a boolean, such as the text "false"."""
+    """Returns whether an episode is over, according to `value`, a JSON value in a response; null counts as
+    false. `server` is the server's URL, for error messages. Raises InfrastructureError if `value` is neither
+    null nor a boolean, such as the text "false"."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise InfrastructureError(
@@ -202,9 +205,10 @@ def done_of(value: Any, server: str) -> bool:
 
 
 def reward_of(value: Any, server: str) -> float:
-    """Returns a reward as a number. `value` is from a response of `server`; null counts as 0. Any substitute
-    for another value would be a wrong reward. So raises Unanswered for a number that is not finite, which an
-    action may cause, and InfrastructureError for anything that is not a number."""
+    """Returns `value`, a reward in a response, as a number; null counts as 0. `server` is the server's URL,
+    for error messages. No other value is replaced, because the reward would be wrong: raises Unanswered for a
+    number that is not finite, which an action may cause, and InfrastructureError for anything else that is
+    not a number."""
     if value is None:
         return 0.0
     problem = f"{server}: the reward is {value!r:.80}, no finite number"

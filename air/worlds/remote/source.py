@@ -19,8 +19,9 @@ FACTS = {
 class RemoteSource(Generic[OptionsT]):
     """The source of the tasks `KIND:URL` of one protocol, such as `ors` or `openenv`.
 
-    `server` is a function from a URL and the settings to a function that makes the world of one episode. No
-    request is sent before an episode starts.
+    `kind` is the prefix of the task ids, `options` is the class of the settings, and `instructions` are the
+    rules in the first prompt. `server` is a function from a URL and the settings to a function that makes the
+    world of one episode. No request is sent before an episode starts.
     """
 
     def __init__(

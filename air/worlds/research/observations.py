@@ -16,7 +16,8 @@ ArtefactError for the artefact, which can no longer be read."""
 
 def describe(task: TaskSpec) -> str:
     """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
-    `rules` of its own, such as a Harbor task, the observation is only the instruction of the first step."""
+    `rules` of its own (`TaskSpec.rules`), such as a Harbor task, the observation is only the instruction of
+    the task's first stage (step, in Harbor's words)."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (
@@ -29,8 +30,9 @@ def describe(task: TaskSpec) -> str:
 def after_action(
     answer: Observation | None, result: ExecResult | None, score: str, seconds: float
 ) -> str:
-    """Returns the observation after an action. It consists of the tool's result (`answer`), the script's
-    output and exit status (`result`), and the text `score`. `seconds` is the script's time limit."""
+    """Returns the observation after an action. It consists of the tool's result (`answer`; None without a
+    tool call), the script's output and exit status (`result`; None without a script), and the text `score`
+    (empty without a grading). `seconds` is the script's time limit."""
     parts = [] if answer is None else [answer.text]
     if result is not None:
         if text := result.text.strip("\n"):

@@ -40,17 +40,17 @@ except (OSError, ValueError) as error:
 
 
 def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, ...]:
-    """Returns the names of the tools in this module that are available in a box that may access `hosts`:
-    `parse_pdf_url` if `hosts` is not empty, and `literature_search` if `hosts` contains the host of
-    `search_url`."""
+    """Returns the names of the tools in this module that are available in a box that may access `hosts`, a
+    tuple of host names. The tools are `parse_pdf_url` if `hosts` is not empty, and `literature_search` if
+    `hosts` contains the host of `search_url`."""
     search = ("literature_search",) if _is_on(search_url, hosts) else ()
     return (*search, "parse_pdf_url") if hosts else ()
 
 
 class Library:
-    """Searches for papers and reads PDFs from inside a box that may access `hosts`.
+    """Searches for papers and reads PDFs from inside `box`, which may access the hosts named in `hosts`.
 
-    `search_url` is the URL of a service with the API of Semantic Scholar.
+    `search_url` is the URL of a search service for papers with the API of Semantic Scholar.
     """
 
     def __init__(self, box: Box, hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> None:
@@ -59,10 +59,10 @@ class Library:
         self._search_url = search_url
 
     async def search(self, query: str, count: str = str(_PAPERS)) -> str:
-        """Searches for papers. Returns a text that lists at most `count` papers, best first.
+        """Searches for papers. Returns a text that lists at most `count` papers, best first. `count` is the
+        text of a number from 1 to 20, as the agent writes it.
 
-        Raises Refusal if the search host is not allowed or the search fails, or `count` is not a number
-        from 1 to 20.
+        Raises Refusal if `count` is anything else, if the search host is not allowed, or if the search fails.
         """
         number = whole_number(count)
         if number is None or not 1 <= number <= MOST_PAPERS:

@@ -17,10 +17,11 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Searches the files below a folder for the literal text `text`. Returns a text that lists the files with
-    this text, and the number of matching lines in each.
+    """Searches the files below a folder, at any depth, for the literal text `text`. Returns a text that lists
+    the files with this text, and the number of matching lines in each. `folder` is an absolute path in the
+    box.
 
-    Raises Refusal if there are more than 100 files or the search takes too long.
+    Raises Refusal if there are more than 100 files, and ToolError if the search takes too long.
     """
     recursive = (*_GREP, *_VISIBLE, "-rl")
     result = await files.look(*recursive, "-e", text, ".", at=folder, max_bytes=_LIST_BYTES)
@@ -48,10 +49,10 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns a text that lists the files below a folder whose name matches the pattern `name` (wildcards `*`
-    and `?`).
+    """Returns a text that lists the files below `folder`, at any depth, whose file name matches the pattern
+    `name` (wildcards `*` and `?`). `folder` is an absolute path in the box.
 
-    Raises Refusal if there are more than 100 files or the search takes too long.
+    Raises Refusal if there are more than 100 files, and ToolError if the search takes too long.
     """
     hidden = ("-name", ".?*", "-prune", "-o")
     test = ("-type", "f", "-name", name, "-print0")

@@ -26,7 +26,8 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The MCP servers of one episode, and their tools. `open` starts the servers and `close` ends them."""
+    """The MCP servers of one episode, and the tools of the servers. `open` starts the servers and `close`
+    ends them. `declared` are the servers that the task declares, and `box` is the agent's box."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box
@@ -76,8 +77,8 @@ class ToolServers:
         return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool and returns its result. Raises InfrastructureError if the box has ended or a remote
-        server is unreachable."""
+        """Calls a tool and returns its result. An error of the tool is such a result, too. Raises
+        InfrastructureError if the box has ended or a remote server is unreachable."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)

@@ -1,7 +1,8 @@
 """The tools of the `mlgym` action format, for one agent in one box.
 
-They run outside the box and act on it through its methods. Their state lasts for the episode: the open
-file, the lines in view, the working directory and the notes. A mistake of the agent becomes an observation.
+The tools run outside the box and act on it through the methods of `Box`. Their state lasts for the episode:
+the open file, the lines in view, the working directory and the agent's notes. A mistake of the agent becomes
+an observation.
 """
 
 from __future__ import annotations
@@ -30,30 +31,31 @@ MARGIN = 5
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """Settings of the agent's tools in one episode."""
+    """The settings of the agent's tools in one episode."""
 
     window: int = 1000
     """Number of lines of the open file that are in view at once."""
     overlap: int = 2
     """Number of lines that remain in view when the agent scrolls; fewer than `window`."""
     memory: bool = False
-    """Whether the agent can write and read notes."""
+    """Whether the agent can write and read notes (the tools `memory_write` and `memory_read`)."""
     hosts: tuple[str, ...] = ()
-    """The hosts that the task's box may access. Empty: the tools for papers are not available."""
+    """The names of the hosts that the task's box may access. Empty: the tools for papers are not
+    available."""
     search_url: str = SEARCH_URL
     """The URL of the search service for papers."""
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The names of the optional tools that the agent may use."""
+        """The names of the optional tools (those for notes and papers) that the agent may use."""
         memory = ("memory_write", "memory_read") if self.memory else ()
         return (*memory, *offered(self.hosts, self.search_url))
 
 
 @dataclass
 class View:
-    """The open file: its path, the first line in view (from 1), and its number of lines when it was last
-    shown."""
+    """The file that the agent has open: the absolute path in the box, the first line in view (from 1), and
+    the number of the file's lines when the agent last saw them."""
 
     path: str
     first: int = 1
@@ -61,7 +63,7 @@ class View:
 
 
 class Tools:
-    """The agent's tools and shell in one episode. Calls must not run concurrently."""
+    """The agent's tools and shell in one episode. The methods must not be called concurrently."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -206,8 +208,9 @@ class Tools:
         """Replaces the lines `first` to `last` of a file by `body`. Returns a text that shows the changed
         lines and the lint errors that the file had before the edit.
 
-        If `last` < `first`, inserts `body` before line `first`. Raises Refusal if the edit would add lint
-        errors to a `.py` file, or if the file is not UTF-8 text or cannot be written.
+        Lines are counted from 1, and `last` is included. If `last` < `first`, inserts `body` before line
+        `first`. Raises Refusal if the edit would add lint errors to a `.py` file or the file is not UTF-8
+        text, and ToolError if the file cannot be written.
         """
         if not file.exact:
             raise Refusal(f"{file.path} is not UTF-8 text: it can be shown, but not edited.")

@@ -44,12 +44,13 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """The seconds that an episode spent on each activity."""
+    """The seconds that an episode spent on each activity. `exec` is the running of scripts and of the tools
+    of the `mlgym` format, and `grading` is the grading of artefacts, with all waiting."""
 
     queue: float = 0.0
     box: float = 0.0
     """The time in seconds from the request for a box until the task's files are in the box, including all
-    waiting."""
+    waiting. `queue` is the part of it that the episode waited in the queue for boxes and GPUs."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
@@ -71,7 +72,8 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The world of one episode, in which an agent works on one task in one box."""
+    """The world of one episode, in which an agent works on one task in one box. `grader` grades artefacts,
+    and `pay` computes the reward of each validate."""
 
     task: TaskSpec
     box: Box
@@ -85,8 +87,8 @@ class ResearchWorld:
     servers: ToolServers | None = None
     """The task's MCP servers; None before `reset`, or if the task declares none."""
     tools: Tools | None = None
-    """The tools that the action format offers to the agent. None: the format has no tools, and every script
-    starts in the workspace."""
+    """The tools of the action format `mlgym`, such as `open`. None: the episode's format has no such tools,
+    and every script starts in the workspace."""
     seed: int = 0
     validations: list[Validation] = field(default_factory=list)
     times: Times = field(default_factory=Times)
@@ -98,11 +100,11 @@ class ResearchWorld:
     """The number of validates that were not scored, because `max_validates` had been reached."""
     submitted: bool = False
     step_number: int = 0
-    """The index, from 0, of the current step of a task whose `rules` have several steps, such as a Harbor
-    task. In other tasks it stays 0."""
+    """The index, from 0, of the current stage (step, in Harbor's words) of a task whose `rules` have several
+    stages, such as a Harbor task. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
-    """In a task whose `rules` have several steps, such as a Harbor task: the score of each graded step; None
-    for a step that could not be graded."""
+    """In a task whose `rules` have several stages (steps, in Harbor's words): the score of each graded stage;
+    None for a stage that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
     over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
@@ -112,8 +114,8 @@ class ResearchWorld:
     task_error: str = ""
     """The message of a BrokenTaskError, which stops the run; empty if the task works."""
     test_score: float | None = None
-    """The primary metric on the test split, measured once at the end. None before the end, or without a
-    valid artefact."""
+    """The value of the task's metric on the test split, measured once at the end. None before the end, or
+    without a valid artefact."""
     test_stderr: float | None = None
     """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
     on_validated: Callable[[], None] | None = None
@@ -124,7 +126,8 @@ class ResearchWorld:
     """A function that stores a copy of the artefact before each grading. It is called in a thread with the
     artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and the path of its stored copy."""
+    """The digest of the artefact that was graded on the test split, and the path of its stored copy. Each is
+    empty if there is none."""
     _counted_artefact: Artefact | None = None
     """The artefact to be graded on the test split, as a validate read it from the box, so that the agent
     cannot change it later. None if the artefact could not be read, or before the first validate."""
@@ -134,8 +137,8 @@ class ResearchWorld:
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world for `box`, whose workspace must be a copy of the workspace of this
-        world's box. The two worlds share the object `times`."""
+        """Returns a copy of this world for another box, `box`. The workspace of `box` must be a copy of the
+        workspace of this world's box. The two worlds share the object `times`."""
         return replace(
             self,
             box=box,
@@ -164,14 +167,14 @@ class ResearchWorld:
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
         """Returns `action_format`, extended by the tools of the task's MCP servers. Raises ConfigError if the
-        format has no calls of such tools."""
+        format cannot call such tools."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)
 
     def instructions(self, action_format: ActionFormat) -> str:
-        """Returns the prompt's instructions for an action format, including the optional tools of the
-        episode."""
+        """Returns the part of the prompt that explains an action format, including the optional tools of
+        the episode, such as `memory_write`."""
         offered = self.tools.settings.offered if self.tools else ()
         extra = [action_format.optional[name] for name in offered]
         if self.task.rules is not None:
@@ -219,10 +222,10 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next step, as
-        in a Harbor task with several steps, prepares that step in the box and returns its instruction.
-        Otherwise sets `submitted` and returns an empty text. If the box has ended, returns an empty text as
-        well."""
+        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next stage
+        (step, in Harbor's words), prepares the box for that stage and returns a text with its instruction.
+        Otherwise sets `submitted` and returns an empty text. If the box cannot be prepared, sets
+        `box_end_reason` and returns an empty text."""
         rules, number = self.task.rules, self.step_number
         done = (
             rules is None
@@ -292,8 +295,8 @@ class ResearchWorld:
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
         artefact counts, both gradings use the same bytes. In a task with `rules` of its own, such as a Harbor
-        task, no artefact is graded on the test split. Raises InfrastructureError if one of these gradings, or
-        the grading of the last validate before, fails.
+        task, no artefact is graded on the test split. Raises InfrastructureError if one of these gradings
+        fails, or if the latest grading before them has failed or still runs and fails.
         """
         if self._closed:
             return

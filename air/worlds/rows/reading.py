@@ -28,8 +28,8 @@ class Row:
     """One row of a file."""
 
     where: str
-    """The row's location for error messages: `FILE:LINE` in JSON Lines, `FILE[INDEX]` (from 0) in JSON and
-    Parquet."""
+    """The row's location for error messages: `FILE:LINE` (from 1) in JSON Lines, `FILE[INDEX]` (from 0) in
+    JSON and Parquet."""
     question: str
     """The question for the agent, as text."""
     fields: Mapping[str, Any]

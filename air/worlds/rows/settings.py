@@ -19,7 +19,7 @@ commas."""
 
 
 class SplitFiles(BaseConfig):
-    """The paths of two files of rows, one for each split: training and validation."""
+    """The paths of two files of rows: one for the training split and one for the validation split."""
 
     train: str
     """The file of the training rows."""
@@ -31,32 +31,36 @@ class RowsSettings(BaseConfig):
     """The settings of a task of rows."""
 
     data: str | SplitFiles
-    """The file of rows (.json, .jsonl or .parquet), or one file for each split. Relative paths are relative
-    to the `.toml` file."""
+    """The path of the file of rows (.json, .jsonl or .parquet), or one path for each split. A relative path
+    is relative to the folder of the `.toml` file."""
     checker: str | dict[str, Any] | None = None
-    """The answer checker: a name, a function as `FILE.py:NAME` or `MODULE:NAME`, or a table with the key
-    `name` and settings. Required for a task; the command `air tasks rows:PATH` also works without it."""
+    """The answer checker: a name, or a table with a name under the key `name` and with settings of the
+    checker. The name is that of a checker shipped with air, such as `math_equal`, or `FILE.py:NAME` or
+    `MODULE:NAME` for a function of the user. Required for a task; the command `air tasks rows:PATH` also
+    works without it."""
     tools: tuple[str | dict[str, Any], ...] = ()
-    """The tools: names, functions as `FILE.py:NAME` or `MODULE:NAME`, or tables with the key `name` and
-    settings."""
+    """The tools of the agent. Each entry is a name, or a table with a name under the key `name` and with
+    settings of the tool. A name is that of a tool shipped with air, such as `calculator`, or `FILE.py:NAME`
+    or `MODULE:NAME` for a tool of the user."""
     turns: int | None = Field(default=None, ge=1)
     """The maximum number of turns of an episode. None: 8 with tools, else 1."""
     format: str = ""
-    """The action format. Empty: `tool_calls` with tools, else `think_answer`."""
+    """The name of the action format. Empty: `tool_calls` if there are tools, else `think_answer`."""
     instructions: str = ""
     """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
     answer."""
     format_penalty: float = Field(default=0.0, ge=0.0)
-    """The penalty for each turn with a reply that is not a valid action."""
+    """Subtracted from the reward for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)
     """The time limit of an episode, in seconds."""
     metrics: tuple[str, ...] = ()
-    """The names of the checker's metrics that are reported as facts of the episode, as `answer_NAME`."""
+    """The names of the checker's metrics that are reported as facts of the episode (numbers about the
+    episode). The metric NAME becomes the fact `answer_NAME`."""
     success_at: float = 1.0
     """The minimum reward at which an answer counts as `success`."""
     check_image: str = "air-base"
-    """The image of the fresh box in which the checker runs the code of an answer. Checkers that run no code
-    do not use it."""
+    """The name of the container image for the fresh box in which the checker runs the code of an answer.
+    Checkers that run no code do not use it."""
     public: tuple[str, ...] = ()
     """The fields of a row that the tools may read, such as the start position of a game. Do not list the
     answer: all other fields are visible only to the checker."""
@@ -83,8 +87,9 @@ class RowsSettings(BaseConfig):
 
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
     """Returns the settings for a task name `PATH#KEY=VALUE&…`, and the folder to which the paths in these
-    settings are relative. Raises MissingError if the file is absent, and ConfigError if a setting is
-    wrong."""
+    settings are relative: that of the `.toml` file or, without such a file, the current folder. `task_id` is
+    the task id, for error messages. Raises MissingError if the `.toml` file is absent, and ConfigError if a
+    setting is wrong."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")

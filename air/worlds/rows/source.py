@@ -26,8 +26,8 @@ from air.worlds.rows.world import FACTS, RowsTask, RowsWorld, calls_of, metric_o
 from air.worlds.sources import WorldTask
 
 RULES = 2
-"""The version of the code that selects a row by a seed and processes an answer. It is part of the task's
-digest, and must be raised when the row or the reward of any episode changes."""
+"""The version of the code that selects a row by a seed and processes an answer. A change after which the row
+or the reward of any episode differs must raise this number. It is part of the task's digest."""
 TURNS_WITH_TOOLS = 8
 
 

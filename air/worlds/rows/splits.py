@@ -32,7 +32,8 @@ class SplitRule(BaseConfig):
     share: float = Field(default=0.2, ge=0.0, le=1.0)
     """The approximate share of rows that is held out for validation, by a hash of the question."""
     field: str | None = None
-    """The field that contains a row's split. It replaces `share`. None: `share` is used."""
+    """The name of the field that contains a row's split. If given, `share` is not used. None: `share` is
+    used."""
     train: tuple[Scalar, ...] = ("train",)
     """The values of `field` that denote the training split."""
     validation: tuple[Scalar, ...] = ("validation", "valid", "val", "dev", "test")

@@ -1,9 +1,9 @@
 """A world in which each episode asks the question of one row. Tool calls give observations, and the answer
 is graded.
 
-An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read
-only the fields named by `public`. All other fields, such as the reference answer, are visible only to the
-checker: they are in no prompt, observation, fact or record.
+An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read only
+the question and the fields that the setting `public` names. All other fields, such as the reference answer,
+are visible only to the checker: they are in no prompt, observation, fact or record.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls of the world's tools",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The facts of every task of rows, each with its meaning. There is an additional fact for each tool and for
-each reported metric of the checker."""
+"""The facts of every task of rows (numbers about an episode, see `World.facts`), each with its meaning. There
+is an additional fact for each tool and for each reported metric of the checker."""
 CHECK_SECONDS = 120.0
 """The time limit of a checker's script in a fresh box, in seconds."""
 _SCRIPT = "check.sh"
@@ -65,7 +65,7 @@ class RowsTask:
 
 @dataclass
 class Episode:
-    """The state of an episode: its row, its tools, and counters."""
+    """The state of an episode: the row, the opened tools, and counters."""
 
     row: Row
     tools: OpenTools
@@ -82,7 +82,9 @@ class Episode:
 
 
 class RowsWorld:
-    """A world in which each episode asks the question of one row of the task `task`."""
+    """A world in which each episode asks the question of one row of the task `task`. `box` is the agent's box
+    (None if no tool needs one), and `run` runs a checker's script in a fresh box (None if the checker runs
+    none)."""
 
     def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
         self._task = task

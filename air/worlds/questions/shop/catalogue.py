@@ -27,7 +27,8 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Product:
-    """A product of the shop."""
+    """A product of the shop. Its price is in dollars. `options` maps the name of each option, such as
+    `color`, to the values that the buyer can choose."""
 
     asin: str
     """The product number, such as `B0A1B2C000`, with which the agent opens the product's page."""

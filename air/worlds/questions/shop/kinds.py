@@ -18,8 +18,9 @@ class Kind:
     shelf: str
     attributes: tuple[str, ...]
     options: dict[str, tuple[str, ...]]
-    """The possible values of each option, by the option's name. A product of this kind offers some of them.
-    No value belongs to two options."""
+    """The possible values of each option, by the option's name, such as `color`. A product of this kind
+    offers some of the values. No value belongs to two options. `prices` are the smallest and the largest
+    price in whole dollars, from which each product subtracts one cent."""
     prices: tuple[int, int]
 
     @property

@@ -103,9 +103,9 @@ def _schema(file: Path) -> str:
 
 
 def _rows(folder: Path, split: str) -> tuple[list[_Row], str]:
-    """Returns the rows of `SPLIT.json`, and a digest of this file and of the names and sizes of the databases
-    to which its rows refer. Raises MissingError if a file is absent, and ConfigError if a row is
-    malformed."""
+    """Returns the rows of the file `SPLIT.json` in `folder`, where SPLIT is `split` (`dev` or `train`). Also
+    returns a digest of this file and of the names and sizes of the databases to which its rows refer. Raises
+    MissingError if a file is absent, and ConfigError if a row is malformed."""
     path, databases = folder / f"{split}.json", folder / f"{split}_databases"
     try:
         data = path.read_bytes()

@@ -48,7 +48,8 @@ def _shown(problem: str) -> str:
 
 
 class SqlEpisode:
-    """An episode with one question about a database. The agent has at most `turns` answers."""
+    """An episode with one question about a database. The agent has at most `turns` answers. `limits` apply to
+    each query."""
 
     def __init__(self, questions: Questions, turns: int, limits: Limits) -> None:
         self._questions = questions

@@ -30,7 +30,8 @@ class Question:
     gold: str
     """The reference query, whose result is the right answer."""
     expected: str
-    """The fingerprint of the gold query's result."""
+    """A digest of the rows of the gold query's result, in which their order does not matter
+    (`air.tools.sql.worker.fingerprint`)."""
     database: Database
     wrong: tuple[str, ...] = ()
     """Plausible queries with a different result than the gold query. Only generated questions have them."""
@@ -80,9 +81,10 @@ def _try(level: int, draw: random.Random, seed: int) -> Question | None:
 def _tells_apart(
     connection: sqlite3.Connection, template: Template, words: dict[str, Any]
 ) -> str | None:
-    """Returns the fingerprint of the gold query's result on the database of `connection`. Returns None if
-    this result is trivial (no rows, or a single NULL or 0), if a wrong query of the template has the same
-    result, or if an equivalent query has another result."""
+    """Returns the digest of the gold query's result on the database of `connection` (see
+    `Question.expected`). Returns None if this result is trivial (no rows, or a single NULL or 0), if a wrong
+    query of the template has the same result, or if an equivalent query has another result. `words` are the
+    values of the template's placeholders."""
 
     def result(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.format(**words)).fetchall()

@@ -64,8 +64,9 @@ _BACK = [
 
 @dataclass(frozen=True)
 class Table:
-    """A table with four columns besides foreign keys: an id, a label, a category and a number. Labels are
-    unique within the table."""
+    """A table with four columns besides foreign keys: an id, a label (unique within the table), a category
+    and a number. `label`, `category` and `number` are the names of these columns, `categories` are the
+    possible categories, and the numbers are from `least` to `greatest`."""
 
     name: str
     one: str
