@@ -120,7 +120,7 @@ class Session:
         if kind == "state":
             return messages.text("state", self._state())
         if kind == "mcp":
-            return messages.text("mcp", rpc(self._server, data))
+            return messages.text("mcp", rpc(self._server, data, self._episode))
         raise _Bye
 
     async def _reset(self, wanted: messages.Reset) -> str:

@@ -245,6 +245,20 @@ def stuck(**settings: Any) -> OfferedWorld:
     return OfferedWorld(task, 3, **settings)
 
 
+async def test_the_tools_that_are_listed_are_those_of_the_running_episodes_task() -> None:
+    listing = {"type": "mcp", "data": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}
+    guess = {"type": "function", "function": {"name": "guess", "description": "", "parameters": {}}}
+    letters = replace(sources.load("air.testing:letters"), tools=(guess,))
+    async with serving(TASK) as served, client(served.url) as socket:
+        served.server.catalogue.tasks["letters"] = OfferedWorld(letters, 3, 3600.0)
+        names = []
+        for task in (TASK, "letters"):
+            await ask(socket, {"type": "reset", "data": {"task": task, "seed": 1}})
+            listed = (await ask(socket, listing))["data"]["result"]["tools"]
+            names.append([tool["name"] for tool in listed])
+        assert names == [["act"], ["guess"]]
+
+
 async def test_messages_that_wait_are_bounded_in_number() -> None:
     async with serving(TASK) as served:
         served.server.catalogue.tasks["stuck"] = stuck(seconds=3600.0)
