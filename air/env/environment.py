@@ -62,7 +62,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def start(self) -> None:
         """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
         images and GPUs, and opens the pools of boxes. For research tasks, also prepares their data, measures
-        their baselines and targets if the secret split is new, and tests every grader.
+        their baselines and targets if no earlier run has measured them on the same split, and runs every
+        grader once on an empty artefact.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -80,8 +81,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
-        """Opens the two pools of boxes. Graders have their own pool, because an agent keeps its box while it
-        waits for a grade; in a shared pool, both could wait for each other forever."""
+        """Checks that this machine can start the boxes, prepares the research tasks `specs`, and opens the
+        two pools of boxes. Graders have their own pool, because an agent keeps its box while it waits for a
+        grade. In a shared pool, waiting agents could occupy all places, so that no grader could start."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
@@ -125,8 +127,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Tests the grader of each research task, and returns the tasks with the baseline and target of their
-        data split. Measures these first if the split is new."""
+        """Returns the research tasks with the baseline and target of their data split. Measures the baseline
+        and target of a task first if no earlier run has done so on this split. Then runs each task's grader
+        once on an empty artefact."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -217,8 +220,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         runtime: vf.Runtime,
         gateway: Gateway | None = None,
     ) -> vf.Trace:
-        """Lets verifiers play the episode in `runtime`, writes the end of its trajectory, and returns its
-        trace. `gateway` is needed if a program in the box plays the agent."""
+        """Lets verifiers play the episode in `runtime`, writes the last line of the trajectory, and returns
+        the trace. `gateway` is None unless a program in the box plays the agent."""
         trace: vf.Trace | None = None
         try:
             if gateway:

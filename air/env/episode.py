@@ -23,8 +23,8 @@ EARLY_SECONDS = 0.1
 """The number of seconds by which air ends an episode before verifiers' deadline for it. At the deadline,
 verifiers 0.3 would end the episode as a failure, without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Texts in lower case. If the error message of a model server contains one of them, the prompt was too
-long."""
+"""Texts that identify the error of a too long prompt: the error message of the model server, in lower case,
+contains at least one of them."""
 
 
 @dataclass
@@ -71,8 +71,9 @@ class Episode(ABC):
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
     failed_action: str | None = None
-    """The text of the action that was carried out when the infrastructure error occurred. None if there was
-    no error, or if it occurred outside of actions, for example in a model call."""
+    """The text of the action that was carried out when the infrastructure error occurred. `[end of the
+    episode]` if it occurred in the last gradings. None if there was no error, or if it occurred elsewhere,
+    for example in a model call."""
     user_error: str = ""
     """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)

@@ -37,11 +37,11 @@ WINDOW = 32
 """The number of latest episodes of a task whose failures are compared with those of as many episodes
 before."""
 FEWEST = 4
-"""The smallest increase in the number of failures, between the two windows of episodes, that causes a
-warning."""
+"""The smallest increase in the number of failures, from one window of `WINDOW` episodes to the next, that
+causes a warning."""
 FORGIVEN = 0.1
-"""By how much an episode that did not fail at an action reduces its task's count of failures at actions. The
-count grows without end if more than 1 of 11 episodes fail at an action."""
+"""The amount that an episode that did not fail at an action subtracts from its task's count of failures at
+actions. The count grows without end if more than 1 of 11 episodes fail at an action."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -89,7 +89,8 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Counts an episode of `task` without an infrastructure error, which ends any row of failures."""
+        """Counts an episode of `task` without an infrastructure error, and sets the numbers of consecutive
+        failures (of the task, and of all tasks) to 0."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:
@@ -202,7 +203,7 @@ def _with(counts: dict[str, _NumberT], task: str, count: _NumberT) -> dict[str, 
 
 def is_rising(outcomes: str) -> bool:
     """Whether a task's failures rise: whether the second half of its last `2 * WINDOW` episodes has more
-    failures than the first half.
+    failures than the first half. `outcomes` has the form of a value in `_Count.tasks`.
 
     The difference must exceed chance: at least `FEWEST`, and three standard deviations if the number of
     failures in each half is Poisson-distributed.

@@ -23,7 +23,7 @@ class ResearchEpisode(Episode):
 
     world: ResearchWorld
     differ: Differ | None = None
-    """Finds the changes that each step made in the workspace. None if the settings do not record them."""
+    """Finds the changes that each turn made in the workspace. None if these changes are not recorded."""
     recorded: int = 0
     """The number of gradings that have been written to the trajectory."""
 
@@ -57,8 +57,7 @@ class ResearchEpisode(Episode):
             self.format = self.world.offered(self.format)
 
     async def begin(self) -> None:
-        """If the settings record diffs, reads the workspace, with which the state after the first step is
-        compared."""
+        """If diffs are recorded, reads the workspace, so that the first turn's changes can be found later."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -160,7 +159,7 @@ class ResearchEpisode(Episode):
     async def finish(self) -> None:
         """Ends the episode with its last gradings, and records them. If the agent did not `submit`, the
         artefact in the box is graded on the validation split. In any case, the artefact that counts is graded
-        on the test split, except in tasks with their own grading rules."""
+        on the test split, except in tasks with their own grading rules, such as Harbor tasks."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)

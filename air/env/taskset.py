@@ -20,8 +20,8 @@ from air.worlds.research.observations import describe
 from air.worlds.sources import is_world
 
 LAST_GRADINGS = "[end of the episode]"
-"""What trajectories and the failure breaker name as the action if the gradings at the end of an episode
-fail."""
+"""The text that stands for the failed action, in trajectories and in the failure breaker, if an error occurs
+in the gradings at the end of an episode."""
 
 
 class AirData(vf.TaskData):
@@ -31,7 +31,8 @@ class AirData(vf.TaskData):
     task_id: str = ""
     """The id of the task."""
     task_hash: str = ""
-    """The SHA-256 of everything that the task consists of: the files in its folder, or its world."""
+    """The SHA-256, in hex, of everything that the task consists of: the files in its folder, or the
+    definition of its world."""
     seed: int = 0
     """The seed with which the world is reset."""
 
@@ -86,7 +87,7 @@ class AirTask(vf.Task[AirData]):
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Ends the episode, for a research task with its last grading, and stores its summary in the trace.
-        Raises InfrastructureError if that fails."""
+        Raises the error with which a grading failed, such as InfrastructureError."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode

@@ -62,8 +62,9 @@ class WatchedWorld:
 
     world: World[Action]
     unanswered: float = 0.0
-    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): what an episode earns at its
-    end if no action ends it; at most 0. A loss in its earlier rewards is deducted."""
+    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): the amount that an episode
+    earns at its end if no action ends it; at most 0. If the sum of the earlier rewards is negative, that loss
+    is deducted from the amount (see the formula of the module)."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
@@ -73,8 +74,8 @@ class WatchedWorld:
     ended: bool = False
     """Whether an action has ended the episode."""
     user_error: str = ""
-    """The message of the UserCodeError that stops the run, such as of a user's answer checker; empty if there
-    was none."""
+    """The message of the UserCodeError that stops the run, for example because a user's answer checker
+    failed; empty if there was none."""
     rewards: list[float] = field(default_factory=list)
     """The reward of each action, in order."""
     seconds: float = 0.0
@@ -92,9 +93,9 @@ class WatchedWorld:
     async def step(self, action: Action) -> Step:
         """Performs an action. If the action ends the agent's box, the result ends the episode, with the
         reward `end_reward`. An exception that proves a failure of the machine (see `is_machine_failure`)
-        passes unchanged. For any other failure of the world's code, an answer checker or a tool of the user,
-        UserCodeError is raised: else an agent could leave its bad episodes out of training by such
-        actions."""
+        passes unchanged. Any other failure of the world's code, of an answer checker or of a tool of the user
+        is raised as UserCodeError, which stops the run. If it only excluded the episode from training, an
+        agent could escape bad rewards by actions that cause it."""
         began = time.monotonic()
         with self._noting():
             try:

@@ -35,8 +35,8 @@ MOST_THREADS = 64
 MOST_OF_TOOL = 64
 """The maximum number of threads of one tool, running and abandoned together."""
 _PATIENCE = 600.0
-"""How many seconds a call waits while no thread becomes free before it raises HangingToolError. If a running
-call has a longer time limit, the call waits that long."""
+"""The number of seconds that a call waits, while no thread becomes free, before it raises HangingToolError.
+If a running call has a longer time limit, the call waits that long."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,9 @@ async def start(
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
     the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
     after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
-    the tool may have are abandoned, or if no thread becomes free for `patience` seconds and for the longest
-    time limit of a running call. Raises InfrastructureError if this machine cannot start a thread."""
+    the tool may have are abandoned, or if no thread becomes free for `patience` seconds, or for the longest
+    time limit of a running call if that is longer. Raises InfrastructureError if this machine cannot start a
+    thread."""
     threads = _threads(os.getpid())
     call = ThreadCall(owner, name, seconds, threads)
     await threads.admit(call, patience)

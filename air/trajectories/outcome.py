@@ -22,7 +22,8 @@ class _Line(BaseModel):
 
 
 class Start(_Line):
-    """Those fields of a trajectory's first line that an outcome needs."""
+    """Those fields of a trajectory's first line that an outcome needs. `air.trajectories.schema.Start`
+    explains them."""
 
     task: str
     model: str

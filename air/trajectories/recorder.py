@@ -26,7 +26,7 @@ class Recorder:
     nothing.
 
     Use it as a context manager, which closes the file. The constructor and `write` raise InfrastructureError
-    if the disk is full or the folder is not writable.
+    if the disk is full or the folder is not writable, and the constructor if the file already exists.
     """
 
     def __init__(self, folder: Path | None, episode_id: str) -> None:

@@ -167,8 +167,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """Calls the model and returns its reply. Returns None, and stores the reason in `episode.why_ended`,
-        if the prompt exceeds the model's context, or verifiers rejected the call because it stopped the
-        episode.
+        if the prompt exceeds the model's context, or if verifiers rejected the call because verifiers has
+        stopped the episode.
 
         Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
         """

@@ -50,8 +50,9 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, packages: list[str]) -> str:
-    """Returns the path of the first Python interpreter in `box` that has all of `packages`. Raises
-    MissingError if there is none, BoxStartError after a timeout, and BoxDiedError if the box is gone."""
+    """Returns the path, inside the box, of the first Python interpreter in `box` that has all of `packages`,
+    which are requirements such as `openai>=1.0`. Raises MissingError if there is none, BoxStartError after a
+    timeout, and BoxDiedError if the box is gone."""
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS
     argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *packages]

@@ -79,8 +79,8 @@ class _Lent:
 
     async def _play(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs the program that plays the agent; returns its exit code and the end of its output. Unlike
-        during `run`, the box can be frozen meanwhile, as grading a Harbor task demands. Raises SandboxError
-        if the box is gone."""
+        during `run`, the box can be frozen while the program runs, which the grading of a Harbor task needs.
+        Raises SandboxError if the box is gone."""
         output = {"stdout": b"", "stderr": b""}
         try:
             async with self.box.attributing():

@@ -79,8 +79,9 @@ class VerifiersBox(Box):
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime, as `Box.exec` describes. Output beyond `max_bytes` bytes is dropped.
-        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes give commands no input."""
+        """Runs a command in the runtime, as `Box.exec` describes. Of standard output and of standard error,
+        at most the first `max_bytes` bytes each are returned. Raises ConfigError if `stdin` is not empty,
+        because verifiers' runtimes give commands no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         for path, data in (files or {}).items():

@@ -28,8 +28,8 @@ ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
 seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""How long a remote server that has been reached before may be unreachable, and the longest pause between
-two attempts, in seconds."""
+"""The time that a remote server may be unreachable, once it has been reached, before this is an
+infrastructure error, and the longest pause between two attempts, both in seconds."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Result:
     fingerprint: str = ""
     """A digest of the rows as a multiset; empty if the query failed."""
     rows: int = 0
-    """The number of rows."""
+    """The number of rows of the result; 0 if the query failed."""
     problem: str = ""
     """The reason why the query failed; empty if it succeeded."""
 

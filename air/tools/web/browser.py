@@ -43,7 +43,7 @@ class Page:
     url: str
     """The URL after redirects."""
     kind: str
-    """The media type, such as `text/html`."""
+    """The media type in lower case, such as `text/html`; empty if the response names none."""
     charset: str
     data: bytes
     whole: bool
