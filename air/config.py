@@ -136,8 +136,8 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""What the user can do about a wrong value, for error messages. A key is the beginning of pydantic's names of
-error types, such as `int` of `int_parsing`."""
+"""The advice to the user about a wrong value, for error messages. A key of this table is the beginning of
+pydantic's names of error types, such as `int` of `int_parsing`."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class BadKey:
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
     remedy: str = ""
-    """What to do about the value; empty if `message` already says so."""
+    """The advice to the user about the value; empty if `message` already contains it."""
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from air.tasks.spec import TaskSpec
 
 HARBOR = "harbor:"
-"""How the ids of Harbor tasks begin."""
+"""The prefix of the ids of Harbor tasks."""
 EVALUATOR_CAVEAT = (
     "MLGym's evaluation imports the agent's code, so this code can make it print any score"
 )

@@ -175,9 +175,9 @@ class AirHarnessConfig(vf.HarnessConfig):
     """The maximum number of tokens in one observation. The middle of a longer observation is replaced by a
     note with the number of tokens cut, and the metric `cut_observations` counts the observation."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The maximum number of tokens in one episode: the prompts, replies and observations together. If the
-    next model call could exceed this number, the episode ends and is graded. None: only the model server's
-    limit applies."""
+    """The maximum number of tokens in an episode's conversation with the model: the prompt and the reply of a
+    model call together. If the next call could exceed this number, the episode ends and is graded. None: only
+    the model server's limit applies."""
     tokenizer: str | None = None
     """The Hugging Face hub id or folder of the tokenizer with which the tokens of observations are counted.
     None: three bytes are assumed per token."""
@@ -227,10 +227,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     processes). `max_turns` limits the turns of all tasks of the source. Without it, a research task has 10
     turns, and each other world has its own number."""
     credit: Literal["episode", "segment"] = "episode"
-    """How the reward of an episode is assigned to verifiers' traces, each of which becomes one training
-    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment,
-    with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up to a
-    `validate` or, in worlds other than research tasks, up to an action with a reward."""
+    """The way in which the reward of an episode is assigned to verifiers' traces. Each trace becomes one
+    training sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
+    segment, with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up
+    to a `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
     """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
     text as their answer. `submit` and the end of the episode are always scored. None: as many as
@@ -264,8 +264,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     GPUs) that the tasks need."""
     reuse_boxes: bool = False
     """Whether a container is reset after an episode and used for another one, which saves the time to start a
-    container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if its
-    episode failed, or if it has GPUs or network. false: each episode has a new box."""
+    container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if an
+    infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
+    box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or prefixes of UUIDs. `auto`:
     all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`. Empty: boxes have no

@@ -61,9 +61,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def start(self) -> None:
         """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
-        images and GPUs, and opens the pools of boxes. For research tasks, also prepares their data, measures
-        their baselines and targets if no earlier run has measured them on the same split, and runs every
-        grader once on an empty artefact.
+        images and GPUs, and opens the pools of boxes. For research tasks without grading rules of their own
+        (Harbor tasks have such rules), also prepares their data, measures their baselines and targets if no
+        earlier run has measured them on the same secret split, and checks that every grader works on an empty
+        artefact.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -127,9 +128,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the research tasks with the baseline and target of their data split. Measures the baseline
-        and target of a task first if no earlier run has done so on this split. Then runs each task's grader
-        once on an empty artefact."""
+        """Returns the research tasks `specs` on the data splits `chosen`, with the baselines and targets for
+        these splits. Measures the baseline and target of a task first if its split is secret and no earlier
+        run has measured them. Then checks that each task's grader works on an empty artefact. Raises
+        InfrastructureError if a grader fails."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -275,8 +277,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     async def check_breaker(self) -> None:
-        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes failed, or
-        code of the user failed (see `air.env.failure_breaker`)."""
+        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes had
+        infrastructure errors, or code of the user failed (see `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:

@@ -21,7 +21,7 @@ from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
 """The number of seconds by which air ends an episode before verifiers' deadline for it. At the deadline,
-verifiers 0.3 would end the episode as a failure, without a grade."""
+verifiers 0.3 would end the episode with an error, and without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 """Texts that identify the error of a too long prompt: the error message of the model server, in lower case,
 contains at least one of them."""
@@ -93,7 +93,8 @@ class Episode(ABC):
     @property
     @abstractmethod
     def isolation(self) -> str:
-        """How the episode's box isolates the agent: `container` or `process`; `none` without a box."""
+        """The kind of isolation of the agent's box: `container` or `process` (a plain process, which isolates
+        less); `none` if the episode has no box."""
 
     @property
     @abstractmethod
@@ -152,7 +153,8 @@ class Episode(ABC):
     @abstractmethod
     async def abandon(self) -> None:
         """Stops everything that the world still does, such as a running grading. It is called at the end of
-        every episode, after `finish` or, if the episode failed, instead of it."""
+        every episode, after `finish` or, if an infrastructure error ended the episode, instead of
+        `finish`."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:

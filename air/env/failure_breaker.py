@@ -1,9 +1,10 @@
 """The failure breaker: a circuit breaker that stops a run after too many episodes with infrastructure
 errors.
 
-It opens (stops the run) after `limit` consecutive failures of all tasks together or of one task. It also
-opens at once if something of the user failed that would fail in further episodes: a reward term, an answer
-checker, a tool that hangs, or the tests of a task.
+In this module, a failure is an episode with an infrastructure error. The breaker opens (stops the run) after
+`limit` consecutive failures of all tasks together or of one task. It also opens at once if code or a task of
+the user failed that would fail in further episodes, too: a reward term, an answer checker, a tool whose calls
+hang, or the tests of a task.
 
 Failed episodes are not trained on, so an agent that can cause failures avoids bad rewards. Therefore the
 breaker counts, for each task, the failures that occurred while an action of the agent was carried out. Each
@@ -89,8 +90,9 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Counts an episode of `task` without an infrastructure error, and sets the numbers of consecutive
-        failures (of the task, and of all tasks) to 0."""
+        """Counts an episode of `task` without an infrastructure error, which sets the numbers of consecutive
+        failures (of the task, and of all tasks together) to 0, and subtracts `FORGIVEN` from the task's count
+        of failures at actions."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:

@@ -58,7 +58,7 @@ BOX_ENDED = "[the box has ended]"
 @dataclass
 class WatchedWorld:
     """Wraps a world: checks and adds up its rewards, recognises when the agent's commands ended the box, and
-    stores an error of `close` instead of raising it."""
+    stores the message of an error in `close` instead of raising the error."""
 
     world: World[Action]
     unanswered: float = 0.0
@@ -70,7 +70,7 @@ class WatchedWorld:
     box_seconds: float = 0.0
     """The seconds for which the episode waited for its box."""
     box_end_reason: str = ""
-    """How the agent's commands ended the box; empty if they did not."""
+    """A description of how the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether an action has ended the episode."""
     user_error: str = ""

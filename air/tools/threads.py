@@ -77,7 +77,7 @@ class _Threads:
         """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[ThreadCall] = []
         self._freed = 0
-        """How often a thread has ended or was abandoned."""
+        """The number of times that a thread has ended or was abandoned."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
         """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are

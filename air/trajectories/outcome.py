@@ -72,7 +72,7 @@ class EpisodeOutcome:
     """`well`: the episode ended without an infrastructure error. `failed`: an infrastructure error ended
     it, so its scores do not count. `unfinished`: it is still running, or its run was killed."""
     ended: float = 0.0
-    """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
+    """The time when the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
     """The scores of all gradings, in order; None for an artefact that was missing or malformed. In a world
     that is not a research task, the only score is that of the whole episode."""

@@ -51,7 +51,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 MAX_TURNS = 10
-"""Largest number of turns of an episode of a research task if `--max-turns` is not given."""
+"""The maximum number of turns in an episode of a research task if `--max-turns` is not given."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 

@@ -93,8 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode that ended
-    without a failure, else 0."""
+    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode without an
+    infrastructure error, else 0."""
     from rich.console import Console
 
     from air.errors import ConfigError

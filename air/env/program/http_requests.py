@@ -40,8 +40,9 @@ class HttpRequest:
         return next(values, b"").decode("ascii", "replace")
 
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
-        """Returns the bytes of the request to forward: with the body `body`, only the headers in
-        `_FORWARDED_HEADERS`, and `secret` in place of `placeholder`.
+        """Returns the bytes of the request to forward: with the body `body` and only the headers in
+        `_FORWARDED_HEADERS`. If `secret` (which authorises requests to the model endpoint) is not empty, it
+        replaces the text `placeholder` in the headers.
 
         The request asks the server to close the connection after its response.
         """
@@ -83,7 +84,8 @@ async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Ht
 
 
 def refusal(reason: str, status: int = 400) -> bytes:
-    """Returns the bytes of an HTTP response that refuses a request with an error in OpenAI's form."""
+    """Returns the bytes of an HTTP response with the status code `status` that refuses a request. The body is
+    an error in the JSON form of OpenAI's API, with the text `reason`."""
     error = {"message": f"air refuses this request: {reason}", "type": "invalid_request_error"}
     body = json.dumps({"error": error | {"param": None, "code": "refused"}}).encode()
     head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/json\r\n"

@@ -2,9 +2,10 @@
 conversation with the model, and keeps only their known fields.
 
 The agent's commands can forge these messages. A value that the model server cannot handle, such as an image
-or half of a Unicode surrogate pair, would make the server fail, and the failed episode would be excluded from
-training: a way to escape a bad reward. Unknown fields could contain a second version of the model's reply. So
-a message passes only if everything that the model would read in it is text, and unknown fields are removed.
+or half of a Unicode surrogate pair, would make the server fail. The episode would then end with an
+infrastructure error and be excluded from training, which would be a way to escape a bad reward. Unknown
+fields could contain a second version of the model's reply. So a message passes only if everything that the
+model would read in it is text, and unknown fields are removed.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -s
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one query: steps of SQLite's virtual machine, seconds of CPU time, and the rows and
-    bytes of the result."""
+    """The limits of one query: the number of steps of SQLite's virtual machine, the seconds of CPU time, and
+    the numbers of rows and bytes of the result."""
 
     steps: int = 50_000_000
     seconds: float = 10.0
@@ -53,7 +53,7 @@ class Database:
     image: bytes = b""
     path: Path | None = None
     dates: Literal["none", "fixed", "clock"] = "none"
-    """Which date and time functions queries may use. `none`: no such function. `fixed`: those that do not
+    """The date and time functions that queries may use. `none`: no such function. `fixed`: those that do not
     read the clock. `clock`: all of them, so that results may change from day to day."""
 
     def request(self) -> dict[str, Any]:

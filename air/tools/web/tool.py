@@ -86,8 +86,8 @@ class WebSearchSettings(ToolSettings):
     """Whether the service's host name may resolve to a non-public IP address, such as an address of this
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """How long, in seconds, air waits for a failing service to recover. If the service still fails then, the
-    episode ends with an infrastructure error."""
+    """The time, in seconds, for which air waits for a failing service to recover. If the service still fails
+    then, the episode ends with an infrastructure error."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
