@@ -130,8 +130,9 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints the progress of the battery (all selected attacks) at most every `PROGRESS_SECONDS` seconds, and
-    each successful attack at once. An instance is called with the verdict on (the result of) each attack."""
+    """Prints the progress of the battery (all selected attacks) at most once every `PROGRESS_SECONDS`
+    seconds, and each successful attack immediately. An instance is called with the verdict on (the result of)
+    each attack."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

@@ -1,5 +1,5 @@
-"""The command `air gpus`: lists this machine's GPUs, the processes that leased them, and the containers that
-use them."""
+"""The command `air gpus`: lists this machine's GPUs, the processes of air that leased them, and the
+containers of air that use them."""
 
 from __future__ import annotations
 

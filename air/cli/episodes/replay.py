@@ -133,11 +133,12 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results and failures of all episodes that have been replayed."""
+    """The results of all episodes that have been replayed, and the errors of those that could not be
+    replayed."""
 
     results: list[ReplayResult | RescoreResult] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
-    """A message for every path that could not be replayed."""
+    """An error message for every path that could not be replayed."""
     failed: int = 0
     """Number of episodes whose replay ended with an infrastructure error."""
 

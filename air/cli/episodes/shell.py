@@ -244,8 +244,8 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 class _Shell:
     """Executes the inputs of `air shell` (replies and commands) in an episode. The method `act` plays a
-    reply. Each command is a method whose argument is the text after the command's name: `undo` is the command
-    `:undo`.
+    reply. Each command is a method whose argument is the text after the command's name: for example, `undo`
+    is the command `:undo`.
 
     If the argument `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """

@@ -95,8 +95,8 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method: `log` is the
-    command `:log`."""
+    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method whose argument
+    is the text after the command's name: for example, `log` is the command `:log`."""
 
     input_prompt = "attach> "
     """The prompt before a person's input."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The factors, relative to the best run's score, for which a performance profile is printed."""
+"""The factors for which a performance profile is printed. A factor of 1.1 stands for scores that are at most
+1.1 times worse than the best run's."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 

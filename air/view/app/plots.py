@@ -110,8 +110,9 @@ def episode(
     """Returns two charts of an episode's validates (gradings), by item (a turn with its validates): the
     score, and the delta reward that the validate earned.
 
-    `curve` has the recorded facts of each validate. A vertical line marks the item with the number `item`.
-    `last` is the number of the last item; `baseline` is drawn as a horizontal line unless it is None."""
+    `curve` has the `Place` (with the score and the reward) of each `validate` line. A vertical line marks the
+    item with the number `item`, counted from 0. `last` is the number of the last item; `baseline` is drawn as
+    a horizontal line unless it is None."""
     data = [
         {
             "item": place.item,

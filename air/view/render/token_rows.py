@@ -112,7 +112,8 @@ def _span_of(values: Floats, form: str) -> str:
 
 def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
     """Returns a text for each reward term in `payments` that is not 0: its name, its amount, and the turn or
-    validate that earned it. `validates` are all validates (gradings) of the episode, in order."""
+    validate that earned it. `validates` has the `Place` of each validate (grading) of the episode, in
+    order."""
     return [
         f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
         for payment in payments
