@@ -182,8 +182,8 @@ def key_paths(
     kind: type[BaseModel], subclasses: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
     """Returns the dotted paths of all keys of a config class. In a path, `0` stands for any index of a list.
-    `subclasses` maps classes to subclasses: where a field has the type of such a class, the keys of the
-    subclass are returned, too."""
+    `subclasses` maps classes to subclasses: if a field has the type of such a class, the keys of the subclass
+    are returned, too."""
     return list(dict.fromkeys(_paths(kind, "", subclasses or {}, ())))
 
 

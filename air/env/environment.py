@@ -318,8 +318,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def spec(self, task_id: str) -> TaskSpec:
-        """Returns the research task with this id, with the data split of this run and the baseline and target
-        for that split."""
+        """Returns the research task with the id `task_id`, one of the run's tasks, with the data split of
+        this run and the baseline and target for that split."""
         self._check_serving()
         return self._specs[task_id]
 

@@ -123,7 +123,8 @@ class Episode(ABC):
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Resets the world. This happens before the first line of the trajectory is written."""
+        """Resets the world with the seed `seed`. This happens before the first line of the trajectory is
+        written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
         """Hook for subclasses: runs after the first line of the trajectory is written, and before the first
@@ -183,7 +184,8 @@ class Episode(ABC):
             raise
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Stores the duration and the token counts of a model call, for the next line of the trajectory."""
+        """Stores the duration (`seconds`) and the token counts (`tokens`) of a model call, for the next line
+        of the trajectory."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),

@@ -79,8 +79,9 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of the run to which this process belongs. The environment variable
-        `AIR_BREAKER_FILE` contains the path of its file."""
+        """Returns the breaker, with the limit `limit`, of the run to which this process belongs. The
+        environment variable `AIR_BREAKER_FILE` contains the path of the breaker's file; without the variable,
+        only this process is counted."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
@@ -216,8 +217,8 @@ def is_rising(outcomes: str) -> bool:
 
 
 def opened(file: Path) -> str:
-    """Returns the reason why the run with this breaker file must stop, or "" if it may continue. Raises
-    ConfigError if the file cannot be used."""
+    """Returns the reason why the run with the breaker file `file` must stop. Returns "" if the run may
+    continue, or if there is no such file. Raises ConfigError if the file cannot be used."""
     if not file.exists():
         return ""
     with _open_locked(file) as stream:
@@ -225,8 +226,9 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Deletes the breaker file of an earlier run, so that a new run starts without failures. Returns the
-    environment variable that the new run's processes need. Raises ConfigError if the file cannot be used."""
+    """Deletes the breaker file `file` of an earlier run, so that a new run starts without failures. Returns
+    the environment variable that the new run's processes need, as a dict of its name and its value (the
+    absolute path). Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)

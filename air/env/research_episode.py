@@ -111,8 +111,8 @@ class ResearchEpisode(Episode):
         shown: str,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that it made in the workspace, and its grading
-        if it has one."""
+        """Writes one turn to the trajectory, with the changes that the turn made in the workspace. If the
+        turn's action was graded, also writes the grading."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)

@@ -85,8 +85,8 @@ class WatchedWorld:
     _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
-        """Starts an episode. Raises UserCodeError if a tool of the user hangs, and InfrastructureError for
-        any other failure."""
+        """Starts an episode with the seed `seed`, and returns the first observation. Raises UserCodeError if
+        a tool of the user hangs, and InfrastructureError for any other failure."""
         with self._noting():
             return _sendable(await self.world.reset(seed))
 

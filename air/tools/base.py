@@ -233,8 +233,8 @@ def tool(
     function's first parameter is the state. `pool_size` limits how many episodes may have a state at the same
     time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same time;
     the time limit of a call does not include the wait. `outcome` computes the final answer from the state, in
-    place of the agent's answer. Raises ConfigError if an argument is invalid, or if no schema can be made
-    from the signature and the docstring."""
+    place of the agent's answer. The other arguments are those of `Tool`. Raises ConfigError if an argument is
+    invalid, or if no schema can be made from the signature and the docstring."""
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

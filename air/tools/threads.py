@@ -179,7 +179,7 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def abandoned_count(owner: Hashable) -> int:
-    """Returns the number of abandoned threads of a tool that still run."""
+    """Returns the number of abandoned threads, which still run, of the tool that `owner` identifies."""
     return _threads(os.getpid()).abandoned_count(owner)
 
 

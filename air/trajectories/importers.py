@@ -127,9 +127,9 @@ class _Scores:
     """The total time of the episode's actions in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading. `metrics` is a dict of scores by name, or the error message of an artefact
-        without a score. `automatic` says whether the end of the episode caused the grading, and not an action
-        of the agent."""
+        """Writes one grading. `turn` is the number, from 1, of the turn that it follows. `metrics` is a dict
+        of scores by name, or the error message of an artefact without a score. `automatic` says whether the
+        end of the episode caused the grading, and not an action of the agent."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -381,7 +381,8 @@ def _reply_key(node: dict[str, Any]) -> str:
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes in the last branch of a trace, from the root on."""
+    """Returns the indices of the nodes in the last branch of a trace, from the root on. Raises ConfigError if
+    a node names a parent that does not come before it."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:

@@ -134,7 +134,8 @@ def recorded_steps(run: Path) -> list[int]:
 
 
 def write(run: Path, tokens: StepTokens) -> int:
-    """Writes the file with the tokens of a training step, or replaces it. Returns its size in bytes.
+    """Writes or replaces the file with the tokens of a training step, in the run's folder `run`. Returns the
+    file's size in bytes.
 
     The file is written atomically, so other processes never see a half-written file. Raises OSError, for
     instance on a full disk.
@@ -156,7 +157,8 @@ def drop_oldest(run: Path, most_bytes: float) -> None:
 
 
 def read(run: Path, step: int) -> StepTokens | None:
-    """Reads the tokens of a training step. Returns None if there is no file for it.
+    """Reads the tokens of the training step `step` from the run's folder `run`. Returns None if there is no
+    file for this step.
 
     Raises UsageError, which names the file, if the file cannot be read.
     """

@@ -45,8 +45,8 @@ class Screen:
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints a line of the trajectory file: a step, a grading or the end of the episode. After a grading,
-        unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
+        """Prints `line`, a line of the trajectory file: a turn, a grading or the end of the episode. After a
+        grading, unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)

@@ -26,7 +26,7 @@ HELP = "compare recorded runs: best attempts, last submissions, performance prof
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
 """The factors for which a performance profile is printed. A factor of 1.1 stands for scores that are at most
-1.1 times worse than the best run's."""
+1.1 times worse than the best score on the task."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 

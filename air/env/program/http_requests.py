@@ -35,7 +35,8 @@ class HttpRequest:
     body: bytes
 
     def header(self, name: str) -> str:
-        """Returns the value of the first header with this name; an empty text if there is none."""
+        """Returns the value of the first header with the name `name`, which must be in lower case; an empty
+        text if there is none."""
         values = (value for key, value in self.headers if key == name.encode())
         return next(values, b"").decode("ascii", "replace")
 
@@ -55,7 +56,8 @@ class HttpRequest:
 
 
 async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """Reads one request from a connection. Returns None if the connection is closed before a request begins.
+    """Reads one request from a connection. Writes to `writer` only to ask for the body, if the client waits
+    for that (`Expect: 100-continue`). Returns None if the connection is closed before a request begins.
     Raises RequestError if the request is malformed, incomplete or too large."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
     head: h11.Request | None = None

@@ -59,9 +59,9 @@ def repeated_reply(message: Json, reply: Any) -> Json:
 
 
 def added(messages: list[Json], reply: Any) -> list[Json]:
-    """Returns the messages after the model's `reply` with only their known fields. They must be one result
-    for each tool call of the reply (or none at all), then at most one user message. Raises MessageError if
-    they are not, or if a content is not text."""
+    """Returns `messages`, which follow the model's `reply` in a request, with only their known fields. They
+    must be one result for each tool call of the reply (or no results), then at most one user message. Raises
+    MessageError if there are other messages or none, or if a content is not text."""
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):

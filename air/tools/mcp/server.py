@@ -98,8 +98,9 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool of the server and returns its result as text. Any failure is an answer with `error`,
-        except that InfrastructureError is raised if a remote server is unreachable for too long."""
+        """Calls a tool of the server, with the time limit `seconds`, and returns its result as text. Any
+        failure is an answer with `error`, except that InfrastructureError is raised if a remote server is
+        unreachable for too long."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()

@@ -72,7 +72,7 @@ class Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yields the offset in bytes, the number and the bytes of each line."""
+    """Yields the offset in bytes, the number (from 1) and the bytes of each line."""
     offset = 0
     try:
         with path.open("rb") as file:

@@ -100,8 +100,8 @@ def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table
 
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
-    """Returns the response to a query. Raises InfrastructureError if its process fails, and that of a
-    harmless query as well."""
+    """Returns the response to a query. Raises InfrastructureError if the worker process fails at this query,
+    and at a harmless query as well."""
     given = {**database.request(), "sql": sql, **more}
     try:
         return _answered(given, limits)

@@ -176,8 +176,8 @@ def _pause(patience: float) -> float:
 
 async def _probe(ask: Ask, patience: float) -> None:
     """Sends the fixed query `_PROBE` until the service answers it. Raises InfrastructureError if the service
-    does not answer within `patience` seconds. It gets this time because the model's query may have crashed
-    it, so that it must restart."""
+    does not answer within `patience` seconds. The service gets this time because the model's query may have
+    crashed it, so that it must restart."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

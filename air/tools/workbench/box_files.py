@@ -42,8 +42,8 @@ class BoxFiles:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that inspects the box, in the folder `at` of the box, and returns its result. The
-        program must not change anything.
+        """Runs a program that inspects the box, in the folder `at` of the box, and returns its result, with
+        at most `max_bytes` bytes of each output stream. The program must not change anything.
 
         Raises ToolError if the program cannot run in that folder, or takes longer than `LOOK_SECONDS`.
         """

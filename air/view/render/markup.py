@@ -46,7 +46,7 @@ def line(value: object, width: int) -> str:
 
 
 def figure(value: float | None, form: str = ".4g") -> str:
-    """Returns a number as text in the format `form`, or a dash for None."""
+    """Returns a number as text in the Python format `form`, or a dash for None."""
     return "–" if value is None else format(value, form).replace("-", "−")
 
 
