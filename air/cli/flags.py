@@ -113,7 +113,8 @@ def add_task_root(
 ) -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks; `dest` is the name of its
     value. `inner` must be true if `parser` belongs to a subcommand and users may also write the flag before
-    the subcommand's name. The subcommand's parser then sets no default, which would overwrite their value."""
+    the subcommand's name. The subcommand's parser then sets no default, because a default would overwrite the
+    value of the flag before the subcommand."""
     parser.add_argument(
         "--task-root",
         dest=dest,

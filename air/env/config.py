@@ -263,9 +263,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of boxes that are started in advance, for each combination of box settings (image, limits,
     GPUs) that the tasks need."""
     reuse_boxes: bool = False
-    """Whether a container is reset after an episode and used for another one, which saves the time to start a
-    container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if an
-    infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
+    """Whether a container is reset after an episode and used for another episode. This saves the time to
+    start a container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if
+    an infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
     box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or prefixes of UUIDs. `auto`:

@@ -38,8 +38,8 @@ class Counters:
     cut_replies: int = 0
     context_ends: int = 0
     refused_requests: int = 0
-    """The number of requests from a program in the box that were refused, because they did not continue its
-    conversation with the model."""
+    """The number of requests from a program in the box that were refused, because they did not continue the
+    program's conversation with the model."""
     model_seconds: float = 0.0
 
 
@@ -136,11 +136,11 @@ class Episode(ABC):
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns additional fields for the trajectory's first line, which depend on the kind of episode."""
+        """Returns the additional fields that this kind of episode has in the trajectory's first line."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns additional fields for the trajectory's last line, which depend on the kind of episode."""
+        """Returns the additional fields that this kind of episode has in the trajectory's last line."""
 
     @abstractmethod
     def end(self) -> None:

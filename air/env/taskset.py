@@ -98,8 +98,8 @@ class AirTask(vf.Task[AirData]):
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Runs the task's first and last recorded reference solution in the runtime, for the command
-        `vf-validate`. Returns whether both reach their recorded scores, and the last is better than the first
-        (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
+        `vf-validate`. Returns whether both solutions reach their recorded scores, and the last is better than
+        the first (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(

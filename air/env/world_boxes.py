@@ -21,8 +21,8 @@ _KILLED = 137
 
 class WorldBoxes:
     """The boxes of all episodes in one process. `agents` is the pool of agents' boxes, and `checks` is the
-    pool of boxes in which answers are checked. They are separate, because an agent keeps its box during a
-    check."""
+    pool of boxes in which answers are checked. The pools are separate, because an agent keeps its box during
+    a check."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
         self.agents, self.checks, self._config = agents, checks, config

@@ -11,9 +11,9 @@ without a time limit: many slow calls of other episodes only delay it.
 
 HangingToolError is no observation, because the agent of the episode that gets it did not cause it: an episode
 has at most a few running threads, and while a call of an episode is abandoned, `OpenTools` starts no further
-thread for this episode and tells the model so. Hence only many episodes together can reach a limit. It is no
-infrastructure error either: an infrastructure error leaves the episode out of training, so that agents
-could escape bad rewards by slow calls.
+thread for this episode and tells the model so. Hence only many episodes together can reach a limit.
+HangingToolError is no infrastructure error either: an infrastructure error leaves the episode out of
+training, so that agents could escape bad rewards by slow calls.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ They return None if there is no such score."""
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """The numbers of episodes of one task that ended, and of those that an infrastructure error ended. The
-    latter are not trained on, so an agent that could cause such errors would avoid bad rewards."""
+    """The number of episodes of one task that ended, and the number of those that an infrastructure error
+    ended. Episodes with infrastructure errors are not trained on, so an agent that could cause them would
+    avoid bad rewards."""
 
     failed: int
     """The number of episodes that ended by an infrastructure error."""

@@ -284,7 +284,7 @@ class _Shell:
 
     def reply_of(self, text: str) -> str | None:
         """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
-        None if the reply is simply the action between two fences (```), which `Entry.reply` has."""
+        None if the reply is simply the action between two fences (```). `Entry.reply` is then the reply."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:

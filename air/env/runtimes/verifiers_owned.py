@@ -205,8 +205,8 @@ class UnplayedEpisode(ResearchEpisode):
 
     async def check(self) -> bool:
         """Runs the first and the last recorded reference solution of the task (the baseline and the best),
-        and logs their scores. Returns whether both reach their recorded scores, and the best is better than
-        the baseline. Raises MissingError if the task has no recorded reference solution."""
+        and logs their scores. Returns whether both solutions reach their recorded scores, and the best is
+        better than the baseline. Raises MissingError if the task has no recorded reference solution."""
         world = self.world
         recorded = check.read_solvers(world.task)
         rows = []

@@ -77,8 +77,8 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of the seconds that episodes spent on each activity, by training step. `rows` are
-    lines of `metrics.jsonl`, one for each step."""
+    """Returns a bar chart of the seconds that the episodes of each training step together spent on each
+    activity. `height` is in pixels. `rows` are lines of `metrics.jsonl`, one for each step."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
