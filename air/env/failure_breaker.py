@@ -9,8 +9,8 @@ hang, or the tests of a task.
 Failed episodes are not trained on, so an agent that can cause failures avoids bad rewards. Therefore the
 breaker counts, for each task, the failures that occurred while an action of the agent was carried out. Each
 of them adds 1 to the count, and each other episode of the task subtracts `FORGIVEN`. At `limit` the breaker
-opens. So one outage stops no run, but a task that keeps failing after actions does. The breaker also warns if
-the share of failures rises for one task.
+opens. So one outage does not stop a run, but a task stops the run if its episodes keep failing at actions.
+The breaker also warns if the share of failures rises for one task.
 
 The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
 one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every

@@ -168,7 +168,8 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
-        """Stops what the world still does. If the task is broken, stores the message in `user_error`."""
+        """Stops what the world still does. If the world has found that the task itself is broken, stores the
+        message about this in `user_error`."""
         await self.world.abandon()
         self.user_error = self.user_error or self.world.task_error
 
@@ -231,8 +232,8 @@ class ResearchEpisode(Episode):
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns φ of the artefact that counts minus φ of its test score, or None if one of the scores is
-        missing."""
+        """Returns φ of the validation score of the artefact that counts minus φ of its test score, or None if
+        one of the two scores is missing."""
         world = self.world
         score = (
             None

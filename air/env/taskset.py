@@ -86,8 +86,8 @@ class AirTask(vf.Task[AirData]):
         await episode.begin()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Ends the episode, for a research task with its last grading, and stores its summary in the trace.
-        Raises the error with which a grading failed, such as InfrastructureError."""
+        """Ends the episode (a research task is graded a last time), and stores the episode's summary in the
+        trace. Raises the error with which a grading failed, such as InfrastructureError."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -126,7 +126,8 @@ class AirTask(vf.Task[AirData]):
 
 def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
     """Returns the episode's summary, which `Episode.summary` stored in a finished trace. Raises UsageError if
-    there is none, because the episode failed or an older version of air recorded it."""
+    there is none, because an infrastructure error ended the episode, or an older version of air recorded
+    it."""
     summary = trace.info.get("air", {})
     if "terms" not in summary:
         raise UsageError(

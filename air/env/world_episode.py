@@ -63,8 +63,9 @@ class WatchedWorld:
     world: World[Action]
     unanswered: float = 0.0
     """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): the amount that an episode
-    earns at its end if no action ends it; at most 0. If the sum of the earlier rewards is negative, that loss
-    is deducted from the amount (see the formula of the module)."""
+    earns at its end if no action ends it; at most 0. If the earlier rewards sum to less than 0, the episode
+    earns only the rest at its end, so that the total is the lower of this amount and their sum (see the
+    formula of the module)."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0

@@ -298,8 +298,8 @@ class _Model:
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
         """Whether the chat template keeps the reasoning of earlier replies in prompts. Derived from the token
-        counts of the last prompt. Before there is one, the value is true in training, so that the token limit
-        is never exceeded."""
+        counts of the last prompt. Until this can be derived, the value is true in training, so that the token
+        limit is never exceeded, and false otherwise."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},

@@ -26,8 +26,8 @@ FIRST_ROLES = ("system", "developer", "user")
 
 @dataclass
 class Conversation:
-    """The conversation with the model of the program that plays the agent inside a box. Checks each request
-    of the program against the conversation so far."""
+    """The conversation between the model and the program that plays the agent inside a box. Checks each
+    request of the program against the conversation so far."""
 
     trace: Any
     """The verifiers trace of the episode, to which verifiers appends every reply of the model."""

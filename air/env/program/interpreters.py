@@ -1,4 +1,4 @@
-"""Finds a Python interpreter in a box that has the packages which a program that plays the agent needs.
+"""Finds, in a box, a Python interpreter with the packages that the program needs which plays the agent.
 
 verifiers provides such a program as one file with a PEP 723 header, and would let `uv` install its packages
 at every start. air installs nothing in boxes: the image `air-harness` contains several Python environments
