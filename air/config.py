@@ -83,9 +83,10 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 def plugin(path: str, folder: Path | None = None) -> Any:
     """Imports and returns the object that `path` names as `module:name` or, if `folder` is given, also as
-    `file.py:name`. A relative file is looked up in `folder`. The file is executed once; its imports find
-    modules on Python's path, but not the files beside it. Raises MissingError if the module, the file or the
-    object does not exist. Raises ConfigError if `path` is malformed or the file raises an exception."""
+    `file.py:name`. A relative file is looked up in `folder`. The file is executed once in a process; its
+    imports find modules on Python's path, but not the files beside it. Raises MissingError if the module, the
+    file or the object does not exist. Raises ConfigError if `path` is malformed or the file raises an
+    exception."""
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")

@@ -41,7 +41,7 @@ class ChessSettings(ToolSettings):
     field: str = ""
     """The field of a dataset row that contains the row's start position, instead of `fen`."""
     moves: int = Field(100, ge=1, le=1000)
-    """The maximum number of moves of the agent. After them the game is a draw."""
+    """The maximum number of moves of the agent. A game that has not ended after them is a draw."""
 
     @model_validator(mode="after")
     def _one_position(self) -> ChessSettings:

@@ -48,7 +48,8 @@ class Paid(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """Facts about a task that MLGym's files do not contain, but that are needed to interpret its scores."""
+    """Facts about a task that MLGym's files do not contain, but that are needed to interpret the task's
+    scores."""
 
     metric: str
     direction: Literal["higher", "lower"]

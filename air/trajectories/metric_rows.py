@@ -68,7 +68,7 @@ def read(path: Path) -> list[Row]:
 
     If a step has several lines, they are merged; for each metric, the last value counts. A half-written last
     line is skipped. Returns an empty list if there is no file. Raises ConfigError, which names the line, if a
-    line has no training step, or if its reward is not a finite number.
+    line has no training step, or if its reward is neither null nor a finite number.
     """
     rows: dict[float, Row] = {}
     for place, row in json_lines.read(path) if path.is_file() else ():

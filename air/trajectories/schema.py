@@ -384,7 +384,8 @@ class Trajectory:
     version: int
     """The format version of the first line; 0 if the file has no line."""
     start: Start | None
-    """The first line; None if the episode failed before its first line was written."""
+    """The first line; None if the file has no such line, for example because the episode failed when it
+    began."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     end: End | None

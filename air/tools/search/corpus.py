@@ -61,8 +61,8 @@ class Corpus:
                 yield _parsed(line, self.path, number)
 
     def read(self, position: int) -> Passage:
-        """Reads the passage at `position` in the corpus, counted from 0. Raises InfrastructureError if the
-        file has changed since it was opened."""
+        """Reads the passage at `position` in the corpus, counted from 0. Raises InfrastructureError if no
+        passage can be read there, because the file has changed since the corpus was opened."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offsets[position])

@@ -3,7 +3,7 @@
 A failure that a query causes is a `Result` with a `problem`: an error, an exceeded limit, or a crash of the
 process. If the process fails in another way, for example because the machine runs out of memory, a harmless
 query is tried, and then the original query again. If the harmless query fails too, InfrastructureError is
-raised. If only the original query fails again, it is at fault.
+raised. If the harmless query succeeds and the original query fails again, the original query is at fault.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The tools `web_page` and `web_search`, with their settings.
 
 A page that cannot be read is an error that the model sees, because the model chose the URL. If a search
-service fails on the model's query, air tries a fixed query. If that one succeeds and the model's query
-fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is
-an infrastructure error.
+service fails on the model's query, air tries a fixed query. If the fixed query succeeds and the model's query
+fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is an
+infrastructure error.
 """
 
 from __future__ import annotations

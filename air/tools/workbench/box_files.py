@@ -56,7 +56,8 @@ class BoxFiles:
         return result
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """Returns the absolute path without symbolic links for `path`, which is relative to `cwd`.
+        """Returns the absolute path without symbolic links for `path`, which is absolute or relative to the
+        folder `cwd`.
 
         The file does not have to exist. Raises ToolError if the path cannot be resolved.
         """
@@ -72,8 +73,8 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns the absolute path, without symbolic links, of the existing folder `path`, which is relative
-        to `cwd`. Raises ToolError if `path` is not a folder."""
+        """Returns the absolute path, without symbolic links, of the existing folder `path`, which is absolute
+        or relative to the folder `cwd`. Raises ToolError if `path` is not a folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):

@@ -171,8 +171,9 @@ class RunIndex:
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the next item (turn) after `item` that contains a failure (`what` is "error")
-        or a grading (`what` is "validate").
+        """Returns the number, from 0, of the next item (a turn with its validates) after the item with the
+        number `item` that contains a failure (`what` is "error"; see `Place.bad`) or a grading (`what` is
+        "validate").
 
         Returns None if there is no such item. With `back`, searches backwards.
         """

@@ -56,7 +56,8 @@ class Filter:
     how: str | None = None
     """How the episode ended: `well`, `failed` (infrastructure error) or `unfinished` (running or killed)."""
     errors: bool = False
-    """Whether the episode must have a failed command, a reply without an action, or a failed validate."""
+    """Whether the episode must have a failed command, a reply without an action, or a validate without a
+    score."""
     text: str = ""
     """A text that must occur in the trajectory's name, the model's name or the error; upper and lower case do
     not matter."""

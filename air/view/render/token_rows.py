@@ -27,7 +27,8 @@ class TokenRow:
     masked: bool
     logprob: float | None = None
     trainer: float | None = None
-    """The trainer's log-probability of the token; None if it was not recorded. `logprob` is the sampler's."""
+    """The trainer's log-probability of the token; None if it was not recorded. `logprob` is the sampler's,
+    and `ratio` is the trainer's probability divided by the sampler's."""
     ratio: float | None = None
     advantage: float | None = None
 
