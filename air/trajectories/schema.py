@@ -86,9 +86,9 @@ class FileChange(Line):
     path: str
     """The path of the file, relative to the workspace."""
     status: Literal["added", "changed", "removed"]
-    """Whether the step added, changed or removed the file."""
+    """Whether the turn added, changed or removed the file."""
     bytes: int = 0
-    """The size of the file after the step, in bytes."""
+    """The size of the file after the turn, in bytes; 0 if it was removed."""
     added: int = 0
     """The number of added lines; 0 if unknown."""
     removed: int = 0
@@ -154,7 +154,8 @@ class Start(Line):
     fingerprint of the secret from which the split was computed (see `air.tasks.splits`). Files without this
     field are from public splits."""
     baseline: float | None = None
-    """The baseline score on the validation split; on a secret split, it was measured for that split."""
+    """The baseline score on the validation split; on a secret split, it was measured for that split. None if
+    unknown."""
     world: WorldInfo | None = None
     """Facts about the world, if it is not a research task. Then the fields about grading and boxes have no
     meaning."""
@@ -201,7 +202,7 @@ class Start(Line):
     temporary: str = "/tmp"
     """The path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
-    """The UUIDs of the box's GPUs."""
+    """The UUIDs of the box's GPUs; empty if it has none."""
     box_resets: int = 0
     """The number of earlier episodes that used the same box, which was reset after each; 0 if the box was
     new."""
@@ -262,7 +263,8 @@ class Step(Line):
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
-    """The time in seconds that the action ran in the box, without the time for grading."""
+    """The time in seconds that the action ran in the box, without the time for grading. In a world that does
+    not report this time, the time that the world took for the action. 0 without an action, or if unknown."""
     tokens: TokenRef | None = None
     """The place of the reply's tokens in the verifiers trace; None if no trace was recorded."""
     reward: float | None = None
@@ -270,7 +272,7 @@ class Step(Line):
     done: bool = False
     """Whether the action ended the episode in the world; always false for research tasks."""
     diff: Diff | None = None
-    """The changes that the step made to the workspace; None if they were not recorded."""
+    """The changes that the turn made to the workspace; None if they were not recorded."""
 
 
 class Validation(Line):

@@ -1,5 +1,5 @@
 """The command `air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares
-every step with the recording.
+every turn with the recording.
 
 With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
 equal the recorded ones, 1 if a result differs or an infrastructure error occurred, and 2 if an episode

@@ -194,9 +194,10 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and how many of its
-    steps the new episode repeats before the person continues: `step`, or all if `step` is None. Raises
-    ConfigError if the trajectory has fewer steps; the message names `flag`, the flag that set `step`."""
+    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
+    turns that the new episode repeats before the person continues: `step`, or all turns if `step` is None.
+    Raises ConfigError if the trajectory has fewer turns; the message names `flag`, the flag that set
+    `step`."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -212,7 +213,7 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
     """Raises ConfigError if the reward settings or the harness settings of a continued episode differ from
-    the recorded ones, because all steps of a trajectory must have the same settings."""
+    the recorded ones, because all turns of a trajectory must have the same settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 

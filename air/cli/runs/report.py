@@ -54,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the report, and an error for each run that cannot be read. Returns the exit code: 2 if a run
-    cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
+    """Prints the report, and an error message for each run that cannot be read. Returns the exit code: 2 if a
+    run cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
