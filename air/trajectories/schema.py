@@ -167,8 +167,8 @@ class Start(Line):
     limit."""
     counts: Literal["last", "best"] = "last"
     """The rule for the artefact that counts in the end, and is graded on the test split. `last`: the artefact
-    of the last validate. `best`: the first artefact with the best score. Files without this field were
-    recorded when it was always the last."""
+    of the last validate. `best`: the first artefact with the best score, or that of the last validate if no
+    artefact has a score. Files without this field were recorded when it was always the last."""
     format: str = ""
     """The action format: its name, or the user's class as `module:Class`. Empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
