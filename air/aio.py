@@ -32,7 +32,8 @@ async def wait_shielded(work: Awaitable[T]) -> T:
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
-    """Cancels `task` if it still runs, and waits until it has ended. Its result or error is ignored."""
+    """Cancels `task` if it still runs, and waits until it has ended. Ignores the task's result or
+    exception."""
     task.cancel()
     await wait_shielded(asyncio.gather(task, return_exceptions=True))
 

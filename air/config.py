@@ -83,9 +83,10 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 def plugin(path: str, folder: Path | None = None) -> Any:
     """Imports and returns the object that `path` names as `module:name` or, if `folder` is given, also as
-    `file.py:name`. A relative file is looked up in `folder`. The file is executed once; its imports find
-    modules on Python's path, but not the files beside it. Raises MissingError if the module, the file or the
-    object does not exist. Raises ConfigError if `path` is malformed or the file raises an exception."""
+    `file.py:name`. A relative file is looked up in `folder`. The file is executed once in a process; its
+    imports find modules on Python's path, but not the files beside it. Raises MissingError if the module, the
+    file or the object does not exist. Raises ConfigError if `path` is malformed or the file raises an
+    exception."""
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
@@ -136,8 +137,8 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""What the user can do about a wrong value, for error messages. A key is the beginning of pydantic's names of
-error types, such as `int` of `int_parsing`."""
+"""The advice to the user about a wrong value, for error messages. A key of this table is the beginning of
+pydantic's names of error types, such as `int` of `int_parsing`."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class BadKey:
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
     remedy: str = ""
-    """What to do about the value; empty if `message` already says so."""
+    """The advice to the user about the value; empty if `message` already contains it."""
 
     @property
     def name(self) -> str:
@@ -182,8 +183,8 @@ def key_paths(
     kind: type[BaseModel], subclasses: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
     """Returns the dotted paths of all keys of a config class. In a path, `0` stands for any index of a list.
-    `subclasses` maps classes to subclasses: where a field has the type of such a class, the keys of the
-    subclass are returned, too."""
+    `subclasses` maps classes to subclasses: if a field has the type of such a class, the keys of the subclass
+    are returned, too."""
     return list(dict.fromkeys(_paths(kind, "", subclasses or {}, ())))
 
 

@@ -30,7 +30,7 @@ class Mark:
     mtime_ns: int = 0
     """The file's modification time when it was read, in nanoseconds."""
     offset: int = 0
-    """Where the first unread line starts, in bytes."""
+    """The position of the first unread line: the number of bytes before it."""
     seal: bytes = b""
     """The last bytes before `offset`, at most `SEAL_BYTES`. If they change, the file was rewritten."""
 
@@ -40,7 +40,7 @@ class Line:
     """One complete line of a JSON-lines file."""
 
     offset: int
-    """Where the line starts in the file, in bytes."""
+    """The position of the line in the file: the number of bytes before it."""
     length: int
     """Length of the line in bytes, with its newline."""
     data: dict[str, Any] | None
@@ -49,8 +49,8 @@ class Line:
 
 @dataclass
 class Tail:
-    """Iterates once over the complete lines of a file after the reading position `mark`, then moves `mark`
-    behind them."""
+    """Iterates once over the complete lines of a file after the reading position `mark`. At the end of the
+    iteration, moves `mark` behind these lines."""
 
     path: Path
     mark: Mark

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is a loopback address, which only programs on this machine can reach."""
+    """Whether `host` is `localhost` or a loopback address, which only programs on this machine can reach."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which exceptions prove that the machine failed, and not code that an agent can make fail."""
+"""Decides whether an exception proves that the machine failed, and not code that an agent can make fail."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _MACHINE_ERRNOS = {
     errno.EROFS,
     errno.ESTALE,
 }
-"""The error numbers of the operating system that say that the machine or its network failed. Others, such as
-ENOENT, follow from the arguments of a call."""
+"""The error numbers of the operating system that say that the machine or its network failed. Other error
+numbers, such as ENOENT, follow from the arguments of a call."""
 _MACHINE_ERRORS = (
     InfrastructureError,
     ConnectionError,

@@ -27,8 +27,9 @@ def shipped(name: str) -> Path:
 
 
 def cache() -> Path:
-    """Returns the path of the user's cache folder, without creating the folder.
-    It is `$AIR_CACHE`, `$XDG_CACHE_HOME/air` or `~/.cache/air`. Raises MissingError without a home folder."""
+    """Returns the path of the user's cache folder, without creating the folder. It is `$AIR_CACHE` or, if
+    this variable is not set, `$XDG_CACHE_HOME/air` or `~/.cache/air`. Raises MissingError without a home
+    folder."""
     setting = os.environ.get("AIR_CACHE")
     try:
         if setting:

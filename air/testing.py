@@ -2,9 +2,10 @@
 
 `ScriptedServer` is a real HTTP server for the chat-completions protocol that gives scripted replies. With a
 tokenizer it also serves vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
-server of a teacher model, with which the algorithm `opd` trains. The code under test talks to these servers
-as to real ones and needs no change. `SOURCE` offers two small worlds: the task `air.testing:letters`, and the
-task `air.testing:unreachable`, in which every step fails with an infrastructure error.
+server of a teacher model, with which the algorithm `opd` (on-policy distillation) trains. The code under test
+talks to these servers as to real ones and needs no change. `SOURCE` offers two small worlds: the task
+`air.testing:letters`, and the task `air.testing:unreachable`, in which every action raises an infrastructure
+error.
 """
 
 from __future__ import annotations
@@ -285,7 +286,7 @@ class Plain(AnswerFormat):
     form = "Reply with your action and nothing else."
 
     def answer_in(self, message: ActionMessage) -> str:
-        """Returns the whole reply."""
+        """Returns the whole reply, without white space at its start and end."""
         return message.text.strip()
 
     def reply_with(self, thought: str, answer: str) -> str:
@@ -298,7 +299,8 @@ class Plain(AnswerFormat):
 
 
 class Letters:
-    """A world of three turns. Each turn shows a letter; a reply that contains this letter earns reward 1."""
+    """A world of three turns. Each turn shows a letter; a reply that contains this letter earns reward 1. If
+    `unreachable` is true, every action raises InfrastructureError instead."""
 
     TURNS = 3
 
@@ -314,8 +316,8 @@ class Letters:
         return Observation(self._shown())
 
     async def step(self, action: Action) -> Step:
-        """Returns reward 1 if the reply contains the letter that was shown, else 0, and an observation with
-        the next letter. After the third letter, the episode is done."""
+        """Returns reward 1 if the action contains the letter that was shown (in upper or lower case), else 0,
+        and an observation with the next letter. After the third letter, the episode is done."""
         if self._unreachable:
             raise InfrastructureError("the server of the letters does not answer")
         if not self._letters or len(self._hits) >= self.TURNS:

@@ -101,7 +101,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
     """Context manager: if Ctrl-C ends the battery (all selected attacks), prints the verdicts (the results of
-    the attacks) so far and writes them to `file`, because the battery may have run for hours."""
+    the attacks) so far and, unless `file` is None, writes them to this file as JSON, because the battery may
+    have run for hours."""
     try:
         yield
     except asyncio.CancelledError:
@@ -111,8 +112,8 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
 
 
 def _conclude(verdicts: Sequence[AttackVerdict], file: Path | None) -> bool:
-    """Prints the table of verdicts (the results of the attacks) and the successful attacks, and writes the
-    verdicts to `file`. Returns whether an attack succeeded."""
+    """Prints the table of verdicts (the results of the attacks) and the successful attacks. Unless `file` is
+    None, also writes the verdicts to this file as JSON. Returns whether an attack succeeded."""
     from air.integrity import report
 
     print_columns(report.table(verdicts))
@@ -129,8 +130,9 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints the progress of the battery (all selected attacks) from time to time, and each successful attack
-    at once. An instance is called with the verdict on (the result of) each attack."""
+    """Prints the progress of the battery (all selected attacks) at most once every `PROGRESS_SECONDS`
+    seconds, and each successful attack immediately. An instance is called with the verdict on (the result of)
+    each attack."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses between containers and process boxes. `note`
-    is the part of the help text about the default."""
+    """Adds the flag `--runtime docker|subprocess`, which chooses between containers and process boxes.
+    `default` is the value if the user does not give the flag; with None, the command chooses. `note` is the
+    part of the help text about the default."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -25,8 +26,9 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None, note: str) -> None:
-    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas. `note` is the part of the help
-    text about the default."""
+    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas. `default` is the value if the
+    user does not give the flag; with None, the command chooses. `note` is the part of the help text about the
+    default."""
     parser.add_argument(
         "--tasks",
         nargs="+",
@@ -91,7 +93,8 @@ class _AsWritten(argparse.Action):
 
 
 def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
-    """Adds the flag `flag`, whose value is a whole number, 1 or more. `meaning` is the help text."""
+    """Adds the flag `flag`, whose value is a whole number, 1 or more, and `default` if the user does not give
+    the flag. `meaning` is the help text, without the default."""
     parser.add_argument(
         flag, type=count, default=default, metavar="N", help=f"{meaning} ({default})"
     )
@@ -110,7 +113,8 @@ def add_task_root(
 ) -> None:
     """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks; `dest` is the name of its
     value. `inner` must be true if `parser` belongs to a subcommand and users may also write the flag before
-    the subcommand's name. The subcommand's parser then sets no default, which would overwrite their value."""
+    the subcommand's name. The subcommand's parser then sets no default, because a default would overwrite the
+    value of the flag before the subcommand."""
     parser.add_argument(
         "--task-root",
         dest=dest,

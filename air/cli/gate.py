@@ -96,8 +96,8 @@ def _row(verdict: GateVerdict) -> tuple[str, ...]:
 
 
 class Progress:
-    """Prints from time to time how many Harbor tasks have been checked. An instance is called with the
-    verdict on each task: whether the task is sound, and why."""
+    """Prints the number of Harbor tasks that have been checked, at most once every `PROGRESS_SECONDS`
+    seconds. An instance is called with the verdict on each task: whether the task is sound, and why."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

@@ -25,7 +25,8 @@ def listing(ids: Sequence[str]) -> int:
 
 def row(task_id: str) -> tuple[str, ...]:
     """Returns the cells of a task's line: id, image, where its tests run according to the task (in a box of
-    their own, or in the agent's box), number of steps, and `ok` or the reason why air refuses the task."""
+    their own, or in the agent's box), number of stages (steps, in Harbor's words), and `ok` or the reason why
+    air refuses the task."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, unsupported_features
     from air.tasks.sources.harbor.settings import HarborSettings

@@ -14,7 +14,8 @@ def safe(text: str) -> str:
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows of equal length as left-aligned columns with spaces between them."""
+    """Prints rows as left-aligned columns with spaces between them. All rows must have the same number of
+    cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))

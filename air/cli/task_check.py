@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Checks the tasks that the arguments name. Returns the exit code: 1 if a score is wrong."""
+    """Checks the tasks that the arguments name: plays their recorded solvers or, with `--attacks`, the
+    attacks; for Harbor tasks, see `air.cli.gate`. Returns the exit code: 1 if a score differs from the
+    recorded one, an attack succeeds or a Harbor task is not sound, else 0."""
     from air import tasks
     from air.aio import run_concurrently
     from air.errors import ConfigError

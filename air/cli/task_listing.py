@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from air.tasks.spec import TaskSpec
 
 HARBOR = "harbor:"
-"""How the ids of Harbor tasks begin."""
+"""The prefix of the ids of Harbor tasks."""
 EVALUATOR_CAVEAT = (
     "MLGym's evaluation imports the agent's code, so this code can make it print any score"
 )
@@ -21,7 +21,8 @@ EVALUATOR_CAVEAT = (
 
 def list_tasks(roots: Sequence[Path], mlgym_root: Path | None) -> int:
     """Prints tables of air's own tasks, of the tasks in the MLGym checkout if there is one, and of worlds.
-    Returns the exit code 0."""
+    Returns the exit code 0. `roots` are the folders of air's own tasks (empty: the folder that ships with
+    air). `mlgym_root` is the folder of the checkout (None: the one that `AIR_MLGYM_ROOT` names, if any)."""
     from air import tasks
     from air.tasks.sources.lookup import mlgym
 

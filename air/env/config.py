@@ -37,13 +37,17 @@ class AirTasksetConfig(vf.TasksetConfig):
     """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and tasks
     of other worlds (`game:sokoban6`) may be mixed."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """Weights of tasks, by task id: `{ "titanic" = 3 }`. A task with weight 3 gets three times as many
-    prompts as a task with weight 1, the default. To mix lists of tasks with different settings, define two
-    sources in the run file, each with the setting `ratio` (its share of the prompts)."""
+    """Weights of tasks, by task id: `{ "titanic" = 3 }`. A weight is a positive number; a task that is not
+    named here has weight 1. The weight of a set of Harbor tasks applies to each of its tasks. A task with
+    weight 3 gets three times as many prompts as a task with weight 1. To mix lists of tasks with different
+    settings, define two sources in the run file, each with the setting `ratio` (its share of the prompts)."""
     task_roots: list[Path] = Field(default_factory=list)
-    """Folders that are searched for tasks, in this order. If any is given, air's own tasks are not used."""
+    """Folders of tasks: each direct subfolder with a file `task.toml` is a task, and its name is the task's
+    id. If two folders have the same id, the first folder counts. Empty: the folder of tasks that ships with
+    air. Relative paths are relative to the working directory."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: `$AIR_MLGYM_ROOT`."""
+    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: the folder that the
+    environment variable `AIR_MLGYM_ROOT` names."""
     harbor: HarborSettings = HarborSettings()
     """Settings for tasks whose id begins with `harbor:` (see `docs/harbor.md`). Such an id names the folder
     of one task, or the folder or data set of several tasks."""
@@ -52,8 +56,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     the mean over the tasks."""
     first_seed: int = Field(0, ge=0)
     """The seed of each task's first prompt; the next prompts have the next seeds. To evaluate on other seeds
-    than those of training, choose a number above them. For worlds other than research tasks, use `purpose`
-    instead."""
+    than those of training, choose a number above all seeds of the training. For worlds other than research
+    tasks, use `purpose` instead."""
     purpose: Literal["training", "evaluation"] = "training"
     """The purpose of the episodes. In worlds other than research tasks, the seeds of an `evaluation` begin at
     1000123 + `first_seed`, which is above all seeds of `training`, so that no model is evaluated on seeds on
@@ -141,8 +145,8 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The name of the verifiers plugin that provides the harness; `air` is this package."""
     format: str | None = None
-    """The action format, in which the model writes its actions: the name of one of air's, or your own class
-    as `module:Class`. None: the task's own format, which is `fenced` for research tasks."""
+    """The action format, in which the model writes its actions: the name of a format of air, or your own
+    class as `module:Class`. None: the task's own format, which is `fenced` for research tasks."""
 
     @field_validator("format")
     @classmethod
@@ -168,11 +172,12 @@ class AirHarnessConfig(vf.HarnessConfig):
     by a short note. None: all. Only for evaluation: earlier parts of the prompt change, so an episode is no
     longer a single training sample."""
     max_observation_tokens: int = Field(1024, ge=16)
-    """The maximum number of tokens in one observation. The middle of a longer observation is cut out and
-    replaced by a mark, and the metric `cut_observations` counts it."""
+    """The maximum number of tokens in one observation. The middle of a longer observation is replaced by a
+    note with the number of tokens cut, and the metric `cut_observations` counts the observation."""
     max_context_tokens: int | None = Field(None, ge=64)
-    """The maximum number of tokens in one episode. If the next model call could exceed it, the episode ends
-    and is graded. None: only the model server's limit applies."""
+    """The maximum number of tokens in an episode's conversation with the model: the prompt and the reply of a
+    model call together. If the next call could exceed this number, the episode ends and is graded. None: only
+    the model server's limit applies."""
     tokenizer: str | None = None
     """The Hugging Face hub id or folder of the tokenizer with which the tokens of observations are counted.
     None: three bytes are assumed per token."""
@@ -222,10 +227,10 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     processes). `max_turns` limits the turns of all tasks of the source. Without it, a research task has 10
     turns, and each other world has its own number."""
     credit: Literal["episode", "segment"] = "episode"
-    """How the reward of an episode is assigned to verifiers' traces, each of which becomes one training
-    sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each segment,
-    with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up to a
-    `validate` or, in worlds other than research tasks, up to an action with a reward."""
+    """The way in which the reward of an episode is assigned to verifiers' traces. Each trace becomes one
+    training sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
+    segment, with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up
+    to a `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
     """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
     text as their answer. `submit` and the end of the episode are always scored. None: as many as
@@ -239,7 +244,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The container image of agents' boxes; graders always use the task's image. `air-harness` is for
     harnesses whose agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
-    """The folder for trajectories (recorded episodes), one file for each episode. None: no trajectories."""
+    """The folder for trajectories (recorded episodes), one file for each episode. A relative path is relative
+    to the working directory. None: no trajectories are recorded."""
     record_diffs: bool = True
     """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
     files."""
@@ -257,12 +263,14 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of boxes that are started in advance, for each combination of box settings (image, limits,
     GPUs) that the tasks need."""
     reuse_boxes: bool = False
-    """Whether a container is reset after an episode and used for another one, which saves the time to start a
-    container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if its
-    episode failed, or if it has GPUs or network. false: each episode has a new box."""
+    """Whether a container is reset after an episode and used for another episode. This saves the time to
+    start a container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if
+    an infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
+    box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or prefixes of UUIDs. `auto`:
-    all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`."""
+    all GPUs in `CUDA_VISIBLE_DEVICES` except `trainer_gpus` and `inference_gpus`. Empty: boxes have no
+    GPU."""
     trainer_gpus: list[str] = Field(default_factory=list)
     """The GPUs of the trainer, named as in `gpus`. Boxes must not use them."""
     inference_gpus: list[str] = Field(default_factory=list)
@@ -283,9 +291,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of consecutive episodes with infrastructure errors, of all tasks or of one task, after which
     the run is stopped, counted over all worker processes. Failures that the agent caused do not count. The
     run is also stopped if a task's count of failures at actions of the agent reaches this number; each such
-    failure adds 1 to the count, and each other episode of the task subtracts 0.1. Set it above the number of
-    episodes that run at the same time, because one outage can end all of them. 0: the run is never
-    stopped."""
+    failure adds 1 to the count, and each other episode of the task subtracts 0.1. Set this limit above the
+    number of episodes that run at the same time, because one outage can end all of them. 0: infrastructure
+    errors never stop the run."""
     grader_boxes: int = Field(2, ge=1)
     """The maximum number of grader boxes that run at the same time in this process."""
 

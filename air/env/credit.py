@@ -52,18 +52,19 @@ class Ledger:
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment of the reward that arose since the last call. Adds none if no reward arose and no
-        segment ends. `nodes` is the present number of nodes in the trace, and `terms` are the present totals
-        of all reward terms. `ends` says whether a segment ends here, by a `validate` or by an action with a
-        reward."""
+        """Adds a payment of the reward that arose since the last call of `note` or `settle`. Adds none if no
+        reward arose and no segment ends. `nodes` is the present number of nodes in the trace, and `terms`
+        maps the name of each reward term to its present total. `ends` says whether a segment ends here, by a
+        `validate` or by an action with a reward."""
         changes = self._changes(terms)
         if changes or ends:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
     def settle(self, back: int, terms: Mapping[str, float]) -> None:
-        """Adds the reward that arose since the last call to the payment of an earlier `validate`. `back` is
-        the position of this `validate`, counted from the end (0: the last one). So a reward for the test
-        score is assigned to the segment that made the tested artefact."""
+        """Adds the reward that arose since the last call of `note` or `settle` to the payment of an earlier
+        `validate`. `back` is the position of this `validate`, counted from the end (0: the last one). This
+        assigns the reward for a test score to the segment that made the tested artefact. `terms` is as in
+        `note`."""
         payments = [payment for payment in self.payments if payment["ends"]]
         changes = self._changes(terms)
         if back >= len(
@@ -76,7 +77,8 @@ class Ledger:
             paid[name] = paid.get(name, 0.0) + value
 
     def _changes(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """Returns the change of each reward term since the last call."""
+        """Returns the changes of the reward terms since the last call of this method, by name. Unchanged
+        terms are left out."""
         changes = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
@@ -135,7 +137,8 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Returns one trace for each segment of an episode. Returns only `trace` itself if the episode failed.
+    """Returns one trace for each segment of an episode. Returns only `trace` itself if an infrastructure
+    error ended the episode.
 
     Each new trace is a copy of `trace` up to the end of its segment. The loss masks of earlier segments are
     false, so these segments are only context. Only the last trace has the episode's metrics. Raises

@@ -112,9 +112,9 @@ class Differ:
     async def _change(
         self, path: str, now: _File | None, *, read: bool
     ) -> tuple[FileChange | None, str]:
-        """Compares a file with its old content. Returns a summary of the change and the diff's text, or None
-        and "" if nothing changed. `now` describes the present file (None if it was deleted). If `read` is
-        false, there is no diff, because the content is not read."""
+        """Compares the file at `path`, relative to the workspace, with its old content. Returns a summary of
+        the change and the diff's text, or None and "" if nothing changed. `now` describes the present file
+        (None if it was deleted). If `read` is false, there is no diff, because the content is not read."""
         was, old = self._index.get(path), self._texts.pop(path, None)
         new = await self._read(path, now) if now is not None and read else None
         if now is not None and new is not None:
@@ -222,7 +222,8 @@ class _FileVersions:
 
 
 def _summary(path: str, versions: _FileVersions, status: str, size: int) -> tuple[FileChange, str]:
-    """Returns the summary of a file's change, and its diff with at most `PART_CHARS` characters."""
+    """Returns the summary of a file's change, and the file's diff with at most `PART_CHARS` characters.
+    `status` is `added`, `changed` or `removed`, and `size` is the file's present size in bytes."""
     lines = _unified(path, versions, status)
     whole = "".join(lines)
     text = _bounded(whole, PART_CHARS)
@@ -249,12 +250,13 @@ def _unified(path: str, versions: _FileVersions, status: str) -> list[str]:
 
 
 def _touched(was: Mapping[str, _File], now: Mapping[str, _File]) -> list[str]:
-    """Returns the sorted paths of all files that were added or removed, or whose size or `stamp` changed."""
+    """Returns the sorted paths of all files that were added or removed, or whose size or `stamp` changed,
+    between the earlier files `was` and the present files `now`."""
     return sorted(path for path in {*was, *now} if now.get(path) != was.get(path))
 
 
 def _listed(output: bytes) -> dict[str, _File]:
-    """Parses the output of the command `_FIND` into files by path."""
+    """Parses the output of the command `_FIND`. Returns the files by path, relative to the workspace."""
     files = {}
     for entry in output.decode("utf-8", "replace").split("\0"):
         size, _, rest = entry.partition(" ")

@@ -61,8 +61,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def start(self) -> None:
         """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
-        images and GPUs, and opens the pools of boxes. For research tasks, also prepares their data, measures
-        their baselines and targets if the secret split is new, and tests every grader.
+        images and GPUs, and opens the pools of boxes. For research tasks without grading rules of their own
+        (Harbor tasks have such rules), also prepares their data, measures their baselines and targets if no
+        earlier run has measured them on the same secret split, and checks that every grader works on an empty
+        artefact.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -80,8 +82,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._serves = True
 
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
-        """Opens the two pools of boxes. Graders have their own pool, because an agent keeps its box while it
-        waits for a grade; in a shared pool, both could wait for each other forever."""
+        """Checks that this machine can start the boxes, prepares the research tasks `specs`, and opens the
+        two pools of boxes. Graders have their own pool, because an agent keeps its box while it waits for a
+        grade. In a shared pool, waiting agents could occupy all places, so that no grader could start."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
@@ -125,8 +128,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Tests the grader of each research task, and returns the tasks with the baseline and target of their
-        data split. Measures these first if the split is new."""
+        """Returns the research tasks `specs` on the data splits `chosen`, with the baselines and targets for
+        these splits. Measures the baseline and target of a task first if its split is secret and no earlier
+        run has measured them. Then checks that each task's grader works on an empty artefact. Raises
+        InfrastructureError if a grader fails."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -217,8 +222,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         runtime: vf.Runtime,
         gateway: Gateway | None = None,
     ) -> vf.Trace:
-        """Lets verifiers play the episode in `runtime`, writes the end of its trajectory, and returns its
-        trace. `gateway` is needed if a program in the box plays the agent."""
+        """Lets verifiers play the episode in `runtime`, writes the last line of the trajectory, and returns
+        the trace. `gateway` is None unless a program in the box plays the agent."""
         trace: vf.Trace | None = None
         try:
             if gateway:
@@ -272,8 +277,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     async def check_breaker(self) -> None:
-        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes failed, or
-        code of the user failed (see `air.env.failure_breaker`)."""
+        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes had
+        infrastructure errors, or code of the user failed (see `air.env.failure_breaker`)."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
@@ -313,8 +318,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def spec(self, task_id: str) -> TaskSpec:
-        """Returns the research task with this id, with the data split of this run and the baseline and target
-        for that split."""
+        """Returns the research task with the id `task_id`, one of the run's tasks, with the data split of
+        this run and the baseline and target for that split."""
         self._check_serving()
         return self._specs[task_id]
 

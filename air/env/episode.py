@@ -21,10 +21,10 @@ from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
 """The number of seconds by which air ends an episode before verifiers' deadline for it. At the deadline,
-verifiers 0.3 would end the episode as a failure, without a grade."""
+verifiers 0.3 would end the episode with an error, and without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
-"""Texts in lower case. If the error message of a model server contains one of them, the prompt was too
-long."""
+"""Texts that identify the error of a too long prompt: the error message of the model server, in lower case,
+contains at least one of them."""
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Counters:
     cut_replies: int = 0
     context_ends: int = 0
     refused_requests: int = 0
-    """The number of requests from a program in the box that were refused, because they did not continue its
-    conversation with the model."""
+    """The number of requests from a program in the box that were refused, because they did not continue the
+    program's conversation with the model."""
     model_seconds: float = 0.0
 
 
@@ -71,8 +71,9 @@ class Episode(ABC):
     failed: bool = False
     """Whether an infrastructure error ended the episode."""
     failed_action: str | None = None
-    """The text of the action that was carried out when the infrastructure error occurred. None if there was
-    no error, or if it occurred outside of actions, for example in a model call."""
+    """The text of the action that was carried out when the infrastructure error occurred. `[end of the
+    episode]` if it occurred in the last gradings. None if there was no error, or if it occurred elsewhere,
+    for example in a model call."""
     user_error: str = ""
     """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
@@ -92,7 +93,8 @@ class Episode(ABC):
     @property
     @abstractmethod
     def isolation(self) -> str:
-        """How the episode's box isolates the agent: `container` or `process`; `none` without a box."""
+        """The kind of isolation of the agent's box: `container` or `process` (a plain process, which isolates
+        less); `none` if the episode has no box."""
 
     @property
     @abstractmethod
@@ -121,7 +123,8 @@ class Episode(ABC):
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Resets the world. This happens before the first line of the trajectory is written."""
+        """Resets the world with the seed `seed`. This happens before the first line of the trajectory is
+        written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
         """Hook for subclasses: runs after the first line of the trajectory is written, and before the first
@@ -133,11 +136,11 @@ class Episode(ABC):
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns additional fields for the trajectory's first line, which depend on the kind of episode."""
+        """Returns the additional fields that this kind of episode has in the trajectory's first line."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns additional fields for the trajectory's last line, which depend on the kind of episode."""
+        """Returns the additional fields that this kind of episode has in the trajectory's last line."""
 
     @abstractmethod
     def end(self) -> None:
@@ -151,7 +154,8 @@ class Episode(ABC):
     @abstractmethod
     async def abandon(self) -> None:
         """Stops everything that the world still does, such as a running grading. It is called at the end of
-        every episode, after `finish` or, if the episode failed, instead of it."""
+        every episode, after `finish` or, if an infrastructure error ended the episode, instead of
+        `finish`."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -180,7 +184,8 @@ class Episode(ABC):
             raise
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
-        """Stores the duration and the token counts of a model call, for the next line of the trajectory."""
+        """Stores the duration (`seconds`) and the token counts (`tokens`) of a model call, for the next line
+        of the trajectory."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),

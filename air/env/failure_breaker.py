@@ -1,15 +1,16 @@
 """The failure breaker: a circuit breaker that stops a run after too many episodes with infrastructure
 errors.
 
-It opens (stops the run) after `limit` consecutive failures of all tasks together or of one task. It also
-opens at once if something of the user failed that would fail in further episodes: a reward term, an answer
-checker, a tool that hangs, or the tests of a task.
+In this module, a failure is an episode with an infrastructure error. The breaker opens (stops the run) after
+`limit` consecutive failures of all tasks together or of one task. It also opens at once if code or a task of
+the user failed that would fail in further episodes, too: a reward term, an answer checker, a tool whose calls
+hang, or the tests of a task.
 
 Failed episodes are not trained on, so an agent that can cause failures avoids bad rewards. Therefore the
 breaker counts, for each task, the failures that occurred while an action of the agent was carried out. Each
 of them adds 1 to the count, and each other episode of the task subtracts `FORGIVEN`. At `limit` the breaker
-opens. So one outage stops no run, but a task that keeps failing after actions does. The breaker also warns if
-the share of failures rises for one task.
+opens. So one outage does not stop a run, but a task stops the run if its episodes keep failing at actions.
+The breaker also warns if the share of failures rises for one task.
 
 The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
 one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every
@@ -37,11 +38,11 @@ WINDOW = 32
 """The number of latest episodes of a task whose failures are compared with those of as many episodes
 before."""
 FEWEST = 4
-"""The smallest increase in the number of failures, between the two windows of episodes, that causes a
-warning."""
+"""The smallest increase in the number of failures, from one window of `WINDOW` episodes to the next, that
+causes a warning."""
 FORGIVEN = 0.1
-"""By how much an episode that did not fail at an action reduces its task's count of failures at actions. The
-count grows without end if more than 1 of 11 episodes fail at an action."""
+"""The amount that an episode that did not fail at an action subtracts from its task's count of failures at
+actions. The count grows without end if more than 1 of 11 episodes fail at an action."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -78,8 +79,9 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker of the run to which this process belongs. The environment variable
-        `AIR_BREAKER_FILE` contains the path of its file."""
+        """Returns the breaker, with the limit `limit`, of the run to which this process belongs. The
+        environment variable `AIR_BREAKER_FILE` contains the path of the breaker's file; without the variable,
+        only this process is counted."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
@@ -89,7 +91,9 @@ class Breaker:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Counts an episode of `task` without an infrastructure error, which ends any row of failures."""
+        """Counts an episode of `task` without an infrastructure error, which sets the numbers of consecutive
+        failures (of the task, and of all tasks together) to 0, and subtracts `FORGIVEN` from the task's count
+        of failures at actions."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:
@@ -202,7 +206,7 @@ def _with(counts: dict[str, _NumberT], task: str, count: _NumberT) -> dict[str, 
 
 def is_rising(outcomes: str) -> bool:
     """Whether a task's failures rise: whether the second half of its last `2 * WINDOW` episodes has more
-    failures than the first half.
+    failures than the first half. `outcomes` has the form of a value in `_Count.tasks`.
 
     The difference must exceed chance: at least `FEWEST`, and three standard deviations if the number of
     failures in each half is Poisson-distributed.
@@ -213,8 +217,8 @@ def is_rising(outcomes: str) -> bool:
 
 
 def opened(file: Path) -> str:
-    """Returns the reason why the run with this breaker file must stop, or "" if it may continue. Raises
-    ConfigError if the file cannot be used."""
+    """Returns the reason why the run with the breaker file `file` must stop. Returns "" if the run may
+    continue, or if there is no such file. Raises ConfigError if the file cannot be used."""
     if not file.exists():
         return ""
     with _open_locked(file) as stream:
@@ -222,8 +226,9 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Deletes the breaker file of an earlier run, so that a new run starts without failures. Returns the
-    environment variable that the new run's processes need. Raises ConfigError if the file cannot be used."""
+    """Deletes the breaker file `file` of an earlier run, so that a new run starts without failures. Returns
+    the environment variable that the new run's processes need, as a dict of its name and its value (the
+    absolute path). Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)

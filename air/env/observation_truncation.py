@@ -18,8 +18,9 @@ class TokenCounter(Protocol):
         ...
 
     def cap(self, text: str, limit: int) -> tuple[str, bool]:
-        """Replaces the middle of `text` by a mark if the text has more than `limit` tokens. Returns the text,
-        and whether it was shortened."""
+        """Shortens `text` if it has more than `limit` tokens: keeps about `limit` tokens, half of them from
+        the start and half from the end, and puts a line with the number of tokens cut between them. Returns
+        the text, and whether it was shortened."""
         ...
 
 

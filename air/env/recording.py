@@ -37,8 +37,9 @@ def folder(config: ResearchEnvConfig) -> Path | None:
 
 
 def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | int | None]:
-    """Returns the facts about an episode that `Box.note_use` attaches to its box: task, training step, run
-    and episode."""
+    """Returns the keyword arguments for `Box.note_use` of the box of an episode: the ids of the task and the
+    episode, the training step and, if trajectories are recorded, the name and the path of the run's
+    folder."""
     where = folder(config)
     root = where.parent if where is not None and where.name == "trajectories" else where
     facts: dict[str, str | int | None] = {"task": task, "step": TRAINING_STEP.get()}
@@ -113,8 +114,8 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
-    """Writes verifiers' trace to a file, then the last line of the episode's trajectory. Raises
-    InfrastructureError if the disk is full or the folder is not writable."""
+    """Writes verifiers' trace to a file (if there is a trace, and traces are recorded), then the last line of
+    the episode's trajectory. Raises InfrastructureError if the disk is full or the folder is not writable."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
     error = None if trace is None else trace.last_error

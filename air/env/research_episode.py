@@ -23,7 +23,7 @@ class ResearchEpisode(Episode):
 
     world: ResearchWorld
     differ: Differ | None = None
-    """Finds the changes that each step made in the workspace. None if the settings do not record them."""
+    """Finds the changes that each turn made in the workspace. None if these changes are not recorded."""
     recorded: int = 0
     """The number of gradings that have been written to the trajectory."""
 
@@ -57,8 +57,7 @@ class ResearchEpisode(Episode):
             self.format = self.world.offered(self.format)
 
     async def begin(self) -> None:
-        """If the settings record diffs, reads the workspace, with which the state after the first step is
-        compared."""
+        """If diffs are recorded, reads the workspace, so that the first turn's changes can be found later."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -112,8 +111,8 @@ class ResearchEpisode(Episode):
         shown: str,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that it made in the workspace, and its grading
-        if it has one."""
+        """Writes one turn to the trajectory, with the changes that the turn made in the workspace. If the
+        turn's action was graded, also writes the grading."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -160,7 +159,7 @@ class ResearchEpisode(Episode):
     async def finish(self) -> None:
         """Ends the episode with its last gradings, and records them. If the agent did not `submit`, the
         artefact in the box is graded on the validation split. In any case, the artefact that counts is graded
-        on the test split, except in tasks with their own grading rules."""
+        on the test split, except in tasks with their own grading rules, such as Harbor tasks."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -169,7 +168,8 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
-        """Stops what the world still does. If the task is broken, stores the message in `user_error`."""
+        """Stops what the world still does. If the world has found that the task itself is broken, stores the
+        message about this in `user_error`."""
         await self.world.abandon()
         self.user_error = self.user_error or self.world.task_error
 
@@ -232,8 +232,8 @@ class ResearchEpisode(Episode):
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns φ of the artefact that counts minus φ of its test score, or None if one of the scores is
-        missing."""
+        """Returns φ of the validation score of the artefact that counts minus φ of its test score, or None if
+        one of the two scores is missing."""
         world = self.world
         score = (
             None

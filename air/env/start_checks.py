@@ -24,7 +24,8 @@ def gpu_pools(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
     """Returns two GPU pools, one for agents' boxes and one for graders, or (None, None) if the settings name
-    no GPUs. Raises ConfigError if there are too few GPUs."""
+    no GPUs. Raises ConfigError if there are too few GPUs, or if the settings name none and a task needs
+    some."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:

@@ -20,8 +20,8 @@ from air.worlds.research.observations import describe
 from air.worlds.sources import is_world
 
 LAST_GRADINGS = "[end of the episode]"
-"""What trajectories and the failure breaker name as the action if the gradings at the end of an episode
-fail."""
+"""The text that stands for the failed action, in trajectories and in the failure breaker, if an error occurs
+in the gradings at the end of an episode."""
 
 
 class AirData(vf.TaskData):
@@ -31,7 +31,8 @@ class AirData(vf.TaskData):
     task_id: str = ""
     """The id of the task."""
     task_hash: str = ""
-    """The SHA-256 of everything that the task consists of: the files in its folder, or its world."""
+    """The SHA-256, in hex, of everything that the task consists of: the files in its folder, or the
+    definition of its world."""
     seed: int = 0
     """The seed with which the world is reset."""
 
@@ -85,8 +86,8 @@ class AirTask(vf.Task[AirData]):
         await episode.begin()
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Ends the episode, for a research task with its last grading, and stores its summary in the trace.
-        Raises InfrastructureError if that fails."""
+        """Ends the episode (a research task is graded a last time), and stores the episode's summary in the
+        trace. Raises the error with which a grading failed, such as InfrastructureError."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -97,8 +98,8 @@ class AirTask(vf.Task[AirData]):
 
     async def validate(self, runtime: vf.Runtime) -> bool:
         """Runs the task's first and last recorded reference solution in the runtime, for the command
-        `vf-validate`. Returns whether both reach their recorded scores, and the last is better than the first
-        (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
+        `vf-validate`. Returns whether both solutions reach their recorded scores, and the last is better than
+        the first (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -125,7 +126,8 @@ class AirTask(vf.Task[AirData]):
 
 def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
     """Returns the episode's summary, which `Episode.summary` stored in a finished trace. Raises UsageError if
-    there is none, because the episode failed or an older version of air recorded it."""
+    there is none, because an infrastructure error ended the episode, or an older version of air recorded
+    it."""
     summary = trace.info.get("air", {})
     if "terms" not in summary:
         raise UsageError(

@@ -21,8 +21,8 @@ _KILLED = 137
 
 class WorldBoxes:
     """The boxes of all episodes in one process. `agents` is the pool of agents' boxes, and `checks` is the
-    pool of boxes in which answers are checked. They are separate, because an agent keeps its box during a
-    check."""
+    pool of boxes in which answers are checked. The pools are separate, because an agent keeps its box during
+    a check."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
         self.agents, self.checks, self._config = agents, checks, config
@@ -38,8 +38,9 @@ class WorldBoxes:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for an agent. Afterwards, a reusable box is reset for another
-        episode; any other box is removed, as is a box whose block raised an exception."""
+        """Async context manager: yields a box for an agent. After the block, a reusable box is reset for
+        another episode, and any other box is removed. If the block raises an exception, the box is removed in
+        any case."""
         box = await self.agents.take(spec)
         try:
             yield box
@@ -66,7 +67,8 @@ class WorldBoxes:
 
     def runner(self, spec: BoxSpec) -> Run:
         """Returns a function that runs one command in a new box with the settings `spec`, for a checker that
-        runs the agent's code. The function raises GradingError if this box fails."""
+        runs the agent's code. If the command ends its box, the function returns a result with exit code 137.
+        If the box fails for another reason, the function raises GradingError."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(

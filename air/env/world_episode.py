@@ -58,23 +58,25 @@ BOX_ENDED = "[the box has ended]"
 @dataclass
 class WatchedWorld:
     """Wraps a world: checks and adds up its rewards, recognises when the agent's commands ended the box, and
-    stores an error of `close` instead of raising it."""
+    stores the message of an error in `close` instead of raising the error."""
 
     world: World[Action]
     unanswered: float = 0.0
-    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): what an episode earns at its
-    end if no action ends it; at most 0. A loss in its earlier rewards is deducted."""
+    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): the amount that an episode
+    earns at its end if no action ends it; at most 0. If the earlier rewards sum to less than 0, the episode
+    earns only the rest at its end, so that the total is the lower of this amount and their sum (see the
+    formula of the module)."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
     """The seconds for which the episode waited for its box."""
     box_end_reason: str = ""
-    """How the agent's commands ended the box; empty if they did not."""
+    """A description of how the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether an action has ended the episode."""
     user_error: str = ""
-    """The message of the UserCodeError that stops the run, such as of a user's answer checker; empty if there
-    was none."""
+    """The message of the UserCodeError that stops the run, for example because a user's answer checker
+    failed; empty if there was none."""
     rewards: list[float] = field(default_factory=list)
     """The reward of each action, in order."""
     seconds: float = 0.0
@@ -84,17 +86,17 @@ class WatchedWorld:
     _closing: asyncio.Future[dict[str, Any]] | None = None
 
     async def reset(self, seed: int) -> Observation:
-        """Starts an episode. Raises UserCodeError if a tool of the user hangs, and InfrastructureError for
-        any other failure."""
+        """Starts an episode with the seed `seed`, and returns the first observation. Raises UserCodeError if
+        a tool of the user hangs, and InfrastructureError for any other failure."""
         with self._noting():
             return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
         """Performs an action. If the action ends the agent's box, the result ends the episode, with the
         reward `end_reward`. An exception that proves a failure of the machine (see `is_machine_failure`)
-        passes unchanged. For any other failure of the world's code, an answer checker or a tool of the user,
-        UserCodeError is raised: else an agent could leave its bad episodes out of training by such
-        actions."""
+        passes unchanged. Any other failure of the world's code, of an answer checker or of a tool of the user
+        is raised as UserCodeError, which stops the run. If it only excluded the episode from training, an
+        agent could escape bad rewards by actions that cause it."""
         began = time.monotonic()
         with self._noting():
             try:

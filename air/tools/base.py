@@ -27,8 +27,8 @@ from air.tools.pool import Pool
 from air.tools.signature import describe
 
 Status = Literal["success", "error", "finish"]
-"""The status of a tool call. `error`: the model made a mistake, or the tool failed. `finish`: the call ends
-the episode."""
+"""The status of a tool call. `success`: the call has a result. `error`: the model made a mistake, or the tool
+failed. `finish`: the call ends the episode."""
 MAX_LENGTH = 2048
 """The default maximum length of a tool's observation, in characters."""
 SECONDS = 60.0
@@ -119,16 +119,16 @@ class Tool:
     """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
     should end by itself within this time."""
     patience: float = 0.0
-    """How many seconds a call may take in addition to `seconds`, because it may have to wait for a call of
-    another episode. The model is told `seconds` as the time limit."""
+    """The number of seconds that a call may take in addition to `seconds`, because it may have to wait for a
+    call of another episode. The model is told `seconds` as the time limit."""
     state_seconds: float | None = None
     """The time limit for making the state, in seconds. None: `seconds`, but at least 60."""
     episodes: Pool | None = None
-    """Limits how many episodes in this process may have a state of this tool at the same time. None: no
-    limit."""
+    """The pool that limits how many episodes in this process may have a state of this tool at the same time.
+    None: no limit."""
     calls: Pool | None = None
-    """Limits how many calls of this tool may run at the same time in this process, over all episodes. None:
-    no limit."""
+    """The pool that limits how many calls of this tool may run at the same time in this process, over all
+    episodes. None: no limit."""
     outcome: Callable[[Any], str] | None = None
     """A function that computes the episode's final answer from the tool's state, such as the result of a
     game. This answer replaces the agent's own. None: the agent's answer is graded."""
@@ -233,8 +233,8 @@ def tool(
     function's first parameter is the state. `pool_size` limits how many episodes may have a state at the same
     time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same time;
     the time limit of a call does not include the wait. `outcome` computes the final answer from the state, in
-    place of the agent's answer. Raises ConfigError if an argument is invalid, or if no schema can be made
-    from the signature and the docstring."""
+    place of the agent's answer. The other arguments are those of `Tool`. Raises ConfigError if an argument is
+    invalid, or if no schema can be made from the signature and the docstring."""
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

@@ -1,5 +1,5 @@
-"""The chess tools: the agent plays a game against a scripted opponent. They need the extra `chess` of the
-package.
+"""The chess tools: the agent plays a game against a scripted opponent. The tools need the package `chess`,
+which `pip install 'air-agent[chess]'` installs.
 
 A call that ends the game has the status `finish`, and its `info` contains the agent's `score` (1, 0.5 or
 0). The episode's final answer is `win`, `draw` or `loss`; it is computed from the board and not from what
@@ -41,7 +41,7 @@ class ChessSettings(ToolSettings):
     field: str = ""
     """The field of a dataset row that contains the row's start position, instead of `fen`."""
     moves: int = Field(100, ge=1, le=1000)
-    """The maximum number of moves of the agent. After them the game is a draw."""
+    """The maximum number of moves of the agent. A game that has not ended after them is a draw."""
 
     @model_validator(mode="after")
     def _one_position(self) -> ChessSettings:

@@ -76,8 +76,8 @@ class OpenTools:
         return ToolResult(name, given, text, reply.status, reply.info)
 
     def outcome(self) -> str | None:
-        """Returns the final answer that a tool with `Tool.outcome` computes from its state, or None if
-        there is no such tool and the agent's own answer is graded."""
+        """Returns the final answer that a tool with `Tool.outcome` computes from its state, or None if there
+        is no such tool. Then the agent's own answer is graded."""
         for tool in self._tools.values():
             if tool.outcome is not None:
                 return tool.outcome(self.states[tool.state])

@@ -11,9 +11,9 @@ without a time limit: many slow calls of other episodes only delay it.
 
 HangingToolError is no observation, because the agent of the episode that gets it did not cause it: an episode
 has at most a few running threads, and while a call of an episode is abandoned, `OpenTools` starts no further
-thread for this episode and tells the model so. Hence only many episodes together can reach a limit. It is no
-infrastructure error either: an infrastructure error leaves the episode out of training, so that agents
-could escape bad rewards by slow calls.
+thread for this episode and tells the model so. Hence only many episodes together can reach a limit.
+HangingToolError is no infrastructure error either: an infrastructure error leaves the episode out of
+training, so that agents could escape bad rewards by slow calls.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MOST_THREADS = 64
 MOST_OF_TOOL = 64
 """The maximum number of threads of one tool, running and abandoned together."""
 _PATIENCE = 600.0
-"""How many seconds a call waits while no thread becomes free before it raises HangingToolError. If a running
-call has a longer time limit, the call waits that long."""
+"""The number of seconds that a call waits, while no thread becomes free, before it raises HangingToolError.
+If a running call has a longer time limit, the call waits that long."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class _Threads:
         """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[ThreadCall] = []
         self._freed = 0
-        """How often a thread has ended or was abandoned."""
+        """The number of times that a thread has ended or was abandoned."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
         """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are
@@ -179,7 +179,7 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def abandoned_count(owner: Hashable) -> int:
-    """Returns the number of abandoned threads of a tool that still run."""
+    """Returns the number of abandoned threads, which still run, of the tool that `owner` identifies."""
     return _threads(os.getpid()).abandoned_count(owner)
 
 
@@ -194,8 +194,9 @@ async def start(
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
     the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
     after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
-    the tool may have are abandoned, or if no thread becomes free for `patience` seconds and for the longest
-    time limit of a running call. Raises InfrastructureError if this machine cannot start a thread."""
+    the tool may have are abandoned, or if no thread becomes free for `patience` seconds, or for the longest
+    time limit of a running call if that is longer. Raises InfrastructureError if this machine cannot start a
+    thread."""
     threads = _threads(os.getpid())
     call = ThreadCall(owner, name, seconds, threads)
     await threads.admit(call, patience)

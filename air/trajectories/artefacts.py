@@ -41,8 +41,8 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact, given as file contents by path, unless a limit is exceeded. Blocks the calling
-        thread.
+        """Stores an artefact, unless a limit is exceeded. `digest` is the artefact's digest in hex, and
+        `files` maps each path, relative to the workspace, to the file's content. Blocks the calling thread.
 
         Returns the archive's path relative to the trajectories' folder, or "" if the artefact was not stored.
         Raises InfrastructureError if the disk is full or the folder is not writable.
@@ -92,8 +92,9 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies the artefact `kept` from `source` to `folder`, which are both folders of trajectories. Returns
-    False if `source` does not contain it.
+    """Copies the stored artefact `kept` (see `artefact_path`) from one folder of trajectories, `source`, to
+    another, `folder`. Returns True if `folder` then contains the artefact. Returns False if `source` does not
+    contain it, or if `kept` does not have the form of such a path.
 
     Raises ConfigError if the copy would be outside of `folder`, and InfrastructureError if reading or writing
     fails.

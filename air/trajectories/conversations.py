@@ -38,11 +38,11 @@ def messages(path: Path) -> list[Message]:
 
 
 def to_sft(paths: Iterable[Path], out: Path) -> int:
-    """Writes the conversations of several episodes into the file `out`. Each is one JSON line `{"messages":
-    […]}`, with `"tools"` if tools were offered to the model.
+    """Writes the conversations of several episodes into the file `out`, which is replaced if it exists. Each
+    conversation is one JSON line `{"messages": […]}`, with `"tools"` if tools were offered to the model.
 
-    Returns the number of lines. Episodes for which `messages` returns an empty list are skipped. Raises
-    ConfigError if a file cannot be converted or written.
+    Returns the number of lines. Episodes for which `messages` returns an empty list are skipped. `paths` are
+    trajectory files. Raises ConfigError if one of them cannot be converted, or if `out` cannot be written.
     """
     lines = [line for path in paths if (line := _line(path))]
     with boundary(ConfigError, f"cannot write {out}", OSError):

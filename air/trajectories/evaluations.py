@@ -51,9 +51,9 @@ def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> 
     """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
     evaluation was made after any of them.
 
-    The best evaluation is the one with the largest share of episodes without an infrastructure error,
-    because the mean of a metric ignores failed episodes. With equal shares, the highest `metric` decides,
-    then the earliest step.
+    The best evaluation is the one with the largest share of episodes without an infrastructure error, because
+    the mean of a metric ignores episodes with infrastructure errors. With equal shares, the highest `metric`
+    decides, then the earliest step.
     """
     among = set(steps)
     ranks: dict[int, tuple[float, float]] = {}

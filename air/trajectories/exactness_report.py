@@ -1,5 +1,5 @@
-"""Summarises the differences between the log-probabilities of the trainer and of the sampler, over all steps
-of a run and by the version of the weights that sampled."""
+"""Summarises the differences between the log-probabilities of the trainer and of the sampler, over all
+training steps of a run, and by the version of the weights that sampled the tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from air.trajectories import metric_rows
 @dataclass(frozen=True)
 class Agreement:
     """The differences between the trainer's and the sampler's log-probabilities over a number of trained
-    tokens (`tokens`), in nats."""
+    tokens (`tokens`), in nats. `mismatch_kl` of a token is ρ − log ρ − 1, where ρ is the trainer's
+    probability divided by the sampler's. Its mean estimates KL(sampler ‖ trainer)."""
 
     tokens: int = 0
     mismatch_kl_mean: float = 0.0

@@ -48,7 +48,8 @@ class Paid(Protocol):
 
 @dataclass(frozen=True)
 class About:
-    """Facts about a task that MLGym's files do not contain, but that are needed to interpret its scores."""
+    """Facts about a task that MLGym's files do not contain, but that are needed to interpret the task's
+    scores."""
 
     metric: str
     direction: Literal["higher", "lower"]
@@ -65,9 +66,9 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
     """Converts MLGym's trajectory `path` (`<task>.traj`) to a new trajectory file in the folder `out`.
     Returns the new file's path.
 
-    `about` returns the facts about a task by its id. The new file's name is computed from the contents of
-    `path`. Raises ConfigError if `path` is not a trajectory of MLGym, and InfrastructureError if it was
-    imported before or the disk is full.
+    `about` is a function that takes the task's id and returns the facts about the task. The new file's name
+    is computed from the contents of `path`. Raises ConfigError if `path` is not a trajectory of MLGym, and
+    InfrastructureError if `out` already has a trajectory with this name or the disk is full.
     """
     data = _json(path)
     try:
@@ -127,9 +128,9 @@ class _Scores:
     """The total time of the episode's actions in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading. `metrics` is a dict of scores by name, or the error message of an artefact
-        without a score. `automatic`: the end of the episode caused the grading, and not an action of the
-        agent."""
+        """Writes one grading. `turn` is the number, from 1, of the turn that it follows. `metrics` is a dict
+        of scores by name, or the error message of an artefact without a score. `automatic` says whether the
+        end of the episode caused the grading, and not an action of the agent."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -246,14 +247,15 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
 
     If a trace has several branches, only the last one is converted. If that branch repeats earlier replies
     without their reasoning, the reasoning is taken from the original replies. A half-written last line is
-    skipped. Raises ConfigError if the file is invalid, and InfrastructureError if a trace was imported before
-    or the disk is full.
+    skipped. Raises ConfigError if the file is invalid, and InfrastructureError if `out` already has a
+    trajectory of one of the traces or the disk is full.
     """
     return [_trace(trace, path, out) for trace in traces(path)]
 
 
 def traces(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the traces in verifiers' file `traces.jsonl`. Raises ConfigError if the file is invalid."""
+    """Yields the traces in verifiers' file `traces.jsonl`, each as the dictionary that its JSON contains.
+    Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
         batch = row.get("traces", [row]) if isinstance(row, dict) else None
         if not isinstance(batch, list) or not all(_is_trace(one) for one in batch):
@@ -380,7 +382,8 @@ def _reply_key(node: dict[str, Any]) -> str:
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes in the last branch of a trace, from the root on."""
+    """Returns the indices of the nodes in the last branch of a trace, from the root on. Raises ConfigError if
+    a node names a parent that does not come before it."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:

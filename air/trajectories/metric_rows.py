@@ -1,8 +1,9 @@
-"""Reads files `metrics.jsonl` of all versions, and defines the names of a training step's metrics.
+"""Reads the file `metrics.jsonl` of a run of any version of air, and defines the names of a training step's
+metrics.
 
 If prime-rl has a metric, air uses prime-rl's name for it, so that runs of both engines can share a dashboard.
-Names of older versions of air are translated by `current`. Files of prime-rl can be read, too; in these,
-trainer and orchestrator write several lines for each step.
+Names of older versions of air are translated by `current`. Files of prime-rl can be read, too. In such a
+file, a step has several lines, because prime-rl's trainer and orchestrator each write their own.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def read(path: Path) -> list[Row]:
 
     If a step has several lines, they are merged; for each metric, the last value counts. A half-written last
     line is skipped. Returns an empty list if there is no file. Raises ConfigError, which names the line, if a
-    line has no training step.
+    line has no training step, or if its reward is neither null nor a finite number.
     """
     rows: dict[float, Row] = {}
     for place, row in json_lines.read(path) if path.is_file() else ():
@@ -83,8 +84,8 @@ def _of_prime_rl(row: Row) -> Row:
     """Returns a row of prime-rl, extended by those metrics of air that can be computed from it.
 
     The metric `zero_spread_groups` (groups with equal rewards) counts only groups whose rewards are all 0 or
-    all 1, because prime-rl does not count other groups with equal rewards. The metrics of episodes count
-    traces of prime-rl.
+    all 1, because prime-rl does not count other groups with equal rewards. The metrics that count episodes
+    count prime-rl's traces instead.
     """
 
     def value(name: str) -> float:

@@ -22,7 +22,8 @@ class _Line(BaseModel):
 
 
 class Start(_Line):
-    """Those fields of a trajectory's first line that an outcome needs."""
+    """Those fields of a trajectory's first line that an outcome needs. `air.trajectories.schema.Start`
+    explains them."""
 
     task: str
     model: str
@@ -66,26 +67,28 @@ class EpisodeOutcome:
     """The outcome of a recorded episode: its scores, its reward, and how it ended."""
 
     start: Start | None
-    """The trajectory's first line; None if the episode failed before this line was written."""
+    """The trajectory's first line; None if the file has no such line, for example because the episode failed
+    when it began."""
     how: Literal["well", "failed", "unfinished"]
     """`well`: the episode ended without an infrastructure error. `failed`: an infrastructure error ended
     it, so its scores do not count. `unfinished`: it is still running, or its run was killed."""
     ended: float = 0.0
-    """When the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
+    """The time when the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The scores of all gradings, in order; None for an artefact that was missing or malformed. In a world
-    that is not a research task, the only score is that of the whole episode."""
+    """The scores of all gradings, in order; None for an artefact that was missing or malformed. Empty if the
+    episode failed or is unfinished. In a world that is not a research task, the only score is that of the
+    whole episode."""
     test: float | None = None
     """The score of the counting artefact on the test split; None if there is none. In a world that is not a
     research task, the episode's score."""
     reward: float = 0.0
     """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)
-    """The terms whose sum is the reward, by name."""
+    """The terms whose sum is the reward, by name. Empty if the episode failed or is unfinished."""
     turns: int = 0
-    """The number of the model's replies."""
+    """The number of the model's replies; 0 if the episode failed or is unfinished."""
     format_errors: int = 0
-    """The number of replies that were not an action."""
+    """The number of replies that were not an action; 0 if the episode failed or is unfinished."""
     failed_action: str | None = None
     """The text of the action that was carried out when an infrastructure error ended the episode. None if
     there was no error, or if it occurred outside of actions."""

@@ -47,8 +47,9 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Ratios:
-    """How much worse than the best score each method's score is on one task: the ratios r = best / score
-    (score / best if lower is better), including the baseline's. 1 is the best; higher is worse."""
+    """The ratios of all methods, including the baseline, on one task: r = best / score (score / best if lower
+    is better). A ratio says how much worse than the best score a method's score is: 1 is equal, higher is
+    worse."""
 
     by_method: Mapping[str, float]
     infeasible: frozenset[str]

@@ -14,8 +14,8 @@ from air.trajectories.schema import VERSION, End, Start, Step, Trajectory, Valid
 def trajectory_files(path: Path) -> list[Path]:
     """Returns the trajectory files at `path`, sorted by name.
 
-    `path` is a trajectory file, a run's folder, or a folder of trajectories. Raises MissingError if there is
-    no trajectory.
+    `path` is a trajectory file, a run's folder (with a subfolder `trajectories`), or a folder of
+    trajectories, whose subfolders are not searched. Raises MissingError if there is no trajectory.
     """
     if path.is_file():
         return [path]

@@ -1,7 +1,7 @@
 """Writes trajectory files; `air.trajectories.schema` documents every field.
 
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
-"type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the step that is
+"type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the turn that is
 running. The folder can also contain `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace
 id>.jsonl`, the verifiers traces of the episodes. In version 1 of the format, `observation` was the text that
 the model received, and `call`, `shown`, `diff`, `tokens` and the settings of the run did not exist.
@@ -26,7 +26,7 @@ class Recorder:
     nothing.
 
     Use it as a context manager, which closes the file. The constructor and `write` raise InfrastructureError
-    if the disk is full or the folder is not writable.
+    if the disk is full or the folder is not writable, and the constructor if the file already exists.
     """
 
     def __init__(self, folder: Path | None, episode_id: str) -> None:

@@ -31,8 +31,9 @@ They return None if there is no such score."""
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """How many episodes of one task ended by an infrastructure error, so that they are not trained on. An
-    agent that could cause such errors would avoid bad rewards."""
+    """The number of episodes of one task that ended, and the number of those that an infrastructure error
+    ended. Episodes with infrastructure errors are not trained on, so an agent that could cause them would
+    avoid bad rewards."""
 
     failed: int
     """The number of episodes that ended by an infrastructure error."""
@@ -41,7 +42,8 @@ class TaskFailures:
     at_actions: int
     """The number of failed episodes whose error occurred while an action was carried out."""
     last_action: str | None
-    """The action at which the last of these episodes failed; None if none failed at an action."""
+    """The text of the action in the latest episode that `at_actions` counts; None if there is no such
+    episode."""
 
 
 def _failures(episodes: Sequence[EpisodeOutcome]) -> TaskFailures:
@@ -149,8 +151,8 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
     If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
     run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
     `last` limits the number of episodes without an infrastructure error for each task and model: only the
-    `last` latest ones are returned (None: all). Raises MissingError if the folder or a trajectory is missing,
-    and ConfigError if a file is invalid.
+    `last` latest ones are returned (None: all). Raises MissingError if the folder does not exist or contains
+    no trajectory, and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")

@@ -81,25 +81,25 @@ class TokenRef(Line):
 
 
 class FileChange(Line):
-    """A change of one file in a step."""
+    """A change of one file in one turn (a step, as trajectories call it)."""
 
     path: str
     """The path of the file, relative to the workspace."""
     status: Literal["added", "changed", "removed"]
-    """Whether the step added, changed or removed the file."""
+    """Whether the turn added, changed or removed the file."""
     bytes: int = 0
-    """The size of the file after the step, in bytes."""
+    """The size of the file after the turn, in bytes; 0 if it was removed."""
     added: int = 0
     """The number of added lines; 0 if unknown."""
     removed: int = 0
     """The number of removed lines; 0 if unknown."""
     note: str = ""
-    """Why the diff does not show the whole change of this file, e.g. `binary` or `cut`; empty if it shows the
-    whole change."""
+    """The reason why the diff does not show the whole change of this file, such as `binary` or `cut`; empty
+    if it shows the whole change."""
 
 
 class Diff(Line):
-    """The changes that one step made to regular files in the workspace."""
+    """The changes that one turn made to regular files in the workspace."""
 
     text: str = ""
     """The changes as a unified diff. `FileChange.note` says why the change of a file is missing in it."""
@@ -110,7 +110,7 @@ class Diff(Line):
     seconds: float = 0.0
     """The time in seconds for computing the diff, which does not count as the agent's time."""
     problem: str = ""
-    """Why the diff could not be computed; empty if there was no problem."""
+    """The reason why the diff could not be computed; empty if it was computed."""
 
 
 class WorldInfo(Line):
@@ -139,7 +139,7 @@ class Start(Line):
     task: str
     """The task's id."""
     task_hash: str = ""
-    """The SHA-256, in hex, of everything that the task consists of."""
+    """The SHA-256, in hex, of everything that the task consists of; empty if unknown."""
     seed: int = 0
     """The episode's seed."""
     training_step: int | None = None
@@ -154,7 +154,8 @@ class Start(Line):
     fingerprint of the secret from which the split was computed (see `air.tasks.splits`). Files without this
     field are from public splits."""
     baseline: float | None = None
-    """The baseline score on the validation split; on a secret split, it was measured for that split."""
+    """The baseline score on the validation split; on a secret split, it was measured for that split. None if
+    unknown."""
     world: WorldInfo | None = None
     """Facts about the world, if it is not a research task. Then the fields about grading and boxes have no
     meaning."""
@@ -165,8 +166,9 @@ class Start(Line):
     """The reward settings (see `air.rewards.terms.RewardSettings`), and `episode_seconds`, the episode's time
     limit."""
     counts: Literal["last", "best"] = "last"
-    """Which artefact counts in the end, and is graded on the test split: that of the `last` validate, or the
-    first with the `best` score. Files without this field were recorded when it was always the last."""
+    """The rule for the artefact that counts in the end, and is graded on the test split. `last`: the artefact
+    of the last validate. `best`: the first artefact with the best score, or that of the last validate if no
+    artefact has a score. Files without this field were recorded when it was always the last."""
     format: str = ""
     """The action format: its name, or the user's class as `module:Class`. Empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
@@ -186,11 +188,11 @@ class Start(Line):
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
-    """How grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`). With the
-    values `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
+    """The way in which grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`).
+    With the values `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
     isolation: str = ""
-    """How the box isolates the agent: `container`; `process`, a plain process; or `none`, if the episode had
-    no box."""
+    """The kind of isolation of the agent's box: `container`; `process`, a plain process; or `none`, if the
+    episode had no box."""
     image: str = ""
     """The name of the box's container image; empty without a container."""
     image_digest: str = ""
@@ -200,7 +202,7 @@ class Start(Line):
     temporary: str = "/tmp"
     """The path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
-    """The UUIDs of the box's GPUs."""
+    """The UUIDs of the box's GPUs; empty if it has none."""
     box_resets: int = 0
     """The number of earlier episodes that used the same box, which was reset after each; 0 if the box was
     new."""
@@ -256,12 +258,13 @@ class Step(Line):
     truncated: bool = False
     """Whether `observation` lacks a part of the output, because the output was too long."""
     problem: str = ""
-    """Why the reply has no action: `format` (malformed) or `length` (cut at the token limit). Empty if the
-    reply has an action."""
+    """The reason why the reply has no action: `format` (malformed) or `length` (cut at the token limit).
+    Empty if the reply has an action."""
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
-    """The time in seconds that the action ran in the box, without the time for grading."""
+    """The time in seconds that the action ran in the box, without the time for grading. In a world that does
+    not report this time, the time that the world took for the action. 0 without an action, or if unknown."""
     tokens: TokenRef | None = None
     """The place of the reply's tokens in the verifiers trace; None if no trace was recorded."""
     reward: float | None = None
@@ -269,7 +272,7 @@ class Step(Line):
     done: bool = False
     """Whether the action ended the episode in the world; always false for research tasks."""
     diff: Diff | None = None
-    """The changes that the step made to the workspace; None if they were not recorded."""
+    """The changes that the turn made to the workspace; None if they were not recorded."""
 
 
 class Validation(Line):
@@ -293,7 +296,7 @@ class Validation(Line):
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
-    """What is wrong with the artefact; empty if the artefact has a score."""
+    """A description of what is wrong with the artefact; empty if the artefact has a score."""
     fault: str = ""
     """The error of the grader, if it failed twice on this artefact; else empty. It is never shown to the
     agent."""
@@ -383,7 +386,8 @@ class Trajectory:
     version: int
     """The format version of the first line; 0 if the file has no line."""
     start: Start | None
-    """The first line; None if the episode failed before its first line was written."""
+    """The first line; None if the file has no such line, for example because the episode failed when it
+    began."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     end: End | None

@@ -1,9 +1,9 @@
 """Writes and reads the tokens on which a training step trained: `tokens/step_N.npz` in a run's folder.
 
-The embedded engine writes one file per step, with the tokens of all episodes without an error, as the trainer
-saw them. A file is an archive of numpy arrays, without pickles, with about 3 bytes per token. A token is
-called sampled if the policy wrote it. All other tokens (prompts, observations, the chat template) are masked:
-they are only context.
+The embedded engine writes one file per step, with the tokens of all episodes without an infrastructure error,
+as the trainer saw them. A file is an archive of numpy arrays, without pickles, with about 3 bytes per token.
+A token is called sampled if the policy wrote it. All other tokens (prompts, observations, the chat template)
+are masked: they are only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
@@ -17,8 +17,8 @@ they are only context.
 id to its text. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
 "payments"}`. `tokens` and `sampled` are lists with the number of all tokens, and of sampled tokens, of each
 message, in the trace's order. `paid` has one entry for each message with sampled tokens, in order: the range
-[first, end) of those `payments` that are part of its advantage. A payment is `{"turn", "validate", "terms"}`,
-as in the class `Payment`.
+[first, end) of those `payments` that are part of its advantage. A payment is a part of the episode's reward,
+`{"turn", "validate", "terms"}`, as in the class `Payment`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,8 @@ def recorded_steps(run: Path) -> list[int]:
 
 
 def write(run: Path, tokens: StepTokens) -> int:
-    """Writes the file with the tokens of a training step, or replaces it. Returns its size in bytes.
+    """Writes or replaces the file with the tokens of a training step, in the run's folder `run`. Returns the
+    file's size in bytes.
 
     The file is written atomically, so other processes never see a half-written file. Raises OSError, for
     instance on a full disk.
@@ -145,8 +146,8 @@ def write(run: Path, tokens: StepTokens) -> int:
 
 
 def drop_oldest(run: Path, most_bytes: float) -> None:
-    """Deletes the files of the earliest steps, so that the remaining files together have at most `most_bytes`
-    bytes."""
+    """Deletes the token files of the earliest training steps, so that the remaining files together have at
+    most `most_bytes` bytes."""
     total = 0
     for step in reversed(recorded_steps(run)):
         path = file_of(run, step)
@@ -156,7 +157,8 @@ def drop_oldest(run: Path, most_bytes: float) -> None:
 
 
 def read(run: Path, step: int) -> StepTokens | None:
-    """Reads the tokens of a training step. Returns None if there is no file for it.
+    """Reads the tokens of the training step `step` from the run's folder `run`. Returns None if there is no
+    file for this step.
 
     Raises UsageError, which names the file, if the file cannot be read.
     """

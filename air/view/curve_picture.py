@@ -52,9 +52,9 @@ class Panel:
 
 
 def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    """Returns the panels (charts) of the picture, without empty ones. `runs` has the lines of `metrics.jsonl`
-    by the run's name. For a single run, a panel may have several curves; for several runs, it has one curve
-    for each run."""
+    """Returns the panels (charts) of the picture, without empty ones. `runs` maps each run's name to the
+    lines of its `metrics.jsonl`. For a single run, a panel may have several curves; for several runs, it has
+    one curve for each run."""
     one = len(runs) == 1
     rewarded = any("reward" in row for rows in runs.values() for row in rows)
     losses = {"training": "loss/mean", "held out": "val/loss"}
@@ -165,7 +165,7 @@ def _share(part: str, whole: str) -> Callable[[Row], float | None]:
 
 
 def save(path: Path, runs: Mapping[str, Sequence[Row]]) -> None:
-    """Writes the learning curves of these runs to the PNG file `path`.
+    """Writes the learning curves of `runs` (see `panels`) to the PNG file `path`.
 
     Raises MissingError if matplotlib is not installed, and UsageError if the runs have no metrics or the file
     cannot be written.

@@ -68,7 +68,7 @@ def page(
 ) -> Iterator[str]:
     """Yields pieces of the HTML page: the run's main numbers, its tasks, and `episodes` turn by turn.
 
-    `token_bytes` limits the part of the page that shows tokens.
+    `token_bytes` limits the total size, in bytes, of the parts of the page that show tokens.
     """
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
@@ -85,8 +85,8 @@ def page(
 
 
 class _Tokens:
-    """Makes the HTML that shows the tokens of turns. When the HTML of all turns together exceeds `room`
-    bytes, further turns get a note instead of tokens."""
+    """Makes the HTML that shows the tokens of turns. From the first turn on whose HTML would exceed `room`
+    bytes, together with that of earlier turns, all turns get a note instead of tokens."""
 
     def __init__(self, index: RunIndex, room: int) -> None:
         self._index = index

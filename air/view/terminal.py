@@ -38,9 +38,10 @@ SHOWN_DIFF = 3_000
 """The largest number of characters of a diff that is printed whole. The middle of a longer diff is left out,
 unless the user asks for everything."""
 _NAME, _LABEL = 15, 32
-"""The cells for the name of a number, at least, and the most characters of a curve's label."""
+"""The minimum width, in terminal cells, of the column with the names of numbers, and the maximum number of
+characters in a curve's label."""
 _FIGURE = 10
-"""The most characters of a number that `figure` returns, such as −1.234e−05."""
+"""The maximum number of characters in a number that `figure` returns, such as −1.234e−05."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 

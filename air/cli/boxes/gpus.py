@@ -1,5 +1,5 @@
-"""The command `air gpus`: lists this machine's GPUs, the processes that leased them, and the containers that
-use them."""
+"""The command `air gpus`: lists this machine's GPUs, the processes of air that leased them, and the
+containers of air that use them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns a GPU's rows in the table of `air gpus`. The processes that leased the GPU, and the containers
-    that use it, stand side by side in two columns, one of each per row."""
+    that use it, stand side by side in two columns, one of each per row. `containers` are the names of these
+    containers."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)

@@ -166,8 +166,8 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes stale pid files of Docker, which name a process that is not Docker's; returns whether dockerd
-    is running.
+    """Removes Docker's stale pid files (which name a process that is not Docker's) from the folder
+    `run_folder`, such as `/run`. Returns whether dockerd is running.
 
     A stale pid file keeps Docker from starting: Docker takes the process with this number for its own, and
     refuses to start or waits for a containerd that does not run.

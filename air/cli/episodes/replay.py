@@ -1,5 +1,5 @@
 """The command `air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares
-every step with the recording.
+every turn with the recording.
 
 With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
 equal the recorded ones, 1 if a result differs or an infrastructure error occurred, and 2 if an episode
@@ -133,11 +133,12 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results and failures of all episodes that have been replayed."""
+    """The results of all episodes that have been replayed, and the errors of those that could not be
+    replayed."""
 
     results: list[ReplayResult | RescoreResult] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
-    """A message for every path that could not be replayed."""
+    """An error message for every path that could not be replayed."""
     failed: int = 0
     """Number of episodes whose replay ended with an infrastructure error."""
 

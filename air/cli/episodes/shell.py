@@ -51,7 +51,7 @@ An action of several lines, or one that begins with : or #, goes between two lin
   :quit         leave, as Ctrl-D does. Ctrl-C stops a running action and undoes it."""
 COMMANDS = ("prompt", "reward", "diff", "undo", "bash", "save", "expect", "help", "quit")
 MAX_TURNS = 10
-"""Largest number of turns of an episode of a research task if `--max-turns` is not given."""
+"""The maximum number of turns in an episode of a research task if `--max-turns` is not given."""
 _NEW_EPISODE_FLAGS = ("format", "seed")
 _EPISODE_FLAGS = (*_NEW_EPISODE_FLAGS, "runtime", "max_turns", "env", "task_root", "mlgym_root")
 
@@ -194,9 +194,10 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and how many of its
-    steps the new episode repeats before the person continues: `step`, or all if `step` is None. Raises
-    ConfigError if the trajectory has fewer steps; the message names `flag`, the flag that set `step`."""
+    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
+    turns that the new episode repeats before the person continues: `step`, or all turns if `step` is None.
+    Raises ConfigError if the trajectory has fewer turns; the message names `flag`, the flag that set
+    `step`."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -212,7 +213,7 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
     """Raises ConfigError if the reward settings or the harness settings of a continued episode differ from
-    the recorded ones, because all steps of a trajectory must have the same settings."""
+    the recorded ones, because all turns of a trajectory must have the same settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -244,8 +245,8 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 class _Shell:
     """Executes the inputs of `air shell` (replies and commands) in an episode. The method `act` plays a
-    reply. Each command is a method whose argument is the text after the command's name: `undo` is the command
-    `:undo`.
+    reply. Each command is a method whose argument is the text after the command's name: for example, `undo`
+    is the command `:undo`.
 
     If the argument `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
@@ -284,7 +285,7 @@ class _Shell:
 
     def reply_of(self, text: str) -> str | None:
         """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
-        None if the reply is simply the action between two fences (```), which `Entry.reply` has."""
+        None if the reply is simply the action between two fences (```). `Entry.reply` is then the reply."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:

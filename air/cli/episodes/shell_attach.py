@@ -50,9 +50,9 @@ def find(name: str, screen: Screen) -> LiveBox:
     """Returns the box to which `--attach NAME` attaches: the box with this name, or the box of the next
     episode of the run with this name.
 
-    `name` is a box's name or the beginning of one, a run's name, or a run's folder. For a run, waits until
-    the run begins an episode. Raises MissingError if there is neither such a box nor a running run with this
-    name, and UsageError if several boxes have this name.
+    `name` is a box's name or the beginning of one, a run's name, or a run's folder. For a run, prints on
+    `screen` that it waits, and waits until the run begins an episode. Raises MissingError if there is neither
+    such a box nor a running run with this name, and UsageError if several boxes have this name.
     """
     from air.sandbox.ops import listing
 
@@ -95,8 +95,8 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method: `log` is the
-    command `:log`."""
+    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method whose argument
+    is the text after the command's name: for example, `log` is the command `:log`."""
 
     input_prompt = "attach> "
     """The prompt before a person's input."""
@@ -169,7 +169,8 @@ class Attachment:
 
 
 def enter(container: str) -> None:
-    """Runs an interactive shell in a container, on this terminal, until the person leaves the shell."""
+    """Runs an interactive shell in the container with the name or id `container`, on this terminal, until the
+    person leaves the shell."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)

@@ -16,8 +16,8 @@ from air.errors import AirError, UsageError
 class Screen:
     """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
 
-    With `as_json`, each printed line is a JSON object. Objects for steps, gradings and the end have the keys
-    of the corresponding lines in a trajectory file.
+    With `as_json`, each printed line is a JSON object. Objects for turns, gradings and the end of the episode
+    have the keys of the corresponding lines in a trajectory file.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -45,8 +45,8 @@ class Screen:
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints a line of the trajectory file: a step, a grading or the end of the episode. After a grading,
-        unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
+        """Prints `line`, a line of the trajectory file: a turn, a grading or the end of the episode. After a
+        grading, unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
@@ -65,7 +65,8 @@ class Screen:
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
-        """Prints the changes that a step made to the workspace. `diff` is None if the step ran no action."""
+        """Prints the changes that a turn made to the workspace. `diff` has the fields of
+        `air.trajectories.Diff`; it is None if the turn ran no action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return

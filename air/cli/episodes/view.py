@@ -105,7 +105,8 @@ def _hosts(host: str) -> Sequence[str]:
 
 
 def _port(host: str, number: int | None) -> int:
-    """Returns the port `number`. If `number` is None, returns the first free port, starting at `PORT`."""
+    """Returns the port `number` or, if `number` is None, the first free port of the `PORTS_TRIED` ports from
+    `PORT` on. Raises ConfigError if no server can listen on this port at the address `host`."""
     from air.errors import ConfigError
 
     last: OSError | None = None

@@ -68,8 +68,8 @@ def write(
     action_format: str | None = None,
     thought: str = "I know what to do.",
 ) -> Path:
-    """Plays each task `episodes` times with scripted agents, and writes the demonstrations. Returns their
-    file, `out/demos.jsonl`; the trajectories are in `out/trajectories`.
+    """Plays each of the tasks `tasks` (ids) `episodes` times with scripted agents, and writes the
+    demonstrations. Returns their file, `out/demos.jsonl`; the trajectories are in `out/trajectories`.
 
     `runtime` is the kind of box for research tasks, `docker` or `subprocess`. For other worlds,
     `action_format` is the action format (None: each world's own), and `thought` is the text before the action

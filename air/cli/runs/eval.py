@@ -1,9 +1,9 @@
 """The command `air eval MODEL`: plays tasks with a model, records the episodes and prints the scores.
 
-MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, a model's folder, a Hugging Face
-hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own settings and tasks,
-and compared with the model from which the run started. With --suite, benchmarks are played instead, with the
-same settings for all models, and published numbers are printed beside the scores.
+MODEL is one of: a run's folder (which stands for the run's last checkpoint), a checkpoint, a model's folder,
+a Hugging Face hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own
+settings and tasks, and compared with the model from which the run started. With --suite, benchmarks are
+played instead, with the same settings for all models, and published numbers are printed beside the scores.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode that ended
-    without a failure, else 0."""
+    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode without an
+    infrastructure error, else 0."""
     from rich.console import Console
 
     from air.errors import ConfigError
@@ -163,8 +163,8 @@ def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
     """Returns the evaluations to be played: one of the model from which the run started (unless `--no-start`
-    is given), and one of the run's checkpoint. They play the benchmarks in `data` or, if it is empty, the
-    run's own tasks."""
+    is given), and one of the run's checkpoint. Each plays the benchmarks in `data` or, if `data` is empty,
+    the run's own tasks."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, read_evaluated_checkpoint
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the unfinished trainings and evaluations of the matrix, and prints the results. Returns the exit
-    code: 130 if interrupted, 1 if a cell has no episode without a failure, else 0."""
+    code: 130 if interrupted, 1 if a cell has no episode without an infrastructure error, else 0."""
     from air.train.config import overrides
     from air.train.config.matrix_config import MatrixConfig
 

@@ -1,7 +1,8 @@
 """The command `air merge MODEL FOLDER`: writes a LoRA adapter or a sharded checkpoint as one ordinary model.
 
-MODEL is a run's folder, which stands for its last checkpoint, a checkpoint, an adapter's folder, or a folder
-of shards: verl's files `model_world_size_N_rank_R.pt`, or a checkpoint of prime-rl's trainer.
+MODEL is one of: a run's folder (which stands for the run's last checkpoint), a checkpoint, an adapter's
+folder, or a folder of shards: verl's files `model_world_size_N_rank_R.pt`, or a checkpoint of prime-rl's
+trainer.
 """
 
 from __future__ import annotations

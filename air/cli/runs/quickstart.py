@@ -68,8 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes demonstrations and trains a new model on them, unless the cache `folder` has such a model.
-    Returns the model's folder.
+    """Makes demonstrations and trains a new model on them, unless the cache `folder` has a model that was
+    made with the same settings, tasks and source files (see `_stamp`). Returns the model's folder.
+    `demos_per_task` is the number of demonstrations of each task, and `sft_steps` is the number of training
+    steps.
 
     If `fresh` is true, always makes a new model. Raises UsageError if a file cannot be read or written.
     """

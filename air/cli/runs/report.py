@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The factors, relative to the best run's score, for which a performance profile is printed."""
+"""The factors for which a performance profile is printed. A factor of 1.1 stands for scores that are at most
+1.1 times worse than the best score on the task."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
@@ -53,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the report, and an error for each run that cannot be read. Returns the exit code: 2 if a run
-    cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
+    """Prints the report, and an error message for each run that cannot be read. Returns the exit code: 2 if a
+    run cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean

@@ -39,7 +39,8 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 def check_begun(plan: ResumablePlan, file: str, what: str) -> None:
     """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun. It has begun if
-    the folder contains `file`. `what` is its name in the message, such as "matrix"."""
+    the folder contains `file`. `what` is the word for the plan in the error message, `matrix` or
+    `co-evolution`."""
     if not (plan.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(plan.folder), remedy="start it first"

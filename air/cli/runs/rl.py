@@ -129,7 +129,7 @@ def _embedded(args: argparse.Namespace, merged: MergedSettings) -> int:
 
 def _check_gpus(names: Sequence[str]) -> None:
     """Raises ConfigError if this machine lacks one of the GPUs `names`. Without this check, the training
-    would run on another device without a word."""
+    would run on another device without any message."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):

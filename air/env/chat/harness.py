@@ -95,9 +95,9 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays one episode to its end, with the model at the URL `endpoint`. verifiers calls this method.
-        `secret` authorises requests to the endpoint; `mcp_urls` is ignored. Always returns exit code 0 and no
-        output, because no program was run."""
+        """Plays the episode that is an attribute of `runtime` to its end, with the model at the URL
+        `endpoint`. verifiers calls this method. `secret` authorises requests to the endpoint; `mcp_urls` is
+        ignored. Always returns exit code 0 and no output, because no program was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -150,8 +150,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
         """Replaces the text of an older observation in the prompt by a short note, because the model sees
         only the last `history` observations. One call suffices for each turn, in which one observation
-        becomes too old. Returns the number of tokens by which this shortens the next prompt; 0 if nothing was
-        replaced."""
+        becomes too old. `observations` are the messages with the observations so far, oldest first. Returns
+        the number of tokens by which this shortens the next prompt; 0 if nothing was replaced."""
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]
@@ -167,8 +167,8 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """Calls the model and returns its reply. Returns None, and stores the reason in `episode.why_ended`,
-        if the prompt exceeds the model's context, or verifiers rejected the call because it stopped the
-        episode.
+        if the prompt exceeds the model's context, or if verifiers rejected the call because verifiers has
+        stopped the episode.
 
         Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
         """
@@ -298,8 +298,8 @@ class _Model:
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
         """Whether the chat template keeps the reasoning of earlier replies in prompts. Derived from the token
-        counts of the last prompt. Before there is one, the value is true in training, so that the token limit
-        is never exceeded."""
+        counts of the last prompt. Until this can be derived, the value is true in training, so that the token
+        limit is never exceeded, and false otherwise."""
         self._http = httpx.AsyncClient(
             base_url=endpoint,
             headers={"Authorization": f"Bearer {secret}"},

@@ -1,13 +1,13 @@
-"""Checks the requests that a program in the box sends to the model: only those that continue its conversation
-pass.
+"""Checks the requests that a program in the box sends to the model. Only requests that continue the program's
+conversation pass.
 
 The agent's commands run as the same user as the program, so they could send requests of their own. Each reply
 of the model becomes part of the episode's trace, which is trained on, so such requests must not reach the
 model. The first request is sent before any command of the agent can run. It fixes the headers, and all fields
-except the messages. Every later request must repeat the messages of the last one and the model's reply
-unchanged, and may only add tool results and one user message (see `air.env.program.messages`). The model
-server gets the fixed fields and the known fields of the messages, and nothing else. A repeated request gets
-the stored response to the first, not a second sample.
+except the messages. Every later request must repeat the messages of the previous request and the model's
+reply unchanged, and may only add tool results and one user message (see `air.env.program.messages`). The
+model server gets the fixed fields and the known fields of the messages, and nothing else. If a request equals
+the previous one, it gets the stored response, and the model is not sampled again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FIRST_ROLES = ("system", "developer", "user")
 
 @dataclass
 class Conversation:
-    """The conversation with the model of the program that plays the agent inside a box. Checks each request
-    of the program against the conversation so far."""
+    """The conversation between the model and the program that plays the agent inside a box. Checks each
+    request of the program against the conversation so far."""
 
     trace: Any
     """The verifiers trace of the episode, to which verifiers appends every reply of the model."""
@@ -79,8 +79,8 @@ class Conversation:
         ]
 
     def repeats(self, request: HttpRequest) -> bool:
-        """Whether the request equals the last request with a reply, so that the stored response `answer` can
-        be sent again."""
+        """Whether the request's body equals that of the last request with a reply, so that the stored
+        response `answer` can be sent again."""
         return self.first is not None and request.body == self.last
 
     def replied(self, request: HttpRequest, body: Json, answer: bytes) -> None:

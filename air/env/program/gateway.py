@@ -3,9 +3,9 @@
 The guest (air's program in every box) relays two loopback ports of the box to this process, so the box needs
 no network. One port leads to verifiers' model endpoint; only requests that continue the program's
 conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself, which
-grades the artefact when the executable `validate` or `submit` is run in the box; these print the text that
-air's own harness would give as the observation. The gateway ends the program after `submit`, after verifiers
-has stopped the episode, and after an infrastructure error, which the agent never sees.
+grades the artefact when the executable `validate` or `submit` is run in the box. These executables print the
+text that air's own harness would give as the observation. The gateway ends the program after `submit`, after
+verifiers has stopped the episode, and after an infrastructure error, which the agent never sees.
 
 Limitations: the agent's commands run as the same user as the program, so they can kill it; the episode then
 ends for the reason `killed`, and is graded. If a program rewrites its history, for instance to shorten it,
@@ -141,8 +141,9 @@ class Gateway:
     def command(self, argv: list[str]) -> list[str]:
         """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH.
 
-        Other processes in the box can read the command line. So the endpoint's secret in `argv` is replaced
-        by a placeholder, for which the gateway puts in the secret when it forwards a request.
+        Other processes in the box can read the command line. So the secret in `argv` that authorises requests
+        to the model endpoint is replaced by a placeholder. When the gateway forwards a request, it replaces
+        the placeholder by the secret.
         """
         argv = [_API_KEY.sub(self._hidden, word) for word in argv]
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
@@ -249,7 +250,7 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Returns when verifiers has stopped the episode. The gateway then ends the program that plays the
+        """Waits until verifiers has stopped the episode. The gateway then ends the program that plays the
         agent, because some programs would repeat their rejected requests for minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)

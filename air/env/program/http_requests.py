@@ -35,13 +35,15 @@ class HttpRequest:
     body: bytes
 
     def header(self, name: str) -> str:
-        """Returns the value of the first header with this name; an empty text if there is none."""
+        """Returns the value of the first header with the name `name`, which must be in lower case; an empty
+        text if there is none."""
         values = (value for key, value in self.headers if key == name.encode())
         return next(values, b"").decode("ascii", "replace")
 
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
-        """Returns the bytes of the request to forward: with the body `body`, only the headers in
-        `_FORWARDED_HEADERS`, and `secret` in place of `placeholder`.
+        """Returns the bytes of the request to forward: with the body `body` and only the headers in
+        `_FORWARDED_HEADERS`. If `secret` (which authorises requests to the model endpoint) is not empty, it
+        replaces the text `placeholder` in the headers.
 
         The request asks the server to close the connection after its response.
         """
@@ -54,7 +56,8 @@ class HttpRequest:
 
 
 async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """Reads one request from a connection. Returns None if the connection is closed before a request begins.
+    """Reads one request from a connection. Writes to `writer` only to ask for the body, if the client waits
+    for that (`Expect: 100-continue`). Returns None if the connection is closed before a request begins.
     Raises RequestError if the request is malformed, incomplete or too large."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEADER_BYTES)
     head: h11.Request | None = None
@@ -83,7 +86,8 @@ async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Ht
 
 
 def refusal(reason: str, status: int = 400) -> bytes:
-    """Returns the bytes of an HTTP response that refuses a request with an error in OpenAI's form."""
+    """Returns the bytes of an HTTP response with the status code `status` that refuses a request. The body is
+    an error in the JSON form of OpenAI's API, with the text `reason`."""
     error = {"message": f"air refuses this request: {reason}", "type": "invalid_request_error"}
     body = json.dumps({"error": error | {"param": None, "code": "refused"}}).encode()
     head = f"HTTP/1.1 {status} Refused\r\nContent-Type: application/json\r\n"

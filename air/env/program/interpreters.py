@@ -1,4 +1,4 @@
-"""Finds a Python interpreter in a box that has the packages which a program that plays the agent needs.
+"""Finds, in a box, a Python interpreter with the packages that the program needs which plays the agent.
 
 verifiers provides such a program as one file with a PEP 723 header, and would let `uv` install its packages
 at every start. air installs nothing in boxes: the image `air-harness` contains several Python environments
@@ -50,8 +50,9 @@ def requirements(script: str) -> list[str]:
 
 
 async def interpreter(box: Box, packages: list[str]) -> str:
-    """Returns the path of the first Python interpreter in `box` that has all of `packages`. Raises
-    MissingError if there is none, BoxStartError after a timeout, and BoxDiedError if the box is gone."""
+    """Returns the path, inside the box, of the first Python interpreter in `box` that has all of `packages`,
+    which are requirements such as `openai>=1.0`. Raises MissingError if there is none, BoxStartError after a
+    timeout, and BoxDiedError if the box is gone."""
     own = box.isolation == "process"
     places = shlex.quote(sys.executable) if own else ENVIRONMENTS
     argv = ["sh", "-c", _TRY.format(places), "sh", _LOOK, *packages]

@@ -2,9 +2,10 @@
 conversation with the model, and keeps only their known fields.
 
 The agent's commands can forge these messages. A value that the model server cannot handle, such as an image
-or half of a Unicode surrogate pair, would make the server fail, and the failed episode would be excluded from
-training: a way to escape a bad reward. Unknown fields could contain a second version of the model's reply. So
-a message passes only if everything that the model would read in it is text, and unknown fields are removed.
+or half of a Unicode surrogate pair, would make the server fail. The episode would then end with an
+infrastructure error and be excluded from training, which would be a way to escape a bad reward. Unknown
+fields could contain a second version of the model's reply. So a message passes only if everything that the
+model would read in it is text, and unknown fields are removed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class MessageError(Exception):
 
 def repeated_reply(message: Json, reply: Any) -> Json:
     """Returns `message` with only its known fields, if it repeats the model's `reply` (in verifiers' form).
-    The message may leave out the reply's reasoning. Raises MessageError if it differs from the reply
-    otherwise."""
+    The message may leave out the reply's reasoning. Raises MessageError if it differs from the reply in any
+    other way."""
     content, calls = message.get("content"), reply.tool_calls or ()
     kept: Json = {"role": "assistant"}
     if "content" in message:
@@ -58,9 +59,9 @@ def repeated_reply(message: Json, reply: Any) -> Json:
 
 
 def added(messages: list[Json], reply: Any) -> list[Json]:
-    """Returns the messages after the model's `reply` with only their known fields. They must be one result
-    for each tool call of the reply (or none at all), then at most one user message. Raises MessageError if
-    they are not, or if a content is not text."""
+    """Returns `messages`, which follow the model's `reply` in a request, with only their known fields. They
+    must be one result for each tool call of the reply (or no results), then at most one user message. Raises
+    MessageError if there are other messages or none, or if a content is not text."""
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):

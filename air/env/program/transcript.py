@@ -1,5 +1,5 @@
-"""Writes the turns of an agent that is a program in the box to the trajectory; they are read from verifiers'
-trace."""
+"""Writes the turns of an agent that is a program in the box to the trajectory. Reads the turns from
+verifiers' trace."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from air.worlds.base import Validation
 class Transcript:
     """Writes the trajectory of an episode in which a program in the box plays the agent.
 
-    The trajectory's line of a turn contains the text that the model gets after that turn, which is known only
-    when the next turn begins. So a turn, followed by its gradings, is written when the next turn begins or
-    the episode ends.
+    The trajectory's line of a turn contains the text that the model gets after that turn. This text is known
+    only when the next turn begins. So a turn, followed by its gradings, is written when the next turn begins
+    or the episode ends.
     """
 
     def __init__(self, episode: ResearchEpisode, trace: vf.Trace[Any, Any, Any]) -> None:

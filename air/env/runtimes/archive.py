@@ -20,9 +20,12 @@ MOST_OVERHEAD = 64 << 20
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Returns the entries of a tar archive of one folder or one file.
+    """Returns the entries of a tar archive of one folder or one file. The only entry of a file has the path
+    "".
 
-    Raises BoxFileError if it is malformed, exceeds `max_bytes`, or contains anything but files and folders.
+    Raises BoxFileError if the archive is malformed or empty, if its files together have more than `max_bytes`
+    bytes, if there are too many entries or they are nested too deeply, or if one is neither a regular file
+    nor a folder.
     """
     entries: list[Entry] = []
     contents: dict[str, bytes] = {}

@@ -52,8 +52,9 @@ class _Lent:
         """Does nothing, because the box is already running."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a command in the box; returns its exit code and output. Raises SandboxError if the box is
-        gone."""
+        """Runs a command in the box with the environment variables `env`, for at most `PROGRAM_SECONDS`
+        seconds. Returns its exit code, and at most `OUTPUT_BYTES` bytes of each output stream. Raises
+        SandboxError if the box is gone."""
         try:
             async with self.box.attributing():
                 result = await self.box.exec(
@@ -71,16 +72,16 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box. The gateway, if there is one, connects it to the
-        model and to the grader."""
+        """Runs a program that plays the agent in the box. The gateway, if there is one, connects the program
+        to the model and to the grader."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self._play(self.gateway.command(argv), env))
 
     async def _play(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs the program that plays the agent; returns its exit code and the end of its output. Unlike
-        during `run`, the box can be frozen meanwhile, as grading a Harbor task demands. Raises SandboxError
-        if the box is gone."""
+        during `run`, the box can be frozen while the program runs, which the grading of a Harbor task needs.
+        Raises SandboxError if the box is gone."""
         output = {"stdout": b"", "stderr": b""}
         try:
             async with self.box.attributing():

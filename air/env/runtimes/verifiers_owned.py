@@ -79,8 +79,9 @@ class VerifiersBox(Box):
         files: Mapping[str, bytes] | None = None,
         max_bytes: int = MAX_OUTPUT,
     ) -> ExecResult:
-        """Runs a command in the runtime, as `Box.exec` describes. Output beyond `max_bytes` bytes is dropped.
-        Raises ConfigError if `stdin` is not empty, because verifiers' runtimes give commands no input."""
+        """Runs a command in the runtime, as `Box.exec` describes. Of standard output and of standard error,
+        at most the first `max_bytes` bytes each are returned. Raises ConfigError if `stdin` is not empty,
+        because verifiers' runtimes give commands no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         for path, data in (files or {}).items():
@@ -204,8 +205,8 @@ class UnplayedEpisode(ResearchEpisode):
 
     async def check(self) -> bool:
         """Runs the first and the last recorded reference solution of the task (the baseline and the best),
-        and logs their scores. Returns whether both reach their recorded scores, and the best is better than
-        the baseline. Raises MissingError if the task has no recorded reference solution."""
+        and logs their scores. Returns whether both solutions reach their recorded scores, and the best is
+        better than the baseline. Raises MissingError if the task has no recorded reference solution."""
         world = self.world
         recorded = check.read_solvers(world.task)
         rows = []

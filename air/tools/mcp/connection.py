@@ -33,8 +33,8 @@ _TEXT = 500
 _UNWIND_SECONDS = 2.0
 _BROKEN = ("Connection closed", "SSE stream ended", "Session terminated")
 """The beginnings of the error messages with which the package `mcp` reports a broken connection or a session
-that the server does not know. The error codes cannot tell, because the errors that a server itself reports
-have the same codes."""
+that the server does not know. The error codes do not distinguish these cases, because the errors that a
+server itself reports have the same codes."""
 
 
 class ErrorResponse(Exception):

@@ -54,9 +54,10 @@ class Listing:
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Checks the tools of an MCP server. Returns the tools that can be offered to the model, and for each
-    other tool the reason why not. Only tools whose names are in `wanted` are considered (None: all tools). If
-    a tool's name is in `taken`, the model sees the tool's name with the server's name before it."""
+    """Checks the tools `tools` of the MCP server with the name `server`. Returns the tools that can be
+    offered to the model, and for each other tool the reason why not. Only tools whose names are in `wanted`
+    are considered (None: all tools). If a tool's name is in `taken`, the model sees the tool's name with the
+    server's name before it."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS
@@ -121,8 +122,8 @@ def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
 
 
 def _fault(schema: Any, depth: int) -> str:
-    """Returns a text that says what is wrong with a schema, or an empty text. Only the keywords that air
-    uses are checked."""
+    """Returns a text that says what is wrong with a schema, or an empty text. Only the keywords that air uses
+    are checked. `depth` is the number of levels of nesting that are still allowed."""
     if isinstance(schema, bool):
         return ""
     if not isinstance(schema, Mapping):

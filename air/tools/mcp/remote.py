@@ -197,7 +197,7 @@ def _certificates() -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _serving(hosts: Sequence[str]) -> AsyncIterator[str]:
-    """Context manager that runs an egress proxy on a loopback port, which allows only `hosts`, and yields
+    """Context manager that runs an egress proxy, which allows only `hosts`, on a loopback port, and yields
     the proxy's URL."""
     proxy, tasks = Proxy(hosts), set[asyncio.Task[None]]()
 

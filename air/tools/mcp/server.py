@@ -28,8 +28,8 @@ ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
 seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""How long a remote server that has been reached before may be unreachable, and the longest pause between
-two attempts, in seconds."""
+"""The time that a remote server may be unreachable, once it has been reached, before this is an
+infrastructure error, and the longest pause between two attempts, both in seconds."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,9 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool of the server and returns its result as text. Any failure is an answer with `error`,
-        except that InfrastructureError is raised if a remote server is unreachable for too long."""
+        """Calls a tool of the server, with the time limit `seconds`, and returns its result as text. Any
+        failure is an answer with `error`, except that InfrastructureError is raised if a remote server is
+        unreachable for too long."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()

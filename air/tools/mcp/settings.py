@@ -46,7 +46,7 @@ class McpServer(ToolSettings):
     private: bool = False
     """Whether the host of `url` may have an IP address that is not public, such as a loopback address."""
     only: tuple[str, ...] | None = None
-    """The names of the server's tools that the agent is offered. None: all tools."""
+    """The names, as the server lists them, of the tools that are offered to the agent. None: all tools."""
     start_seconds: float = Field(30.0, gt=0, le=600)
     """The time limit, in seconds, for starting or reaching the server. The request for its tool list has the
     same limit of its own."""

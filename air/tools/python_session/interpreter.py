@@ -26,8 +26,9 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""How many seconds after a cell's time limit the harness ends the session if it has no response. The program
-in the box needs about 3 of these seconds to interrupt the cell and, if necessary, kill its process."""
+"""The number of seconds after a cell's time limit at which the harness ends the session if no response has
+come. The program in the box needs about 3 of these seconds to interrupt the cell and, if necessary, kill its
+process."""
 STREAM_BYTES = 16_000
 """The maximum size of a cell's output per stream, in bytes. The middle of a longer output is left out."""
 _LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
@@ -68,9 +69,9 @@ class Interpreter:
         self._number = 0
 
     async def run(self, code: str) -> Reply:
-        """Runs the Python code of one cell. Returns a reply with its output, the value of its last
-        expression, and its traceback. Raises ToolError if the box cannot start another process, and
-        BoxDiedError if the box has ended."""
+        """Runs the Python code of one cell. Returns a reply with the cell's output, the value of its last
+        expression and, if the cell raised an exception, the traceback. Raises ToolError if the box cannot
+        start another process, and BoxDiedError if the box has ended."""
         self._number += 1
         if self._session is None:
             self._session = await self._start()

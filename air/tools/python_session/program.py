@@ -5,10 +5,10 @@
 PROGRAM is the text of this file. BOOT (in `interpreter.py`) executes it with a copy of the builtins, so that
 a cell that replaces a builtin function does not break the program.
 
-The program consists of two processes. The keeper communicates with air: each line of its standard input is
-a request, and it writes one line to standard output as the response. The worker, a child process, runs the
-cells. Whatever a cell does to the worker, the keeper responds. If necessary it kills the worker, responds
-that the session has ended, and exits.
+The program consists of two processes. The supervisor communicates with air: each line of its standard input
+is a request, and it writes one line to standard output as the response. The worker, a child process, runs the
+cells. Whatever a cell does to the worker, the supervisor responds. If necessary, the supervisor kills the
+worker, responds that the session has ended, and exits.
 
 A request is a JSON object with `number`, `code`, `seconds`, and `most` (the maximum number of bytes per
 stream). A response has `number`, `stdout`, `stderr`, `shown` (the value of the last expression), `error` (a
@@ -206,7 +206,7 @@ def parsed(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def worker(fds: list[int]) -> None:
-    """Runs cells in the worker process until the keeper ends. Exits the process; never returns."""
+    """Runs cells in the worker process until the supervisor ends. Exits the process; never returns."""
     status = 70
     try:
         os.setsid()
@@ -242,7 +242,8 @@ class Session:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
     def serve(self) -> None:
-        """Runs the cell of each request that the keeper sends, and sends the response to the keeper."""
+        """Runs the cell of each request that the supervisor sends, and sends the response to the
+        supervisor."""
         with open(self.requests, "rb", closefd=False) as requests:
             for line in requests:
                 request = json.loads(line)

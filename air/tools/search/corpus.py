@@ -61,8 +61,8 @@ class Corpus:
                 yield _parsed(line, self.path, number)
 
     def read(self, position: int) -> Passage:
-        """Reads the passage at `position` in the corpus, counted from 0. Raises InfrastructureError if the
-        file has changed since it was opened."""
+        """Reads the passage at `position` in the corpus, counted from 0. Raises InfrastructureError if no
+        passage can be read there, because the file has changed since the corpus was opened."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offsets[position])
@@ -72,7 +72,7 @@ class Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yields the offset in bytes, the number and the bytes of each line."""
+    """Yields the offset in bytes, the number (from 1) and the bytes of each line."""
     offset = 0
     try:
         with path.open("rb") as file:

@@ -28,14 +28,15 @@ class SearchSettings(ToolSettings):
     """The settings of the tool `search`."""
 
     corpus: Path
-    """The corpus: a JSON Lines file whose lines have `text` and optionally `title` and `id`."""
+    """The corpus: a JSON Lines file whose lines have `text` and optionally `title` and `id`. A relative path
+    is relative to the folder of the run file."""
     top: int = Field(3, ge=1, le=100)
     """The maximum number of passages in the result of a search."""
     passage_length: int = Field(550, ge=20, le=100_000)
     """The maximum number of characters of a passage in the result of a search."""
     encoder: str = ""
-    """`file.py:function` or `module:function`: a function from a list of texts to their vectors. If it is
-    set, passages are ranked by the cosine of vectors, otherwise by BM25."""
+    """`file.py:function` or `module:function`: a function that takes a list of texts and returns one vector
+    for each. If an encoder is set, passages are ranked by the cosine of vectors, otherwise by BM25."""
     query_prefix: str = ""
     """A text that is put before each query for the encoder."""
     text_prefix: str = ""

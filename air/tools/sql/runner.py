@@ -3,7 +3,7 @@
 A failure that a query causes is a `Result` with a `problem`: an error, an exceeded limit, or a crash of the
 process. If the process fails in another way, for example because the machine runs out of memory, a harmless
 query is tried, and then the original query again. If the harmless query fails too, InfrastructureError is
-raised. If only the original query fails again, it is at fault.
+raised. If the harmless query succeeds and the original query fails again, the original query is at fault.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -s
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one query: steps of SQLite's virtual machine, seconds of CPU time, and the rows and
-    bytes of the result."""
+    """The limits of one query: the number of steps of SQLite's virtual machine, the seconds of CPU time, and
+    the numbers of rows and bytes of the result."""
 
     steps: int = 50_000_000
     seconds: float = 10.0
@@ -53,7 +53,7 @@ class Database:
     image: bytes = b""
     path: Path | None = None
     dates: Literal["none", "fixed", "clock"] = "none"
-    """Which date and time functions queries may use. `none`: no such function. `fixed`: those that do not
+    """The date and time functions that queries may use. `none`: no such function. `fixed`: those that do not
     read the clock. `clock`: all of them, so that results may change from day to day."""
 
     def request(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Result:
     fingerprint: str = ""
     """A digest of the rows as a multiset; empty if the query failed."""
     rows: int = 0
-    """The number of rows."""
+    """The number of rows of the result; 0 if the query failed."""
     problem: str = ""
     """The reason why the query failed; empty if it succeeded."""
 
@@ -100,8 +100,8 @@ def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table
 
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
-    """Returns the response to a query. Raises InfrastructureError if its process fails, and that of a
-    harmless query as well."""
+    """Returns the response to a query. Raises InfrastructureError if the worker process fails at this query,
+    and at a harmless query as well."""
     given = {**database.request(), "sql": sql, **more}
     try:
         return _answered(given, limits)

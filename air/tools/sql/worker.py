@@ -8,7 +8,7 @@ functions that are allowed: "clock" all of them, "fixed" those that do not depen
 zone of this machine, "none" no such function. A query is stopped at the first limit that it reaches:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
-- `seconds` of CPU time, for functions that never return to the virtual machine. It ends the process.
+- `seconds` of CPU time, for functions that never return to the virtual machine. This limit ends the process.
 - memory: SQLite's heap and the process's address space. The process can write no file.
 - `rows` and `bytes` of the result.
 

@@ -43,7 +43,7 @@ class Page:
     url: str
     """The URL after redirects."""
     kind: str
-    """The media type, such as `text/html`."""
+    """The media type in lower case, such as `text/html`; empty if the response names none."""
     charset: str
     data: bytes
     whole: bool
@@ -92,9 +92,9 @@ class Browser:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
-        """Sends a GET request and returns the page at a URL, with at most `most` bytes of its body. Redirects
-        are followed, unless `headers` are given. Raises WebError if the page cannot be read or its host is
-        not allowed."""
+        """Sends a GET request, with the further headers `headers`, and returns the page at a URL, with at
+        most `most` bytes of its body. At most `_REDIRECTS` redirects are followed, and none if `headers` are
+        given. Raises WebError if the page cannot be read or its host is not allowed."""
         import httpx
 
         for _ in range(_REDIRECTS + 1):

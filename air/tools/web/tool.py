@@ -1,9 +1,9 @@
 """The tools `web_page` and `web_search`, with their settings.
 
 A page that cannot be read is an error that the model sees, because the model chose the URL. If a search
-service fails on the model's query, air tries a fixed query. If that one succeeds and the model's query
-fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is
-an infrastructure error.
+service fails on the model's query, air tries a fixed query. If the fixed query succeeds and the model's query
+fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is an
+infrastructure error.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class WebSearchSettings(ToolSettings):
     """Whether the service's host name may resolve to a non-public IP address, such as an address of this
     machine."""
     patience: float = Field(20.0, ge=0, le=600)
-    """How long, in seconds, air waits for a failing service to recover. If the service still fails then, the
-    episode ends with an infrastructure error."""
+    """The time, in seconds, for which air waits for a failing service to recover. If the service still fails
+    then, the episode ends with an infrastructure error."""
     key_header: str = "Authorization"
     """The HTTP header that carries the API key of the service."""
     key_variable: str = ""
@@ -176,8 +176,8 @@ def _pause(patience: float) -> float:
 
 async def _probe(ask: Ask, patience: float) -> None:
     """Sends the fixed query `_PROBE` until the service answers it. Raises InfrastructureError if the service
-    does not answer within `patience` seconds. It gets this time because the model's query may have crashed
-    it, so that it must restart."""
+    does not answer within `patience` seconds. The service gets this time because the model's query may have
+    crashed it, so that it must restart."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

@@ -33,8 +33,9 @@ class Workbench:
         """The history of edits, oldest first: the path of the edited file, and its text before the edit."""
 
     async def bash(self, command: str, seconds: float) -> Reply:
-        """Runs a command in the shell, and returns its output and exit status. Raises ToolError if the
-        command is empty or contains a NUL character, and BoxDiedError if the box has ended."""
+        """Runs a command in the shell, for at most `seconds` seconds, and returns its output and exit status.
+        Raises ToolError if the command is empty or contains a NUL character, and BoxDiedError if the box has
+        ended."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:

@@ -42,8 +42,8 @@ class BoxFiles:
         self._box = box
 
     async def look(self, *argv: str, at: str = "/", max_bytes: int = 64_000) -> ExecResult:
-        """Runs a program that inspects the box, in the folder `at` of the box, and returns its result. The
-        program must not change anything.
+        """Runs a program that inspects the box, in the folder `at` of the box, and returns its result, with
+        at most `max_bytes` bytes of each output stream. The program must not change anything.
 
         Raises ToolError if the program cannot run in that folder, or takes longer than `LOOK_SECONDS`.
         """
@@ -56,7 +56,8 @@ class BoxFiles:
         return result
 
     async def resolve(self, path: str, cwd: str) -> str:
-        """Returns the absolute path without symbolic links for `path`, which is relative to `cwd`.
+        """Returns the absolute path without symbolic links for `path`, which is absolute or relative to the
+        folder `cwd`.
 
         The file does not have to exist. Raises ToolError if the path cannot be resolved.
         """
@@ -72,8 +73,8 @@ class BoxFiles:
         return int(result.stdout, 16) if result.ok else None
 
     async def folder(self, path: str, cwd: str) -> str:
-        """Returns the absolute path, without symbolic links, of the existing folder `path`, which is relative
-        to `cwd`. Raises ToolError if `path` is not a folder."""
+        """Returns the absolute path, without symbolic links, of the existing folder `path`, which is absolute
+        or relative to the folder `cwd`. Raises ToolError if `path` is not a folder."""
         target = await self.resolve(path, cwd)
         mode = await self.mode(target)
         if mode is None or not stat.S_ISDIR(mode):

@@ -61,7 +61,8 @@ class Lines:
         return Lines(head + "".join(line + "\n" for line in body) + tail)
 
     def having(self, text: str, most: int) -> list[tuple[int, str]]:
-        """Returns the first lines that contain `text`, at most `most`, each with its number."""
+        """Returns the first lines that contain `text`, at most `most`, each with its number. The list is
+        empty if `text` contains a line feed."""
         found: list[tuple[int, str]] = []
         if "\n" in text:
             return found

@@ -1,4 +1,5 @@
-"""The rules of the ATIF format, and a check of documents against them. It needs no package of Harbor."""
+"""The rules of the ATIF format, and a check of documents against them. The check needs no package of
+Harbor."""
 
 from __future__ import annotations
 

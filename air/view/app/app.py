@@ -28,8 +28,7 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""A number of seconds: when the app opens, live updates are on if the run's files have changed within this
-time."""
+"""When the app opens, live updates are on if the run's files have changed within this number of seconds."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,

@@ -77,8 +77,8 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of the seconds that episodes spent on each activity, by training step. `rows` are
-    lines of `metrics.jsonl`, one for each step."""
+    """Returns a bar chart of the seconds that the episodes of each training step together spent on each
+    activity. `height` is in pixels. `rows` are lines of `metrics.jsonl`, one for each step."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
@@ -110,8 +110,9 @@ def episode(
     """Returns two charts of an episode's validates (gradings), by item (a turn with its validates): the
     score, and the delta reward that the validate earned.
 
-    `curve` has the recorded facts of each validate. A vertical line marks the item with the number `item`.
-    `last` is the number of the last item; `baseline` is drawn as a horizontal line unless it is None."""
+    `curve` has the `Place` (with the score and the reward) of each `validate` line. A vertical line marks the
+    item with the number `item`, counted from 0. `last` is the number of the last item; `baseline` is drawn as
+    a horizontal line unless it is None."""
     data = [
         {
             "item": place.item,

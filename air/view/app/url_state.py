@@ -69,6 +69,6 @@ def page() -> str:
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Opens the index of the run in `folder`: the SQLite file with facts about its episodes. All browser
+    """Opens the index of the run in `folder`: the SQLite file with `Facts` about its episodes. All browser
     sessions get the same object."""
     return RunIndex(Path(folder))

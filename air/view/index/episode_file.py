@@ -15,8 +15,7 @@ from air.view.index.tables import translated
 
 @dataclass(frozen=True)
 class EpisodeFile:
-    """A trajectory file that `scan` has read: facts about its episode, and the position and facts of each
-    line."""
+    """A trajectory file that `scan` has read: `Facts` about its episode, and a `Place` for each line."""
 
     path: Path
     facts: Facts

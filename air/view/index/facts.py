@@ -48,7 +48,8 @@ class Facts:
     turns: int = 0
     validates: int = 0
     errors: int = 0
-    """Number of turns with a failed command or without an action, plus the number of failed validates."""
+    """Number of turns with a failed command or without an action, plus the number of validates (gradings) of
+    a missing or malformed artefact."""
     seconds: float = 0.0
     """Seconds from the first line of the trajectory to the last."""
     seconds_model: float = 0.0
@@ -73,7 +74,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Place:
-    """The position of one line in a trajectory file, and the facts about the line that the index stores."""
+    """The position of one line in a trajectory file, and some of the line's fields, as the index stores
+    them."""
 
     seq: int
     kind: str
@@ -85,14 +87,15 @@ class Place:
     """Length of the line, in bytes."""
     turn: int | None
     bad: int
-    """1 if the line records a failure, otherwise 0."""
+    """1 if the line records a failed command, a reply without an action, a validate without a score, or an
+    infrastructure error; otherwise 0."""
     score: float | None
     phi: float | None
     delta: float | None
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds the content of one trajectory line to `facts`, and returns the line's position and own facts.
+    """Adds the content of one trajectory line to `facts`, and returns the line's `Place`.
 
     `offset` and `length` are in bytes. Returns None if the line has no `type`, because it is then not a line
     of a trajectory.
@@ -124,8 +127,8 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
 
 
 def read_lines(facts: Facts, lines: Iterable[Line]) -> tuple[list[Place], int]:
-    """Adds the content of trajectory lines to `facts`. Returns the position and facts of each line, and the
-    number of lines that cannot be used."""
+    """Adds the content of trajectory lines to `facts`. Returns the `Place` of each line, and the number of
+    lines that cannot be used."""
     places, problems = [], 0
     for line in lines:
         place = None

@@ -142,7 +142,8 @@ class IndexFile:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns, by file name without suffix, up to which position each file has been read into the index.
+        """Returns the position up to which each file has been read into the index, by file name without
+        suffix.
 
         The names of `metrics.jsonl` and `groups.jsonl` are `/metrics` and `/groups`.
         """

@@ -22,12 +22,12 @@ class Item:
     others: list[Line] = field(default_factory=list)
     """Lines of types that this version of air does not know."""
     bad: bool = False
-    """Whether a line of the item records a failure."""
+    """Whether a line of the item records a failure (see `Place.bad`)."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
     """Groups trajectory lines into items (turns with their validates), and returns the items. `places[i]` is
-    the position and facts of `lines[i]`."""
+    the `Place` of `lines[i]`."""
     by_number: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = by_number.setdefault(place.item, Item(place.item))

@@ -1,6 +1,6 @@
 """The index of one training run, with which views find episodes without reading whole trajectories.
 
-The index is a SQLite file in the cache folder. It has facts about every episode, and the position of every
+The index is a SQLite file in the cache folder. It has `Facts` about every episode, and a `Place` for every
 line of the episode's trajectory. The file can be deleted at any time; the next use creates it again.
 """
 
@@ -66,7 +66,8 @@ class RunIndex:
         return [episode_of(row) for row in rows]
 
     def episode(self, name: str) -> Episode | None:
-        """Returns the episode with the id `name` or the file name `name` (without suffix), or None."""
+        """Returns the episode with the id `name` or the file name `name` (without suffix), or None if there
+        is no such episode."""
         query = f"SELECT {COLUMNS} FROM {JOINED} WHERE f.name = ? OR e.episode = ? LIMIT 1"
         rows = self.file.ask(query, [name, name])
         return episode_of(rows[0]) if rows else None
@@ -127,7 +128,8 @@ class RunIndex:
         return [dict(row) for row in self.file.ask(query)]
 
     def scores(self, column: str, *, last_quarter: bool) -> list[dict[str, Any]]:
-        """Returns model, task, metric, direction, baseline and `value` of each episode without an error.
+        """Returns a dict with model, task, metric, direction, baseline and `value` for each episode without
+        an infrastructure error.
 
         `column` is the field of `Facts` that is used as `value`: score, best, test or reward. With
         `last_quarter`, returns only the episodes of the last quarter of the training steps; for a run without
@@ -155,22 +157,23 @@ class RunIndex:
         return 0 if rows[0][0] is None else int(rows[0][0]) + 1
 
     def curve(self, episode: Episode) -> list[Place]:
-        """Returns the `Place` (position and facts) of each `validate` line in an episode's trajectory."""
+        """Returns the `Place` of each `validate` line in an episode's trajectory, in order."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:
-        """Returns the position and facts of each line in `count` items (turns), beginning with item
-        `first`."""
+        """Returns the `Place` of each line in `count` items (turns with their validates), beginning with item
+        `first`, counted from 0."""
         where = "file = ? AND item >= ? AND item < ?"
         return self._places(where, [episode.file, first, first + count])
 
     def head(self, episode: Episode) -> list[Place]:
-        """Returns the `Place` (position and facts) of each line that belongs to no turn, such as `start`."""
+        """Returns the `Place` of each line that belongs to no turn, such as `start`."""
         return self._places("file = ? AND item = -1", [episode.file])
 
     def jump(self, episode: Episode, item: int, what: str, *, back: bool = False) -> int | None:
-        """Returns the number of the next item (turn) after `item` that contains a failure (`what` is "error")
-        or a grading (`what` is "validate").
+        """Returns the number, from 0, of the next item (a turn with its validates) after the item with the
+        number `item` that contains a failure (`what` is "error"; see `Place.bad`) or a grading (`what` is
+        "validate").
 
         Returns None if there is no such item. With `back`, searches backwards.
         """

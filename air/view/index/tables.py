@@ -54,9 +54,10 @@ class Filter:
 
     task: str | None = None
     how: str | None = None
-    """How the episode ended: `well` (without an error), `failed` or `unfinished`."""
+    """How the episode ended: `well`, `failed` (infrastructure error) or `unfinished` (running or killed)."""
     errors: bool = False
-    """Whether the episode must have a failed command, a reply without an action, or a failed validate."""
+    """Whether the episode must have a failed command, a reply without an action, or a validate without a
+    score."""
     text: str = ""
     """A text that must occur in the trajectory's name, the model's name or the error; upper and lower case do
     not matter."""
@@ -65,7 +66,7 @@ class Filter:
     turns: tuple[int, int] | None = None
     """The lowest and the highest number of turns that the episode may have."""
     step: int | None = None
-    """The training step in which the episode was played."""
+    """The training step to which `groups.jsonl` assigns the episode."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def episode_of(row: sqlite3.Row) -> Episode:
 
 
 def sort_order(name: str) -> str:
-    """Returns the sort order (a key of `SORTS`) with this name, or else the first whose name begins so: for
-    `reward`, the order `reward, best first`. Raises ConfigError if there is none."""
+    """Returns the sort order (a key of `SORTS`) with this name, or else the first sort order whose name
+    begins with `name`: for `reward`, the order `reward, best first`. Raises ConfigError if there is none."""
     for order in (name, *SORTS):
         if order in SORTS and order.startswith(name):
             return order

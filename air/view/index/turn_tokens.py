@@ -22,7 +22,7 @@ class TurnTokens:
 
     reply: Message
     context: Sequence[Message]
-    """The messages between the previous reply and this reply. All their tokens are masked (not trained)."""
+    """The messages between the previous reply and `reply`. All their tokens are masked (not trained)."""
     payments: Sequence[Payment]
     """The parts of the reward that are included in the reply's advantage."""
     content: StepTokens

@@ -65,8 +65,8 @@ class Chart:
 
 def main(rows: Sequence[Row]) -> list[Chart]:
     """Returns the main charts of a run: the rewards or, for a run of `sft`, the loss and the learning rate.
-    Returns none for a training without any reward, because every episode failed. `rows` are the lines of the
-    run's `metrics.jsonl`."""
+    Returns an empty list for a training in which no step has a reward, because all episodes ended with
+    infrastructure errors. `rows` are the lines of the run's `metrics.jsonl`."""
     if any("reward" in row for row in rows):
         rewards = [
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),

@@ -32,19 +32,21 @@ by a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns a value as cleaned text of about `limit` characters at most, escaped for HTML."""
+    """Returns a value (if it is not a string, its JSON text) as cleaned text of about `limit` characters at
+    most, escaped for HTML."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns a value as one line of cleaned text with at most `width` characters, escaped for HTML."""
+    """Returns a value (if it is not a string, its JSON text) as one line of cleaned text with at most `width`
+    characters, escaped for HTML."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
 def figure(value: float | None, form: str = ".4g") -> str:
-    """Returns a number as text in the format `form`, or a dash for None."""
+    """Returns a number as text in the Python format `form`, or a dash for None."""
     return "–" if value is None else format(value, form).replace("-", "−")
 
 
@@ -96,7 +98,7 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def legend(chart: Chart) -> str:
-    """Returns the HTML of a chart's legend, which continues on further lines where the page is narrow. Curves
+    """Returns the HTML of a chart's legend, which continues on further lines if the page is narrow. Curves
     without points have no entry, and no colour."""
     names = dict.fromkeys(line(name, 80) for name, points in chart.curves.items() if points)
     colours = itertools.cycle(zip(COLOURS, DARK_COLOURS, strict=True))

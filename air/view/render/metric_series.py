@@ -50,6 +50,6 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns the seconds that episodes spent on each activity in `TIMES`. `row` is a line of
+    """Returns the seconds that episodes together spent on each activity in `TIMES`. `row` is a line of
     `metrics.jsonl`, or the result of `RunIndex.totals`."""
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

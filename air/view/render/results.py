@@ -44,8 +44,8 @@ class Cell:
 
 @dataclass
 class Results:
-    """The table of values (scores or rewards): a cell for each (run, model) and each task, and facts about
-    the tasks."""
+    """The table of values (scores or rewards): a cell for each (run, model) and each task, and labels and
+    baselines of the tasks."""
 
     cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
     tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)

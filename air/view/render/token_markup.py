@@ -23,8 +23,8 @@ LEGEND = (
 
 
 def turn(tokens: TurnTokens, validates: Sequence[Place]) -> str:
-    """Returns the HTML of a turn's tokens. `validates` are the positions and facts of all validates
-    (gradings) of the episode, in order."""
+    """Returns the HTML of a turn's tokens. `validates` has the `Place` of each validate (grading) of the
+    episode, in order."""
     reply, pieces = tokens.reply, tokens.content.pieces
     rows = rows_of(reply, pieces)
     paid = paid_by(tokens.payments, validates)

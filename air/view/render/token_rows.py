@@ -27,7 +27,8 @@ class TokenRow:
     masked: bool
     logprob: float | None = None
     trainer: float | None = None
-    """The trainer's log-probability of the token; None if it was not recorded. `logprob` is the sampler's."""
+    """The trainer's log-probability of the token; None if it was not recorded. `logprob` is the sampler's,
+    and `ratio` is the trainer's probability divided by the sampler's."""
     ratio: float | None = None
     advantage: float | None = None
 
@@ -112,7 +113,8 @@ def _span_of(values: Floats, form: str) -> str:
 
 def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
     """Returns a text for each reward term in `payments` that is not 0: its name, its amount, and the turn or
-    validate that earned it. `validates` are all validates (gradings) of the episode, in order."""
+    validate that earned it. `validates` has the `Place` of each validate (grading) of the episode, in
+    order."""
     return [
         f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
         for payment in payments

@@ -14,7 +14,7 @@ from air.view.render import coevolution
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a co-evolution. The user selects it among the co-evolutions to which runs in `runs`
+    """Renders the page of a co-evolution. The user selects one of the co-evolutions to which runs in `runs`
     belong."""
     del run, index
     found = coevolutions(runs)

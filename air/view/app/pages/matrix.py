@@ -16,7 +16,7 @@ from air.view.render import matrix
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a matrix. The user selects it among the matrices to which runs in `runs` belong."""
+    """Renders the page of a matrix. The user selects one of the matrices to which runs in `runs` belong."""
     del run, index
     found = matrices(runs)
     if not found:

@@ -17,7 +17,7 @@ from air.view.render.charts import MEAN, Chart
 
 MOST_CURVES = 8
 _WIDEST_NAME = 290
-"""The most pixels of the column with the names of runs."""
+"""The maximum width, in pixels, of the column with the names of runs."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:

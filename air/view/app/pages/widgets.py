@@ -31,7 +31,8 @@ def chart(
     """Renders a line chart with its title, a legend if it has several curves, and a button that saves the
     chart's numbers as CSV.
 
-    If the user clicks a point, calls `pick` with the point's step and the name of its curve.
+    If the user clicks a point, calls `pick` with the point's training step and the name of its curve.
+    `height` is in pixels.
     """
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
@@ -70,7 +71,7 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """Renders a table. If the user clicks a row, calls `pick` with the row's number.
+    """Renders a table. If the user clicks a row, calls `pick` with the row's number, counted from 0.
 
     `columns` has the values of each column by the column's name; `config` has Streamlit's settings of
     columns, also by name. `key` is the table's key in Streamlit's session state. `height` is in pixels; None
