@@ -113,10 +113,11 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a hash of the settings, tasks and source files that determine the warm-started model. If the
-    hash has changed, the cached model is out of date."""
+    """Returns a hash of the settings, tasks and source files (without their docstrings and comments) that
+    determine the warm-started model. If the hash has changed, the cached model is out of date."""
     from air import actions, tasks
     from air.env.chat import harness
+    from air.source_code import code_of_file
     from air.train.evaluation import scripted_agent
     from air.train.model import demonstrations, policy, sft, tokenizer
     from air.worlds.research import world
@@ -134,9 +135,9 @@ def _stamp(*settings: object) -> str:
         world,
         actions.fenced,
     )
-    sources = [module.__file__ for module in modules]
-    for path in [*map(Path, filter(None, sources)), _config("sft/warmstart.toml")]:
-        digest.update(path.read_bytes())
+    for path in map(Path, filter(None, [module.__file__ for module in modules])):
+        digest.update(code_of_file(path).encode())
+    digest.update(_config("sft/warmstart.toml").read_bytes())
     return digest.hexdigest()
 
 
