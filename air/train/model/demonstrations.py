@@ -48,7 +48,8 @@ class Example:
 
     token_ids: list[int]
     mask: list[bool]
-    """For each token, whether it is trained. The tokens of replies are trained, including the stop tokens."""
+    """For each token, whether it is trained. Trained tokens are those of replies, including the stop
+    tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""
@@ -158,9 +159,11 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
     """Converts a conversation to token sequences as in an episode, with masks that are true for the trained
     tokens.
 
-    `renderer` is that of the policy. If it changes earlier tokens when it appends a turn, a new token
-    sequence begins. Each reply is trained exactly once, or not at all if its `loss` is false. Messages after
-    the last reply are omitted. Raises ValueError if there is no reply (role `assistant`)."""
+    `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
+    a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
+    false. Messages after the last reply are omitted. Raises ValueError if there is no reply (role
+    `assistant`).
+    """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
     messages = [{k: v for k, v in message.items() if k != LOSS} for message in messages]

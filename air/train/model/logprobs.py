@@ -30,8 +30,9 @@ def hidden_states(
     attention_mask: Tensor | dict[str, Tensor] | None = None,
 ) -> Tensor:
     """Runs the backbone of a causal language model on `input_ids` [B, T], and returns its last hidden states
-    [B, T, hidden]. Without `attention_mask`, attention is causal: every token attends to itself and all
-    earlier tokens of its row."""
+    [B, T, hidden]. `position_ids` is [B, T]; None: 0, 1, 2, … in each row. `attention_mask` is a result of
+    `attention.attention_mask`; None: attention is causal, so every token attends to itself and all earlier
+    tokens of its row."""
     arguments: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
     if position_ids is not None:
         arguments["position_ids"] = position_ids

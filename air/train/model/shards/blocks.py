@@ -62,8 +62,9 @@ class Sharded:
         return result
 
     def _distinct(self) -> list[list[Block]]:
-        """Groups the blocks without reading them: each list of the result has the copies of one part of the
-        tensor. Raises UsageError if the parts leave a gap, overlap, or do not lie within the tensor."""
+        """Groups the blocks by the part of the tensor that they contain, without reading them: each list of
+        the result has all copies of one part. Raises UsageError if the parts leave a gap, overlap, or do not
+        lie within the tensor."""
         places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Block]] = {}
         for block in self.blocks:
             fits = len(block.offsets) == len(block.sizes) == len(self.shape) and all(
