@@ -180,9 +180,9 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. Then no
-        column for these tokens is empty in some rows, so attention has no scores of empty columns to
-        clear."""
+        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. If so,
+        every column for these tokens has a token in every row, so attention need not clear the scores of
+        empty columns."""
         return self._covered
 
     @property
@@ -220,8 +220,8 @@ class RowCache(Cache):
         self.free(source)
 
     def free(self, row: int) -> None:
-        """Drops the references of row `row`, whose request has ended, to parts of the prefix cache, so that
-        their memory can be freed once the prefix cache has removed them."""
+        """Drops the references to parts of the prefix cache from row `row`, whose request has ended. So the
+        memory of these parts can be freed once the prefix cache has removed them."""
         self._shared[row], self._offsets[row] = [], 0
         self._parts = []  # the parts of the last forward pass
 
