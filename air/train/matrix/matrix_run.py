@@ -32,9 +32,9 @@ class MatrixRun:
 
     async def run(self) -> None:
         """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
-        columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
-        errors that `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError;
-        finished work is kept."""
+        columns; the untrained row `base`, if the matrix has it, is first. Calls `on_cells` after each row and
+        seed. Raises the errors that `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises
+        CancelledError; finished work is kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -46,8 +46,8 @@ class MatrixRun:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
     async def _model(self, trained: TrainedRow, place: str) -> str:
-        """Returns the folder or hub id of the model of a row and seed. Trains the model first if this is not
-        done yet. `place` is the title of the progress display."""
+        """Returns the folder or Hugging Face id of the model of a row and seed. Trains the model first if its
+        training is not finished. `place` is the title of the progress display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
