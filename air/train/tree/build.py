@@ -54,7 +54,7 @@ def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def build(samples: Sequence[Sample]) -> TokenTree:
-    """Returns the prefix tree of `samples`, which must be a non-empty result of `in_order`."""
+    """Returns the prefix tree of `samples`, which must be sorted by `in_order` and not empty."""
     paths: list[Ints] = []
     pieces: list[Sequence[int]] = []
     parents: list[Ints] = []
