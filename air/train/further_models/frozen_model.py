@@ -1,7 +1,7 @@
 """Frozen models in the trainer's process: the reference model of KL penalties, or a local teacher.
 
-A frozen model takes the memory of its weights, without gradients or optimiser state. If the reference is the
-base model under the policy's LoRA adapter, it takes no memory of its own. Frozen models compute
+A frozen model takes the memory of its weights, without gradients or optimiser state. A reference model that
+is the base model under the policy's LoRA adapter takes no memory of its own. Frozen models compute
 log-probabilities with the same functions as the trainer, so equal weights give equal results.
 """
 

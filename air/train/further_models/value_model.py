@@ -41,8 +41,8 @@ class ValueTarget:
 
 
 class ValueModel:
-    """Predicts values and trains the model that predicts them. The layers of the model `start`, except its
-    output layer, become the value model's own and are changed in place. One forward pass has at most
+    """Predicts values and trains the model that predicts them. The value model takes over all layers of the
+    model `start` except the output layer, and changes their weights in place. One forward pass has at most
     `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
