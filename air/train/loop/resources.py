@@ -268,9 +268,10 @@ class ResourceOpener:
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> float | None:
         """Warns the user if the run may not fit into the memory of its device. If vLLM and the trainer use
-        the same GPU, tells the user how they share its memory, and returns vLLM's share (0 to 1); otherwise
-        returns None. Raises UsageError if the memory is too small for both, or if vLLM would have to sample
-        during an update although it shares the GPU or serves a LoRA adapter."""
+        the same GPU, tells the user how the two share the GPU's memory, and returns vLLM's share (0 to 1) of
+        this memory; otherwise returns None. Raises UsageError if the memory is too small for vLLM and the
+        trainer, or if vLLM would have to sample during an update although it shares the GPU or serves a LoRA
+        adapter."""
         overlap = self.config.overlaps and choice.vllm is not None
         if overlap and (_shared(place, choice) or model.has_adapter):
             remedies = ['embedded.inference = "transformers"']

@@ -124,9 +124,9 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether at least two rewards in the group differ. Counted are the rewards of the traces of all
-        episodes without an error, including the greedy episode. Without spread, algorithms that compare
-        rewards compute the advantage 0 everywhere."""
+        """Whether at least two rewards in the group differ, by more than rounding errors. The rewards that
+        count are those of the traces of all episodes without an error, including the greedy episode. Without
+        spread, algorithms that compare rewards compute the advantage 0 everywhere."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
