@@ -10,8 +10,8 @@ import torch
 from air.train.devices.memory import available
 
 _SHARE = 0.25
-"""The threshold of `trim_heap`: it returns freed memory only if this process uses more physical memory than
-this number times the memory that is available on the machine."""
+"""`trim_heap` returns freed memory only if the physical memory of this process is larger than this number
+times the memory that is available on the machine."""
 
 
 _LARGE_BLOCK = 4 * 2**20

@@ -177,9 +177,9 @@ def _chunk(
 
 
 class _Statistics(torch.autograd.Function):
-    """A torch function with a gradient of its own that computes, from `logits` [R, vocabulary], the
-    log-probabilities of tokens, and the entropies and KL divergences of the R predictions. The arguments are
-    as in `chosen_logprobs`; `reference` has the logits of the reference model.
+    """A torch function with a gradient of its own. From `logits` [R, vocabulary], it computes the
+    log-probabilities of tokens, and the entropy and the KL divergence of each of the R predictions. The
+    arguments are as in `chosen_logprobs`; `reference` has the logits of the reference model.
 
     Let p be the model's probabilities over the vocabulary, and q the reference's. The gradients with respect
     to the logits, before division by the temperature, are: for the log-probability of a token t, 1 at t (0

@@ -129,9 +129,10 @@ def build(
     returns `folder`.
 
     The tokenizer is trained on `texts`, and has at most `vocab` tokens, including special tokens.
-    `max_length` is the largest number of tokens in a sequence; the other numbers are sizes of the model. The
-    same arguments give the same model. After an error, no incomplete folder remains. Raises UsageError if the
-    folder is not empty, and ConfigError if `vocab` is too small.
+    `max_length` is the largest number of tokens in a sequence. `hidden`, `layers`, `heads`, `kv_heads` and
+    `head_dim` are the sizes of the model, and `seed` is the seed of the random weights. The same arguments
+    give the same model. After an error, no incomplete folder remains. Raises UsageError if the folder is not
+    empty, and ConfigError if `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 

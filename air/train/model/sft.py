@@ -86,9 +86,10 @@ class SFT:
             "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
             "truncated": float(truncated),
         }
-        """Numbers about the training data: `demonstrations`, their number; `examples`, the number of token
-        sequences (see `tokenize`); `truncated`, the number of token sequences that were truncated to
-        `seq_len`; and `reasoning_left_out`, the number of replies whose reasoning the chat template omits."""
+        """Numbers about the training data: `demonstrations`, the number of demonstrations; `examples`, the
+        number of token sequences that are trained (see `tokenize`); `truncated`, the number of token
+        sequences that were truncated to `seq_len`; and `reasoning_left_out`, the number of replies whose
+        reasoning the chat template omits."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0

@@ -1,8 +1,8 @@
 """Assembles a tensor from the blocks that the ranks (processes) of a distributed trainer have written.
 
 A block is a rectangular part of the tensor. An error is raised unless each block lies within the tensor and
-has its data type; no two blocks overlap, except for equal copies of the same part; and the blocks together
-fill the tensor.
+has the tensor's data type; no two blocks overlap, except for equal copies of the same part; and the blocks
+together fill the tensor.
 """
 
 from __future__ import annotations
