@@ -51,7 +51,7 @@ class LlamaDecoder:
         """The layers with copies of their weights; empty before the first use."""
         self._head: PackedLinear | None = None
         self._versions: list[int] = []
-        """How often each weight of the model had been changed in place when it was copied."""
+        """For each weight of the model, the number of its changes in place before it was copied."""
 
     def release(self) -> None:
         """Frees the copies of the weights. The next use copies the weights anew."""

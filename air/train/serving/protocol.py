@@ -131,7 +131,7 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
     """Returns the JSON body of the response to `GET /v1/models`, a list of the one served model. The field
-    `weights_version` is an addition of air."""
+    `weights_version`, the version number of the weights, is an addition of air."""
     card = {
         "id": name,
         "object": "model",

@@ -184,8 +184,8 @@ class InferenceServer:
 
     def step_metrics(self) -> dict[str, float]:
         """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
-        `cached_tokens`, how many of them came from the prefix cache; and `prefix_cache_mb`, the largest size
-        of the prefix cache so far, in MiB."""
+        `cached_tokens`, the number of those among them whose keys and values came from the prefix cache; and
+        `prefix_cache_mb`, the largest size of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {

@@ -53,7 +53,8 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """A vLLM server for one policy, in a separate process. Call `start` once, and `stop` at the end.
+    """A vLLM server for one policy, in a separate process. `launch` has the settings with which vLLM starts.
+    Call `start` once, and `stop` at the end.
 
     vLLM's log (`vllm.log`) and its copy of the weights are written into `folder`, which must exist. Port 0
     selects a free port. `start` fails if the server is not ready after `start_seconds`. A server that does
@@ -146,9 +147,9 @@ class VllmServer:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Context manager for training. If vLLM shares its GPU with the trainer, vLLM sleeps during the
-        `with` block and frees its GPU memory; during this time, no request may be running. Otherwise does
-        nothing, because vLLM has its own copy of the weights. Raises InferenceError if vLLM cannot be put to
-        sleep or woken up."""
+        `with` block and frees its GPU memory; during this time, no request may be running. If vLLM does not
+        share its GPU, does nothing, because vLLM has its own copy of the weights. Raises InferenceError if
+        vLLM cannot be put to sleep or woken up."""
         if self.launch.gpu_share is None:
             yield
             return
