@@ -149,9 +149,9 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
-    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
-    Each run file becomes `@ FILE`, with the file's full path if the file ships with air. All other arguments
-    are unchanged."""
+    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`. Each
+    run file becomes `@ FILE`; if the file ships with air, FILE is the full path. All other arguments are
+    unchanged."""
     files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -166,10 +166,11 @@ def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
     """Returns the environment variables for prime-rl's launcher: those of this process, with new values for
-    four things. PATH begins with the folder of the interpreter `python`. `CUDA_VISIBLE_DEVICES` has the
-    planned GPUs. All worker processes get the secret text from which the seeds of data splits are computed,
-    so that they split a task's data in the same way. They also get the path `breaker` of the file that counts
-    consecutive failed episodes (see `air.env.failure_breaker`); an old file at this path is removed."""
+    four things. PATH begins with the folder of the interpreter `python`. `CUDA_VISIBLE_DEVICES` has the GPUs
+    that prime-rl may see, if the plan has real GPUs. All worker processes get the secret text from which the
+    seeds of data splits are computed, so that they split a task's data in the same way. They also get the
+    path `breaker` of the file that counts consecutive failed episodes (see `air.env.failure_breaker`); an old
+    file at this path is removed."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)

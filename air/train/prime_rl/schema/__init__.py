@@ -47,8 +47,9 @@ def keys(root: Root) -> dict[str, list[str]]:
 
 
 def has(path: Sequence[str], root: Root) -> bool:
-    """Returns whether run files of the kind `root` (such as `rl`) can have a key at `path`, a list of names
-    of tables and keys. In place of an element of a list, the path has its index as text."""
+    """Returns whether run files of the kind `root` (such as `rl`) can have a key at `path`. The path has the
+    names of the tables around the key and of the key itself, and the index, as text, of an element of a
+    list."""
     dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
     return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
 
