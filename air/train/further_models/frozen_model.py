@@ -40,10 +40,12 @@ class LocalModel(Reference, Protocol):
 
 
 class FrozenModel:
-    """Computes the log-probabilities of sampled tokens with the weights of `policy`, which must not change.
+    """Computes the log-probabilities of sampled tokens with a frozen model. `policy` is this model with its
+    tokenizer, and not the policy that is trained.
 
     One forward pass has at most `micro_batch_tokens` tokens. `temperature` divides the logits in `score`;
-    None: the temperature at which each sample was sampled."""
+    None: the temperature at which each sample was sampled.
+    """
 
     def __init__(
         self, policy: Policy, micro_batch_tokens: int, *, temperature: float | None = None
