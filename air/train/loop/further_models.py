@@ -202,9 +202,9 @@ def load(
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
     """Yields one sample for each branch of the episodes that did not fail. A branch is one linear
-    conversation of a trace. The samples are scored but not trained, so their advantages are 0. If several
-    branches contain the same reply, `Sample.mask` is true for this reply only in the first of these
-    samples."""
+    conversation of a trace. `temperature` is the policy's sampling temperature. The samples are scored but
+    not trained, so their advantages are 0. If several branches contain the same reply, `Sample.mask` is true
+    for this reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:

@@ -35,7 +35,8 @@ log-probabilities of the sample's T tokens that the loss used. The tensor is NaN
 
 
 class Trainer:
-    """Trains a policy's weights in place. Each call of `step` makes one update.
+    """Trains a policy's weights in place. Each call of `step` makes one update. Without `scheduler`, the
+    learning rate is constant; without `loss`, the default loss is used.
 
     Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
     the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an entropy bonus, all
