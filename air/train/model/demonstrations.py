@@ -219,8 +219,8 @@ def _with_reasoning(
     tools: list[dict[str, Any]] | None,
 ) -> list[int] | None:
     """Returns the token ids of the reply `message` with its reasoning, from the end of the prompt to the stop
-    token, as the chat template renders them. Returns None if the reply has no reasoning, or if the template
-    omits the reasoning."""
+    token, as the chat template renders them. `before` has all messages before the reply. Returns None if the
+    reply has no reasoning, or if the template omits the reasoning."""
     reasoning = reasoning_text(message)
     if not reasoning:
         return None

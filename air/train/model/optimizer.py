@@ -122,9 +122,9 @@ def _linear_fall(
 def update(
     optimizer: Stepper, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Clips the gradients to the norm `config.max_norm` (None: does not clip), updates the weights, and
-    clears the gradients. Returns the norm of the gradients before clipping. If the gradients are not finite,
-    leaves the weights unchanged and raises InfrastructureError."""
+    """Clips the gradients of `parameters` together to the norm `config.max_norm` (None: does not clip),
+    updates the weights, and clears the gradients. Returns the norm of the gradients before clipping. If the
+    gradients are not finite, leaves the weights unchanged and raises InfrastructureError."""
     limit = math.inf if config.max_norm is None else config.max_norm
     if isinstance(optimizer, MasterWeights):
         parameters = optimizer.masters  # the float32 copies, which hold the gradients

@@ -187,10 +187,11 @@ def load(
 ) -> Policy:
     """Loads a model and its tokenizer from a folder, or by id from the Hugging Face hub or its local cache.
 
-    `dtype` is the data type of the weights, such as `float32`. If the folder contains a LoRA adapter, loads
-    the adapter with its base model; the adapter is trainable only if `lora` is given. For any other model,
-    `lora` adds a new adapter. `attention` is the name of an attention implementation of transformers, or
-    `auto`. Checks that the model follows attention masks (see `agreement`).
+    `dtype` is the data type of the weights, such as `float32`, and `device` a torch device. If the folder
+    contains a LoRA adapter, loads the adapter with its base model; the adapter is trainable only if `lora` is
+    given. For any other model, `lora` adds a new adapter. `attention` is the name of an attention
+    implementation of transformers, or `auto`. Checks that the model follows attention masks (see
+    `agreement`).
 
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the
     model cannot be loaded, has layers that the embedded training engine does not support, or does not follow

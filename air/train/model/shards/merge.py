@@ -164,7 +164,8 @@ def _check_names(
     ties: Mapping[str, str],
 ) -> None:
     """Raises UsageError if the checkpoint (`found`) lacks a tensor of the model (`wanted`), has a tensor that
-    the model lacks, or has a tensor of another shape. The checkpoint may lack tied tensors (`ties`)."""
+    the model lacks, or has a tensor of another shape. The checkpoint may lack tied tensors (`ties`). `shards`
+    and `source` are the checkpoint and the config's folder or Hugging Face id, for the error message."""
     remedy = f"is {source} the model that was trained?"
     for name in (name for name in wanted if name not in found and name not in ties):
         raise UsageError(f"the checkpoint has no {name}", where=str(shards), remedy=remedy)
