@@ -151,7 +151,7 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
     """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`. Each
     run file becomes `@ FILE`; if the file ships with air, FILE is the full path. All other arguments are
-    unchanged."""
+    unchanged. If `dry_run`, `--dry-run` is added."""
     files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -182,9 +182,10 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher, waits until the launcher has ended, and returns an exit code.
-    The code is 130 if this process got SIGINT, SIGTERM or SIGHUP; 1 if too many consecutive episodes failed;
-    128 + N if signal N ended the launcher; otherwise the launcher's exit code."""
+    """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
+    launcher has ended, and returns an exit code. The code is 130 if this process got SIGINT, SIGTERM or
+    SIGHUP; 1 if too many consecutive episodes failed; 128 + N if signal N ended the launcher; otherwise the
+    launcher's exit code."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"

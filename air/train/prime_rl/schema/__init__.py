@@ -83,8 +83,9 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Raises ConfigError if the run file named `where` has a key or a type of value that the recorded schema
-    does not allow; the message names the first such key."""
+    """Raises ConfigError if the run file `data` has a key or a type of value that the recorded schema for
+    files of the kind `root` does not allow. The message names the first such key, and `where`, the name of
+    the file."""
     messages = problems(data, root)
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
