@@ -34,8 +34,8 @@ stopped."""
 
 
 class TeacherEndpoint:
-    """Client of a frozen teacher model on a vLLM server. Call `wait` once before the first `score`, and
-    `close` at the end.
+    """Client of a frozen teacher model on the vLLM server that `config` names. Call `wait` once before the
+    first `score`, and `close` at the end.
 
     `say` is called with one line of text if the server does not answer at once. A failed request of `score`
     is sent again after `pause` seconds, at most three times; each further pause is twice as long as the one
