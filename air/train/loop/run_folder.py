@@ -41,8 +41,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns, in ascending order, the training steps whose complete checkpoint is in the folder `root`, the
-    folder `checkpoints/` of a run."""
+    """Returns, in ascending order, the training steps whose complete checkpoint is in the folder `root`, such
+    as the folder `checkpoints/` of a run."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if _holds_model(p))

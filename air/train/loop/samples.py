@@ -112,10 +112,10 @@ def samples(
     model. This function sets the field `advantage` of each rollout.
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
-    later rewards; otherwise each trace is credited as a whole. `shuffle` is a random generator that permutes
-    the rewards within each group, for a control experiment; None: no permutation. `inputs` has the numbers
-    that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given, only the
-    groups that `top_of_spread` selects with this share are trained.
+    later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
+    permutes the rewards within each group, for a control experiment; None: no permutation. `inputs` has the
+    numbers that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given,
+    only the groups that `top_of_spread` selects with this share are trained.
     """
     inputs = inputs or AlgorithmInputs()
     chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)

@@ -1,5 +1,5 @@
-"""Records the advantage and the trainer's log-probability of each token of a step in the folder `tokens/` of
-the run.
+"""Records, in the folder `tokens/` of a run, the advantage and the trainer's log-probability of each token of
+a training step.
 
 The module `air.trajectories.trained_tokens` describes the format of the files.
 """
