@@ -105,8 +105,8 @@ def read_examples(path: Path) -> list[Conversation]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a file that is a JSON list or JSON lines. Each is a pair: the place for error
-    messages (path and number), and the entry."""
+    """Yields the entries of a file that is a JSON list or JSON lines, as pairs. Each pair has the place of
+    the entry for error messages (path and number), and the entry."""
     with path.open(encoding="utf-8", errors="replace") as file:
         listed = file.read(4096).lstrip().startswith("[")
     if listed:
