@@ -66,8 +66,8 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run. `reason` says in words why. If `vllm` is None, air's
-    own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
+    """The inference server that was chosen for a run. `reason` says in words why this server was chosen. If
+    `vllm` is None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
@@ -185,7 +185,8 @@ def server(
     `name` is the model's name in requests. `max_model_len` is the largest number of tokens of a prompt and
     its reply together. vLLM writes its log and its copy of the weights into `folder`. `say` is called with a
     one-line message if vLLM is restarted. `gpu_share` is the share (0 to 1) of the GPU's memory that vLLM may
-    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU."""
+    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU.
+    """
     if choice.vllm is None:
         return InferenceServer(
             policy,
