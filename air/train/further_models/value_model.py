@@ -31,7 +31,7 @@ from air.train.tree.statistics import batch_hidden_states, mask_cost
 @dataclass(frozen=True)
 class ValueTarget:
     """A sample on which the value model is trained. `values` and `returns` have one element per sampled token
-    (for which `Sample.mask` is true)."""
+    (each token for which `Sample.mask` is true)."""
 
     sample: Sample
     values: Sequence[float]
