@@ -1,7 +1,7 @@
 """Frozen models in the trainer's process: the reference model of KL penalties, or a local teacher.
 
-A frozen model takes the memory of its weights, without gradients or optimiser state. If the reference is the
-base model under the policy's LoRA adapter, it takes no memory of its own. Frozen models compute
+A frozen model takes the memory of its weights, without gradients or optimiser state. A reference model that
+is the base model under the policy's LoRA adapter takes no memory of its own. Frozen models compute
 log-probabilities with the same functions as the trainer, so equal weights give equal results.
 """
 
@@ -40,10 +40,12 @@ class LocalModel(Reference, Protocol):
 
 
 class FrozenModel:
-    """Computes the log-probabilities of sampled tokens with the weights of `policy`, which must not change.
+    """Computes the log-probabilities of sampled tokens with a frozen model. `policy` is this model with its
+    tokenizer, and not the policy that is trained.
 
     One forward pass has at most `micro_batch_tokens` tokens. `temperature` divides the logits in `score`;
-    None: the temperature at which each sample was sampled."""
+    None: the temperature at which each sample was sampled.
+    """
 
     def __init__(
         self, policy: Policy, micro_batch_tokens: int, *, temperature: float | None = None

@@ -1,8 +1,8 @@
 """Requests the log-probabilities of given tokens from a model server, for on-policy distillation.
 
 The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
-server returns log-probabilities at temperature 1. Every failure is an infrastructure error, so no failure
-becomes a reward or an advantage.
+server returns log-probabilities at temperature 1. If a request fails, InferenceError is raised (an
+infrastructure error), so no failure becomes a reward or an advantage.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ stopped."""
 
 
 class TeacherEndpoint:
-    """Client of a frozen teacher model on a vLLM server. Call `wait` once before the first `score`, and
-    `close` at the end.
+    """Client of a frozen teacher model on the vLLM server that `config` names. Call `wait` once before the
+    first `score`, and `close` at the end.
 
-    `say` is called with one line of text if the server does not answer at once. A failed request is sent
-    again after `pause` seconds; each later pause is twice as long. If the event `stopping` is set, `wait` and
-    `score` end with InferenceError: `wait` after its current request, `score` also during a request. `close`
-    sets `stopping`.
+    `say` is called with one line of text if the server does not answer at once. A failed request of `score`
+    is sent again after `pause` seconds, at most three times; each further pause is twice as long as the one
+    before. If the event `stopping` is set, `wait` and `score` end with InferenceError: `wait` after its
+    current request, `score` also during a request. `close` sets `stopping`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class TeacherEndpoint:
     def wait(self) -> None:
         """Waits until the server answers. Raises InferenceError if the server does not answer within the
         seconds of the setting `wait_for_ready_timeout`, or if the event `stopping` is set. Raises ConfigError
-        if the server does not list the model."""
+        if the server does not list the model, unless the setting `skip_model_check` is true."""
         limit = self.config.wait_for_ready_timeout
         deadline, told = time.monotonic() + limit, False
         while True:

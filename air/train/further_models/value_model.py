@@ -31,7 +31,7 @@ from air.train.tree.statistics import batch_hidden_states, mask_cost
 @dataclass(frozen=True)
 class ValueTarget:
     """A sample on which the value model is trained. `values` and `returns` have one element per sampled token
-    (for which `Sample.mask` is true)."""
+    (each token for which `Sample.mask` is true)."""
 
     sample: Sample
     values: Sequence[float]
@@ -41,8 +41,8 @@ class ValueTarget:
 
 
 class ValueModel:
-    """Predicts values and trains the model that predicts them. The layers of the model `start`, except its
-    output layer, become the value model's own and are changed in place. One forward pass has at most
+    """Predicts values and trains the model that predicts them. The value model takes over all layers of the
+    model `start` except the output layer, and changes their weights in place. One forward pass has at most
     `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:

@@ -45,7 +45,7 @@ class Failures:
 
     def check_steps(self, most: int, how_to_resume: Callable[[], str]) -> None:
         """Raises InfrastructureError if all episodes of the last `most` steps failed. `how_to_resume` returns
-        the end of the error message."""
+        the end of the error message, which says how to resume the run."""
         if self.steps >= most:
             raise InfrastructureError(
                 f"no episode of the last {self.steps} steps ended well; {self.commonest()} — fix this, "
@@ -64,7 +64,7 @@ class Failures:
 async def check_breakers(sources: Sequence[Source], how_to_resume: Callable[[], str]) -> None:
     """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
     infrastructure errors, or after an error in code that the user added. `how_to_resume` returns the end of
-    the error message."""
+    the error message, which says how to resume the run."""
     for source in sources:
         if isinstance(source.env, ResearchEnv):
             try:

@@ -153,8 +153,8 @@ class FurtherModels:
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the value model from a result of `state_dict`. If `state` has none, because
-        the earlier run had no value model, the value model keeps its initial weights."""
+        """Restores the state of the value model from a result of `state_dict`. If `state` has no such state,
+        because the earlier run had no value model, the value model keeps its initial weights."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 
@@ -171,8 +171,8 @@ def load(
     say: Callable[[str], None],
     stopping: threading.Event | None = None,
 ) -> FurtherModels:
-    """Loads the models that `needs` names, with the settings of `config`, onto the device of `model`, the
-    policy.
+    """Loads the models that `needs` names, with the settings of `config`. `model` is the policy; the other
+    models are loaded onto its device.
 
     If the teacher is on a server that does not answer yet, calls `say` with one line for the user and waits
     for the server; setting the event `stopping` ends the wait. Raises UsageError if a model cannot be loaded
@@ -202,9 +202,9 @@ def load(
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
     """Yields one sample for each branch of the episodes that did not fail. A branch is one linear
-    conversation of a trace. The samples are scored but not trained, so their advantages are 0. If several
-    branches contain the same reply, `Sample.mask` is true for this reply only in the first of these
-    samples."""
+    conversation of a trace. `temperature` is the policy's sampling temperature. The samples are scored but
+    not trained, so their advantages are 0. If several branches contain the same reply, `Sample.mask` is true
+    for this reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -218,8 +218,9 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Regroups `numbers`, which has for each sample a list with one number per sampled token: returns such a
-    list for each message. The keys of the result are the `id()` of the messages (verifiers' nodes)."""
+    """Regroups numbers of sampled tokens by message. `numbers` has a list for each sample, and the result a
+    list for each message that has sampled tokens, with one number per sampled token. The keys of the result
+    are the `id()` of the messages (verifiers' nodes)."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -276,8 +277,9 @@ class _ModelLoader:
     """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference model `name` (a folder or hub id). If the policy is a LoRA adapter on this
-        very model, returns the policy with its adapter switched off, so that no second copy is loaded."""
+        """Returns the reference model `name` (a folder or Hugging Face id). If the policy is a LoRA adapter
+        on this very model, returns the policy with its adapter switched off, so that no second copy is
+        loaded."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)
@@ -304,8 +306,8 @@ class _ModelLoader:
 
     def value_model(self, config: ValueModelConfig, start: str) -> ValueModel:
         """Returns a new value model. It starts from the weights of the model that `config` names or, if it
-        names none, of the model `start` (a folder or hub id). The weights are float32, because rounding to
-        bfloat16 would lose small updates."""
+        names none, of the model `start` (a folder or Hugging Face id). The weights are float32, because
+        rounding to bfloat16 would lose small updates."""
         name = _expanded(config.model or start)
         other = self._load(name, "embedded.value_model.model", torch.float32)
         return ValueModel(other, config, self.micro_batch_tokens)

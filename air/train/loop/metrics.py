@@ -130,9 +130,9 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
-    """Logs a warning if episodes with reasoning became several training samples each in this step, and in no
-    earlier step: the metric `reasoning_branches` is their number. `row` has the metrics of this step,
-    `earlier` those of the earlier steps."""
+    """Logs a warning if this training step is the first in which episodes with reasoning became several
+    training samples each. The metric `reasoning_branches` is the number of such episodes. `row` has the
+    metrics of this step, `earlier` those of each earlier step."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -144,9 +144,9 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means (such as the mean reward), and counts of episodes
-    that ended at the context limit, truncated observations, truncated replies, and refused requests (requests
-    of a program in the box that did not continue its conversation with the model)."""
+    """Returns metrics over the episodes, by name: means (such as the mean reward), and four counts: of
+    episodes that ended at the context limit, of truncated observations, of truncated replies, and of refused
+    requests (requests of a program in the box that did not continue its conversation with the model)."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -166,8 +166,8 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def world_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns, for each value that worlds reported in `World.facts`, the mean over the episodes that have it.
-    A key is `world/` followed by the value's name."""
+    """Returns the means of the numbers that worlds report about an episode (`World.facts`), each over the
+    episodes that have this number. A key is `world/` followed by the number's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
     names = dict.fromkeys(name for facts in each for name in facts)
     return {f"world/{n}": fmean(facts[n] for facts in each if n in facts) for n in names}
@@ -242,8 +242,8 @@ def _distributions(prefix: str, rollouts: Sequence[Rollout]) -> dict[str, float]
 
 def of_samples(samples: Sequence[Sample]) -> dict[str, float]:
     """Returns the mean, standard deviation, minimum and maximum of the advantages over the sampled tokens, as
-    `advantages/mean` and so on. If the algorithm computes returns, their four numbers are added as
-    `returns/…`."""
+    `advantages/mean` and so on. If the algorithm computes returns, the result has the same four numbers of
+    the returns, as `returns/…`."""
     arrays: dict[str, list[float]] = {}
     for sample in samples:
         for name in ("advantages", "returns"):
@@ -279,7 +279,7 @@ def by_task(rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns one dict for each task, which compares the first quarter of a run's training steps with the
-    last quarter.
+    last quarter. A quarter has at least one step.
 
     A dict has the task's id (`task`), its baseline score (`baseline`) and, for each quarter, the mean score,
     the best score and the mean reward (`first_mean`, `first_best`, `first_reward`, `last_mean` …). `rows` are
@@ -316,10 +316,11 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
-    """Returns a dict from the id of each task to a dict of its results: the episodes' validation and test
-    scores, the task's baseline score, whether a higher or a lower score is better (`direction`), the mean
-    reward, and the numbers of all episodes, of those that ended by an infrastructure error
-    (`failed_episodes`), and of those in which the grader failed on the agent's work (`ungraded_episodes`)."""
+    """Returns a dict from the id of each task to a dict of its results. The results are the validation scores
+    (`scores`) and test scores of the episodes; the task's baseline score; whether a `higher` or a `lower`
+    score is better (`direction`); the mean reward; and three numbers: of all episodes, of episodes that ended
+    by an infrastructure error (`failed_episodes`), and of episodes whose artefact made the grader fail
+    (`ungraded_episodes`)."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 

@@ -67,7 +67,8 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 
 class Progress:
     """Context manager that displays the progress of a run of `total` training steps: as a live table on a
-    terminal, otherwise as plain lines. It also logs all lines."""
+    terminal, otherwise as plain lines. All lines are also logged. `title` is the title of the table. If
+    `console` is None, the output goes to standard output."""
 
     def __init__(self, total: int, *, title: str = "", console: Console | None = None) -> None:
         self.console = console or Console()

@@ -45,7 +45,8 @@ class Resources:
     environments."""
 
     config: RunConfig
-    """The run's settings. `embedded.inference` names the inference server that was chosen, never `auto`."""
+    """The run's settings. In them, `embedded.inference` is the inference server that was chosen (`vllm` or
+    `transformers`), never `auto`."""
     policy: Policy
     trainer: Trainer
     server: Server
@@ -61,10 +62,10 @@ class Resources:
 class ResourceOpener:
     """Opens the resources of one run. Call `open` only once.
 
-    `needs` are the inputs that the run's algorithm needs beyond rewards. `checkpoint` is the folder of the
-    checkpoint from which the run resumes, and `state` the training state in this checkpoint; for a new run,
-    both are None. `say` is called with each line for the user. `gpu_bytes` returns the total memory of a GPU
-    in bytes.
+    `needs` names the inputs that the run's algorithm needs beyond rewards, such as `reference`. `checkpoint`
+    is the folder of the checkpoint from which the run resumes, and `state` is the training state in this
+    folder (see `checkpoint.load_state`); for a new run, both are None. `say` is called with each line of text
+    for the user. `gpu_bytes` returns the total memory of a GPU in bytes.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class ResourceOpener:
 
     async def open(self, stack: AsyncExitStack) -> Resources:
         """Loads the models, starts the inference server and the environments, and returns all resources.
-        Closing `stack` stops the servers and environments and releases the GPU. Raises UsageError if the
+        Closing `stack` stops the servers and environments and releases the GPUs. Raises UsageError if the
         model, a GPU, vLLM or a port cannot be used."""
         stack.enter_context(determinism.deterministic(self.config.embedded.deterministic))
         choice = await asyncio.to_thread(self._choose)
@@ -195,8 +196,8 @@ class ResourceOpener:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Returns the device for the policy. It is never a GPU that boxes may use. It is the GPU of vLLM only
-        if no other GPU is free. `choice` is the inference server that was chosen, with its GPU."""
+        """Returns the device for the policy: never a GPU that boxes may use, and vLLM's GPU only if no other
+        GPU is free. `choice` is the inference server that was chosen, with its GPU."""
         place = self._free_device(choice.gpu)
         if self.config.embedded.device == "auto" and self._overlaps_on_shared_gpu(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
@@ -227,8 +228,8 @@ class ResourceOpener:
     def _shared_gpu_problem(
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> str:
-        """Returns why the policy cannot share a GPU with vLLM, if `embedded.device = "auto"` chose the GPU of
-        vLLM for the policy, and its memory is too small for both. Otherwise returns an empty string."""
+        """Returns a message if `embedded.device = "auto"` chose vLLM's GPU for the policy, but this GPU's
+        memory is too small for vLLM and the policy. Otherwise returns an empty string."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -267,9 +268,10 @@ class ResourceOpener:
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> float | None:
         """Warns the user if the run may not fit into the memory of its device. If vLLM and the trainer use
-        the same GPU, tells the user how they share its memory, and returns vLLM's share (0 to 1); otherwise
-        returns None. Raises UsageError if the memory is too small for both, or if vLLM would have to sample
-        during an update although it shares the GPU or serves a LoRA adapter."""
+        the same GPU, tells the user how the two share the GPU's memory, and returns vLLM's share (0 to 1) of
+        this memory; otherwise returns None. Raises UsageError if the memory is too small for vLLM and the
+        trainer, or if vLLM would have to sample during an update although it shares the GPU or serves a LoRA
+        adapter."""
         overlap = self.config.overlaps and choice.vllm is not None
         if overlap and (_shared(place, choice) or model.has_adapter):
             remedies = ['embedded.inference = "transformers"']
@@ -316,9 +318,9 @@ class ResourceOpener:
         )
 
     def _with_run_defaults(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns a copy of the source's config in which absent settings of the environment have the run's
-        values: tokenizer, context length, the GPUs that boxes must not use, and `record_dir` as the folder of
-        trajectories."""
+        """Returns a copy of the source's config in which those settings of the environment that the user left
+        out have the run's values: the tokenizer, the context length, the GPUs that boxes must not use, and
+        the folder of trajectories, `record_dir`."""
         env = source.env
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}

@@ -124,9 +124,9 @@ class Group:
 
     @property
     def has_spread(self) -> bool:
-        """Whether at least two rewards in the group differ. Counted are the rewards of the traces of all
-        episodes without an error, including the greedy episode. Without spread, algorithms that compare
-        rewards compute the advantage 0 everywhere."""
+        """Whether at least two rewards in the group differ, by more than rounding errors. The rewards that
+        count are those of the traces of all episodes without an error, including the greedy episode. Without
+        spread, algorithms that compare rewards compute the advantage 0 everywhere."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -153,8 +153,9 @@ def context(
     renderer: Any = None,
     name: str | None = None,
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server at
-    `url` that serves `policy`. The client sends and receives token ids.
+    """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server that
+    serves `policy`. `url` is the server's root address, without `/v1`. The client sends and receives token
+    ids.
 
     `max_tokens` limits the tokens of one reply; None: no limit. `renderer` is a config of the package
     `renderers`, which converts chat messages to token ids; None selects the default for the policy's model
@@ -236,8 +237,8 @@ play."""
 
 Positions = Mapping[str, int]
 """The number of prompts that a run has drawn so far from each source of tasks. A key consists of the source's
-name, its number among the sources of this name and, if the source has curriculum levels, the level. A resumed
-run continues at these positions."""
+name, its number among the sources of this name (counted from 0) and, if the source has curriculum levels, the
+level. A resumed run continues at these positions."""
 
 
 def prompts(
@@ -246,9 +247,10 @@ def prompts(
     """Returns the prompts of training step `step`, and the sources' positions after this step.
 
     The source of each prompt is drawn at random, with probabilities in proportion to the sources' fields
-    `ratio`; `seed` and `step` seed the random generator. The task is the next of this source, cyclically;
-    `positions` says how many prompts were drawn from the source before, 0 if absent. Prompts are drawn until
-    their groups together have at least `episodes` episodes.
+    `ratio`; `seed` and `step` seed the random generator. The task is the next one of this source, and after
+    the last task the first again. `positions` has the number of prompts that were drawn from each source
+    before this step; a source without an entry counts as 0. Prompts are drawn until their groups together
+    have at least `episodes` episodes.
     """
     rng = random.Random(f"prompts {seed} {step}")
     names = [source.name for source in sources]
@@ -280,12 +282,14 @@ async def play_group(
     with_greedy: bool = False,
     gate: Gate = _OPEN,
 ) -> Group:
-    """Plays a group of `source.group_size` episodes of `task` concurrently, and returns the group. Calls
-    `on_done` with each rollout when its episode ends.
+    """Plays a group of `source.group_size` episodes of `task` concurrently, and returns the group. `ctx`
+    names the model, its server and the sampling settings. `on_done` is called with each rollout when its
+    episode ends.
 
-    The sampling seed of each episode is derived from `seed` and the episode's number in the group; None: no
-    seed. With `with_greedy`, one more episode is played at temperature 0. Each episode runs inside the
-    context manager `gate`, which can limit the number of simultaneous episodes."""
+    The sampling seed of each episode is derived from `seed` and the episode's number in the group. If `seed`
+    is None, episodes have no sampling seed. With `with_greedy`, one more episode is played at temperature 0.
+    Each episode runs inside the context manager `gate`, which can limit the number of simultaneous episodes.
+    """
     each = [
         ctx if seed is None else seeded(ctx, f"{seed} {number}")
         for number in range(source.group_size)
@@ -307,9 +311,9 @@ async def play(
     ctx: vf.ModelContext,
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
-    """Plays one episode of `task`, calls `on_done` with its rollout, and returns the rollout. The environment
-    repeats a failed episode as often as its setting `retries` allows. If the episode still fails, the
-    rollout's `error` says why."""
+    """Plays one episode of `task`, calls `on_done` with the episode's rollout, and returns the rollout. The
+    environment plays a failed episode again if verifiers' setting `retries` of the environment asks for this.
+    If the last attempt also fails, the rollout's `error` says why."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]
@@ -343,8 +347,8 @@ async def play_many(
 ) -> list[Rollout]:
     """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
     their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
-    numbers. If a source has several tasks with the same id (for example one per prompt), a number in the
-    mapping counts for all of them together, and they take turns."""
+    numbers. If a source has several tasks with the same id (for example one per prompt), the id's number in
+    the mapping is the number of episodes of all these tasks together, which are played in turn."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

@@ -99,7 +99,7 @@ class EmbeddedRun:
         and CancelledError is raised. Raises UsageError if the run's folder, the model, vLLM or a port cannot
         be used. Raises InfrastructureError if all episodes of the run, or of `max_failed_steps` consecutive
         steps, failed; if an environment stopped the run, because of too many consecutive infrastructure
-        errors or an error in code of the user; or if inference failed.
+        errors or an error in code that the user added; or if inference failed.
         """
         with cancelled_by_signals(self._stop_again), run_folder.locked(self.folder):
             monitors.check(self.config)

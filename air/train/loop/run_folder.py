@@ -41,7 +41,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def steps(root: Path) -> list[int]:
-    """Returns, in ascending order, the training steps whose complete checkpoint is in the folder `root`."""
+    """Returns, in ascending order, the training steps whose complete checkpoint is in the folder `root`, such
+    as the folder `checkpoints/` of a run."""
     if not root.is_dir():
         return []
     matches = (_NAME.fullmatch(p.name) for p in root.iterdir() if _holds_model(p))
@@ -137,9 +138,9 @@ def start_from(config: RunConfig) -> Path | None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Context manager that creates a run's folder and locks it against other runs. At the end it releases the
-    lock, and removes the folder if this is empty. Raises UsageError if another process has locked the folder,
-    or if the folder cannot be written."""
+    """Context manager that creates a run's folder and locks it against other runs. At the end, releases the
+    lock; removes the folder if it is empty, and the empty parent folders that were created. Raises UsageError
+    if another process has locked the folder, or if the folder cannot be written."""
     try:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         lock = _lock(folder)
@@ -218,8 +219,8 @@ def _lock(folder: Path) -> int:
 
 
 def _is_same_file(path: Path, file: int) -> bool:
-    """Returns whether the file descriptor `file` refers to the file that is now at `path`, which another
-    process may have removed or replaced."""
+    """Returns whether the open file descriptor `file` refers to the file that is now at `path`. Another
+    process may have removed or replaced the file since it was opened."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file))
     except FileNotFoundError:

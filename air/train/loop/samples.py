@@ -34,8 +34,9 @@ class TracePart:
 
     @property
     def replies(self) -> list[base.ScoredReply]:
-        """For each of `sampled_nodes` the number of its sampled tokens, and the execution time of its action,
-        which the environment recorded in `trace.info["air"]["exec_seconds"]`."""
+        """For each message in `sampled_nodes`, the number of its sampled tokens and the execution time of its
+        action in seconds, as the environment recorded the time in `trace.info["air"]["exec_seconds"]`. The
+        time is None if the environment recorded none."""
         recorded = self.trace.info.get("air", {}).get("exec_seconds", [])
         seconds = {one["node"]: float(one["seconds"]) for one in recorded}
         return [
@@ -56,8 +57,9 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
 def turns(trace: Any) -> list[TracePart]:
     """Divides a trace into turns: one `TracePart` for each reply of the model. The list
     `trace.info["air"]["paid"]` records when each reward was given; the reward of a turn is the sum of those
-    given between its reply and the next. If the sum of the list differs from the trace's reward, the last
-    turn gets the difference. A trace without replies is one part."""
+    given between its reply and the next reply. The first turn also gets the rewards before its reply. If
+    these rewards do not add up to the trace's reward, the last turn gets the difference. A trace without
+    replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [TracePart(trace, frozenset(), float(trace.reward))]
@@ -105,15 +107,15 @@ def samples(
     """Computes the advantages of a step's groups with `algorithm`, and returns one training sample for each
     branch of the episodes' traces.
 
-    A branch is one linear conversation in a trace. There is no sample for failed episodes, nor, unless
-    `keep_zeros` is set, for branches whose advantages are all 0. The field `advantage` of each rollout is
-    set.
+    A branch is one linear conversation in a trace. There is no sample for failed episodes, nor for branches
+    whose advantages are all 0, unless `keep_zeros` is set or the algorithm computes returns for a value
+    model. This function sets the field `advantage` of each rollout.
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
-    later rewards; otherwise each trace is credited as a whole. `shuffle` is a random generator that permutes
-    the rewards within each group, for a control experiment; None: no permutation. `inputs` has the numbers
-    that `algorithm.needs` names. If `top_share` is given, only the groups that `top_of_spread` selects are
-    trained.
+    later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
+    permutes the rewards within each group, for a control experiment; None: no permutation. `inputs` has the
+    numbers that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given,
+    only the groups that `top_of_spread` selects with this share are trained.
     """
     inputs = inputs or AlgorithmInputs()
     chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)

@@ -39,7 +39,7 @@ folder is complete: `config.json` for a whole model, or the adapter's config for
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
     """Trains a model on demonstrations, and writes the trained model into `config.folder`. Returns numbers
-    about the training data by name, such as the number of examples.
+    about the training data by name (see `SFT.facts`).
 
     `on_row` is called with each line of `metrics.jsonl`, and `say` with each message for the user. SIGINT
     (Ctrl-C) or SIGTERM stops the training after the present step: a checkpoint is written, and
@@ -123,9 +123,9 @@ def start_from(config: SFTRunConfig) -> Path | None:
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Writes the trained model into a run's locked folder. `config.json` (for a LoRA adapter:
-    `adapter_config.json`) is written last. So a folder that contains this file contains the complete model,
-    even if a process was killed while saving."""
+    """Writes the trained model into the run's folder `folder`, which the caller must have locked. The file
+    `config.json` (for a LoRA adapter: `adapter_config.json`) is written last. So a folder that contains this
+    file contains the complete model, even if a process was killed while saving."""
     unfinished = folder / ".policy"
     shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir()

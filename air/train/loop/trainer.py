@@ -35,12 +35,13 @@ log-probabilities of the sample's T tokens that the loss used. The tensor is NaN
 
 
 class Trainer:
-    """Trains a policy's weights in place. Each call of `step` makes one update.
+    """Trains a policy's weights in place. Each call of `step` makes one update. Without `scheduler`, the
+    learning rate is constant; without `loss`, the default loss is used.
 
     Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
     the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an entropy bonus, all
-    sampled tokens are trained. `max_steps`, the length of the run, is needed for schedules that lower the
-    learning rate.
+    sampled tokens are trained. `max_steps`, the number of the run's training steps, may be None unless the
+    schedule lowers the learning rate.
 
     Two settings save memory without changing the result. `micro_batch_tokens` limits the number of tokens,
     including padding, of one forward and backward pass; a prefix that samples share counts once (see

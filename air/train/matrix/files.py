@@ -8,8 +8,8 @@ RUNS = "runs"
 """The name of the folder, in a matrix's folder, that contains the trainings. Each training is an ordinary run
 of `rl`."""
 CELLS = "cells"
-"""The folder, in a matrix's folder, of the evaluations. Each evaluation, of one trained policy (a row and a
-seed) on one task (a column), is in the subfolder `ROW-seedN/COLUMN`."""
+"""The name of the folder, in a matrix's folder, that contains the evaluations. Each evaluation, of one
+trained policy (a row and a seed) on one task (a column), is in the subfolder `ROW-seedN/COLUMN`."""
 JSON_FILE = "results.json"
 CSV_FILE = "results.csv"
 PICTURE = "heat_map.png"

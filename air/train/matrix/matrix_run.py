@@ -16,7 +16,7 @@ from air.train.matrix.training import Logged, train
 class MatrixRun:
     """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
     `logged` returns a context manager in which the log lines of a training go to a file in the training's
-    folder."""
+    folder. `on_cells` is called after the cells of each row and seed."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class MatrixRun:
 
     async def run(self) -> None:
         """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
-        columns; the untrained row `base` is first. Calls `on_cells` after each row and seed. Raises the
-        errors that `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError;
-        finished work is kept."""
+        columns; the untrained row `base`, if the matrix has it, is first. Raises the errors that
+        `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError; finished work
+        is kept."""
         for number, trained in enumerate(self._plan.trained, 1):
             place = f"[{number}/{len(self._plan.trained)}] {trained}"
             model = await self._model(trained, place)
@@ -46,15 +46,16 @@ class MatrixRun:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
     async def _model(self, trained: TrainedRow, place: str) -> str:
-        """Returns the folder or hub id of the model of a row and seed. Trains the model first if this is not
-        done yet. `place` is the title of the progress display."""
+        """Returns the folder or Hugging Face id of the model of a row and seed. Trains the model first if its
+        training is not finished. `place` is the title of the progress display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
-        """Loads `model` and plays the missing episodes on the tasks of all columns. Raises UsageError if a
-        cell's folder has episodes with other weights or settings."""
+        """Loads `model` (a folder or Hugging Face id) and plays the missing episodes on the tasks of all
+        columns. `place` is the beginning of each line for the user. Raises UsageError if a cell's folder has
+        episodes with other weights or settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []

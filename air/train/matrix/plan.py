@@ -65,13 +65,13 @@ class Plan:
 
     @property
     def start(self) -> str:
-        """The folder or hub id of the model from which the trainings start."""
+        """The folder or Hugging Face id of the model from which the trainings start."""
         name = self.trained[0].config.model.name
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
     def evaluation(self, trained: TrainedRow, model: str, column: str) -> Evaluation:
         """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
-        is the folder or hub id of this model."""
+        is the folder or Hugging Face id of this model."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
@@ -120,7 +120,8 @@ class Plan:
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
         """Compares `before`, the settings in the matrix's folder, with the current settings in `identity`,
-        and raises UsageError if a setting differs. Adds to `identity` the rows that only `before` has."""
+        and raises UsageError if a setting differs. Adds the rows that only `before` has to `identity`, so
+        that `matrix.json` keeps them."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -215,8 +216,9 @@ def _at(data: Any, *keys: str) -> Any:
 
 
 def slug(task: str) -> str:
-    """Returns the name of a task's folder: the task id, in which `-` replaces each sequence of characters
-    other than letters, digits, `_`, `.` and `-`. Removes `-` and `.` at both ends."""
+    """Returns the name of a task's folder, made from the task's id `task`: each sequence of characters other
+    than letters, digits, `_`, `.` and `-` is replaced by one `-`, and `-` and `.` at both ends are
+    removed."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 

@@ -3,8 +3,9 @@
 
 A cell's value is the mean success of its episodes, or their mean reward if the column's task does not report
 success. Each value has a 95 % confidence interval. `results.json` is `{"v": 1, "rows": […], "columns": […],
-"cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`, with more keys. The value of a cell
-without episodes is null.
+"cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`, with more keys: `value` is the value,
+and `low` and `high` are the bounds of its interval. For a cell without episodes, all three are null; for a
+cell with a single episode, the bounds are null.
 """
 
 from __future__ import annotations

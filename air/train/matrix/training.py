@@ -21,8 +21,8 @@ ends."""
 
 
 def last_checkpoint(config: RunConfig) -> Path | None:
-    """Returns the folder of the last checkpoint of a finished training, or None if the training is not
-    finished."""
+    """Returns the folder of the last checkpoint of the training with the settings `config`, or None if the
+    training is not finished."""
     root = config.folder / run_folder.CHECKPOINTS
     done = config.max_steps in run_folder.steps(root)
     return run_folder.step_folder(root, config.max_steps) if done else None
@@ -30,8 +30,8 @@ def last_checkpoint(config: RunConfig) -> Path | None:
 
 async def train(config: RunConfig, title: str, say: Callable[[str], None], logged: Logged) -> Path:
     """Runs a training, or resumes it, until it is finished, and returns the folder of its last checkpoint.
-    `title` is the title of the progress display; `say` prints a line for the user. Raises the errors that
-    `EmbeddedRun.run` raises."""
+    `title` is the title of the progress display; `say` prints a line for the user; `logged` opens the
+    training's log file (see `Logged`). Raises the errors that `EmbeddedRun.run` raises."""
     if (done := last_checkpoint(config)) is not None:
         return done
     steps = run_folder.steps(config.folder / run_folder.CHECKPOINTS)

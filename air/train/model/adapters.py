@@ -26,7 +26,8 @@ _OTHER = "use the adapter's value, or merge it with `air merge` and add a new on
 
 
 def is_adapter(name: str | Path) -> bool:
-    """Returns whether `name` is the path of a folder with an adapter."""
+    """Returns whether `name` is the path of a folder that contains an adapter (a file
+    `adapter_config.json`)."""
     return (Path(name).expanduser() / ADAPTER_CONFIG).is_file()
 
 
@@ -93,10 +94,10 @@ def set_trained(model: Any, trained: bool) -> None:
 
 
 def read_weights(model: Any, folder: str | Path) -> None:
-    """Copies the weights of the adapter in `folder` into the model, which already has this adapter in
-    float32. Needed because transformers rounds the weights of an adapter to the base model's data type: a
-    resumed training would go on from weights that are rounded to bfloat16. Does nothing if the folder has no
-    `adapter_model.safetensors`, which other programs may write under another name."""
+    """Copies the weights of the adapter in `folder` into the model. The model must already have this adapter,
+    with float32 weights. Needed because transformers rounds the weights of an adapter to the base model's
+    data type: a resumed training would go on from weights that are rounded to bfloat16. Does nothing if the
+    folder has no `adapter_model.safetensors`, because other programs may use another name for this file."""
     from safetensors.torch import load_file
 
     path = Path(folder).expanduser() / _WEIGHTS

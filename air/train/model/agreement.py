@@ -2,9 +2,10 @@
 
 The sampler and the trainer use attention masks and position ids to say which tokens each token attends to. A
 model that interprets masks or positions in another way would be trained on wrong probabilities without an
-error. So each time a model is loaded, computations are compared for a few tokens: two sequences with a
-common prefix together in one masked row, and each sequence alone without a mask. The trainer calls the
-backbone and the head of a model separately (`logprobs`), so this is compared with a call of the whole model.
+error. So each time a model is loaded, computations are compared for a few tokens: two sequences with a common
+prefix together in one masked row, and each sequence alone without a mask. The trainer calls the backbone and
+the head of a model separately (see the module `logprobs`), so the result of these two calls is compared with
+that of a call of the whole model.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from air.train.model.logprobs import head_logits, hidden_states
 
 LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.3, torch.float16: 0.3}
 """For each data type of the weights: the largest accepted mean absolute difference of log-probabilities, in
-nats. Rounding causes differences of about 1e-5 in float32 and up to 0.1 in bfloat16; a wrong mask causes 1 or
-more in a trained model."""
+nats; for other types, 0.01. Rounding causes differences of about 1e-5 in float32 and up to 0.1 in bfloat16; a
+wrong mask causes 1 or more in a trained model."""
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 """The exceptions that models raise if they do not take the arguments of sampler or trainer."""
 _TRUNK, _TWIG = 6, 5

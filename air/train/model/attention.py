@@ -36,8 +36,8 @@ def attention_mask(
 
     `visible` is a boolean mask [B, 1, Q, K]: true if query q may attend to key k. Each query must attend to
     at least one key (a padding token to itself), because a softmax over no key is undefined. `positions` [B,
-    Q] and `key_positions` [B, K] have the position ids of queries and keys; their first dimension may be 1.
-    None for `key_positions` means that keys and queries are the same tokens. Positions are needed only for
+    Q] and `key_positions` [B, K] have the position ids of queries and keys; the first dimension of each may
+    be 1. If `key_positions` is None, keys and queries are the same tokens. Positions are needed only for
     models with a sliding window (see `windows`).
 
     Returns one tensor if all layers need the same mask, otherwise a dict of tensors by type of layer.
@@ -101,8 +101,8 @@ def check_supported(config: Any, name: str) -> None:
 def check_length(config: Any, name: str, tokens: int, key: str) -> None:
     """Raises UsageError if the model's rotary positions are of the type `longrope` and sequences of `tokens`
     tokens exceed the original context length. With `longrope`, one such sequence changes the positions of all
-    sequences in its batch. The error names the model `name` and the setting `key`, which limits the
-    length."""
+    sequences in its batch. The error names the model `name` and `key`, the setting that limits the length of
+    sequences."""
     config = config.get_text_config()
     for rope in _ropes(config):
         original = rope.get("original_max_position_embeddings") or getattr(

@@ -38,11 +38,11 @@ def save(
     """Writes the checkpoint of training step `step` into a folder under `root`, replacing an existing one,
     and returns this folder.
 
-    `state` is the training state, which `load_state` returns later. After writing, deletes old checkpoints
-    under `root`, but keeps the `keep_last` newest ones, including the new one (None: deletes nothing); those
-    of the steps in `keep`; and all those of steps after `step`. Raises UsageError if the checkpoint cannot be
-    written (disk full, no permission); the checkpoints of earlier steps are then unchanged, and no incomplete
-    files remain.
+    `state` is the training state, a dict that `load_state` returns later; None: an empty dict. After writing,
+    deletes old checkpoints under `root`, except the new one and the newest ones before it (`keep_last` in
+    all); those of the steps in `keep`; and all those of steps after `step`. If `keep_last` is None, deletes
+    nothing. Raises UsageError if the checkpoint cannot be written (disk full, no permission); the checkpoints
+    of earlier steps are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)

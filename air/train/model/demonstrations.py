@@ -48,7 +48,8 @@ class Example:
 
     token_ids: list[int]
     mask: list[bool]
-    """For each token, whether it is trained. The tokens of replies are trained, including the stop tokens."""
+    """For each token, whether it is trained. Trained tokens are those of replies, including the stop
+    tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""
@@ -104,8 +105,8 @@ def read_examples(path: Path) -> list[Conversation]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a file that is a JSON list or JSON lines. Each is a pair: the place for error
-    messages (path and number), and the entry."""
+    """Yields the entries of a file that is a JSON list or JSON lines, as pairs. Each pair has the place of
+    the entry for error messages (path and number), and the entry."""
     with path.open(encoding="utf-8", errors="replace") as file:
         listed = file.read(4096).lstrip().startswith("[")
     if listed:
@@ -158,9 +159,11 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
     """Converts a conversation to token sequences as in an episode, with masks that are true for the trained
     tokens.
 
-    `renderer` is that of the policy. If it changes earlier tokens when it appends a turn, a new token
-    sequence begins. Each reply is trained exactly once, or not at all if its `loss` is false. Messages after
-    the last reply are omitted. Raises ValueError if there is no reply (role `assistant`)."""
+    `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
+    a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
+    false. Messages after the last reply are omitted. Raises ValueError if there is no reply (role
+    `assistant`).
+    """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
     messages = [{k: v for k, v in message.items() if k != LOSS} for message in messages]
@@ -216,8 +219,8 @@ def _with_reasoning(
     tools: list[dict[str, Any]] | None,
 ) -> list[int] | None:
     """Returns the token ids of the reply `message` with its reasoning, from the end of the prompt to the stop
-    token, as the chat template renders them. Returns None if the reply has no reasoning, or if the template
-    omits the reasoning."""
+    token, as the chat template renders them. `before` has all messages before the reply. Returns None if the
+    reply has no reasoning, or if the template omits the reasoning."""
     reasoning = reasoning_text(message)
     if not reasoning:
         return None

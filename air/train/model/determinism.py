@@ -31,8 +31,8 @@ def seed_generators(seed: int, step: int) -> None:
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Context manager: if `wanted`, torch uses only deterministic algorithms during the `with` block. If a
-    GPU is used, the block must begin before the first matrix product of the process, at which cuBLAS reads
-    the environment variable that this function sets."""
+    GPU is used, the block must begin before the first matrix product of the process. At this product, cuBLAS
+    reads the environment variable `CUBLAS_WORKSPACE_CONFIG`, which this function sets."""
     if not wanted:
         yield
         return

@@ -10,8 +10,8 @@ import torch
 from air.train.devices.memory import available
 
 _SHARE = 0.25
-"""The threshold of `trim_heap`: it returns freed memory only if this process uses more physical memory than
-this number times the memory that is available on the machine."""
+"""`trim_heap` returns freed memory only if the physical memory of this process is larger than this number
+times the memory that is available on the machine."""
 
 
 _LARGE_BLOCK = 4 * 2**20
@@ -35,8 +35,8 @@ def trim_heap() -> None:
 
 
 def return_large_blocks() -> None:
-    """Makes this process return freed blocks of at least `_LARGE_BLOCK` bytes to the operating system at
-    once, until it ends.
+    """From now on, makes this process return each freed block of at least `_LARGE_BLOCK` bytes to the
+    operating system at once.
 
     Otherwise glibc places blocks of up to 32 MiB side by side in its heap. Between tensors that are freed and
     tensors that stay, holes remain that later tensors do not fit into. With gradient checkpointing, which

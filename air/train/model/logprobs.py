@@ -30,8 +30,9 @@ def hidden_states(
     attention_mask: Tensor | dict[str, Tensor] | None = None,
 ) -> Tensor:
     """Runs the backbone of a causal language model on `input_ids` [B, T], and returns its last hidden states
-    [B, T, hidden]. Without `attention_mask`, attention is causal: every token attends to itself and all
-    earlier tokens of its row."""
+    [B, T, hidden]. `position_ids` is [B, T]; None: 0, 1, 2, … in each row. `attention_mask` is a result of
+    `attention.attention_mask`; None: attention is causal, so every token attends to itself and all earlier
+    tokens of its row."""
     arguments: dict[str, Any] = {"input_ids": input_ids, "use_cache": False}
     if position_ids is not None:
         arguments["position_ids"] = position_ids
@@ -176,9 +177,9 @@ def _chunk(
 
 
 class _Statistics(torch.autograd.Function):
-    """A torch function with a gradient of its own that computes, from `logits` [R, vocabulary], the
-    log-probabilities of tokens, and the entropies and KL divergences of the R predictions. The arguments are
-    as in `chosen_logprobs`; `reference` has the logits of the reference model.
+    """A torch function with a gradient of its own. From `logits` [R, vocabulary], it computes the
+    log-probabilities of tokens, and the entropy and the KL divergence of each of the R predictions. The
+    arguments are as in `chosen_logprobs`; `reference` has the logits of the reference model.
 
     Let p be the model's probabilities over the vocabulary, and q the reference's. The gradients with respect
     to the logits, before division by the temperature, are: for the log-probability of a token t, 1 at t (0

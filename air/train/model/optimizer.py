@@ -85,8 +85,8 @@ def _torch_optimizer(
 def learning_rate(
     step: int, lr: float, config: SchedulerConfig, max_steps: int | None = None
 ) -> float:
-    """Returns the learning rate of the update `step`, counted from 0. `lr` is the peak of the schedule
-    `config`.
+    """Returns the learning rate of the update `step`, counted from 0. `lr` is the highest learning rate (the
+    peak) of the schedule `config`. A constant schedule always gives the peak.
 
     A linear schedule rises from `min_lr` to the peak over `warmup_steps` updates, and falls to `min_lr` over
     the last `decay_steps` of `max_steps` updates. A cosine schedule rises in the same way, and then falls
@@ -122,9 +122,9 @@ def _linear_fall(
 def update(
     optimizer: Stepper, parameters: list[torch.nn.Parameter], config: OptimizerConfig
 ) -> float:
-    """Clips the gradients to the norm `config.max_norm`, updates the weights, and clears the gradients.
-    Returns the norm of the gradients before clipping. If the gradients are not finite, leaves the weights
-    unchanged and raises InfrastructureError."""
+    """Clips the gradients of `parameters` together to the norm `config.max_norm` (None: does not clip),
+    updates the weights, and clears the gradients. Returns the norm of the gradients before clipping. If the
+    gradients are not finite, leaves the weights unchanged and raises InfrastructureError."""
     limit = math.inf if config.max_norm is None else config.max_norm
     if isinstance(optimizer, MasterWeights):
         parameters = optimizer.masters  # the float32 copies, which hold the gradients

@@ -1,4 +1,4 @@
-"""Groups token sequences into micro-batches of bounded size, padding included."""
+"""Groups token sequences into micro-batches whose size, including padding, is limited."""
 
 from __future__ import annotations
 

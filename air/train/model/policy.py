@@ -129,9 +129,10 @@ def build(
     returns `folder`.
 
     The tokenizer is trained on `texts`, and has at most `vocab` tokens, including special tokens.
-    `max_length` is the largest number of tokens in a sequence; the other numbers are sizes of the model. The
-    same arguments give the same model. After an error, no incomplete folder remains. Raises UsageError if the
-    folder is not empty, and ConfigError if `vocab` is too small.
+    `max_length` is the largest number of tokens in a sequence. `hidden`, `layers`, `heads`, `kv_heads` and
+    `head_dim` are the sizes of the model, and `seed` is the seed of the random weights. The same arguments
+    give the same model. After an error, no incomplete folder remains. Raises UsageError if the folder is not
+    empty, and ConfigError if `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -186,9 +187,10 @@ def load(
 ) -> Policy:
     """Loads a model and its tokenizer from a folder, or by id from the Hugging Face hub or its local cache.
 
-    If the folder contains a LoRA adapter, loads the adapter with its base model; the adapter is trainable
-    only if `lora` is given. For any other model, `lora` adds a new adapter. `attention` is the name of an
-    attention implementation of transformers, or `auto`. Checks that the model follows attention masks (see
+    `dtype` is the data type of the weights, such as `float32`, and `device` a torch device. If the folder
+    contains a LoRA adapter, loads the adapter with its base model; the adapter is trainable only if `lora` is
+    given. For any other model, `lora` adds a new adapter. `attention` is the name of an attention
+    implementation of transformers, or `auto`. Checks that the model follows attention masks (see
     `agreement`).
 
     Raises MissingError if there is no such model, or if the hub cannot be reached. Raises UsageError if the

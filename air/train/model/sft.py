@@ -37,13 +37,14 @@ OnStep = Callable[[dict[str, float]], None]
 class SFT:
     """Trains a policy's weights in place on demonstrations. Each call of `step` makes one update.
 
-    A step uses whole demonstrations with at most `batch_size * seq_len` tokens together, in an order that
-    depends only on `data.seed`. The loss is the cross-entropy in nats, averaged over the step's trained
-    tokens. `micro_batch_tokens` limits the number of tokens, including padding, of one forward pass. With
+    `examples` are the demonstrations for training, `held_out` those for validation. A step uses whole
+    demonstrations with at most `batch_size * seq_len` tokens together, in an order that depends only on
+    `data.seed`. The loss is the cross-entropy in nats, averaged over the step's trained tokens.
+    `micro_batch_tokens` limits the number of tokens, including padding, of one forward pass. With
     `gradient_checkpointing`, the backward pass computes the layers' activations again.
 
     Raises UsageError if there are no demonstrations; if truncation to `seq_len` removes all replies of all
-    demonstrations, or of all held-out ones; if the model does not support sequences of their length (see
+    demonstrations, or of all held-out ones; if a demonstration is longer than the model supports (see
     `check_length`); or if the model's layers do not support gradient checkpointing.
     """
 
@@ -85,9 +86,10 @@ class SFT:
             "reasoning_left_out": float(sum(talk.left_out for talk in talks)),
             "truncated": float(truncated),
         }
-        """Numbers about the training data: `demonstrations`, their number; `examples`, the number of token
-        sequences (see `tokenize`); `truncated`, the number of token sequences that were truncated to
-        `seq_len`; and `reasoning_left_out`, the number of replies whose reasoning the chat template omits."""
+        """Numbers about the training data: `demonstrations`, the number of demonstrations; `examples`, the
+        number of token sequences that are trained (see `tokenize`); `truncated`, the number of token
+        sequences that were truncated to `seq_len`; and `reasoning_left_out`, the number of replies whose
+        reasoning the chat template omits."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
@@ -166,7 +168,8 @@ def train_sft(
     """Trains `policy` in place on demonstrations for `config.max_steps` steps (see `SFT`).
 
     `on_step` is called with each dict of metrics that `SFT.first_row` and `SFT.step` return. Returns the
-    metrics of the last step together with `SFT.facts`; `seconds` is then the duration of the whole training.
+    metrics of the last step together with `SFT.facts`. In this result, `seconds` is the duration of the whole
+    training.
     """
     start = time.perf_counter()
     training = SFT(

@@ -21,11 +21,14 @@ class GpuRequest:
     num_train: int
     """Number of GPUs for the trainer (`deployment.num_train_gpus`)."""
     inference: tuple[str, ...] = ()
-    """The GPUs that the setting `inference_gpus` names. Empty: the first GPUs that prime-rl can see."""
+    """The GPUs (NVML indices or UUIDs) that the setting `inference_gpus` names. Empty: the first GPUs that
+    prime-rl can see."""
     trainer: tuple[str, ...] = ()
-    """The GPUs that the setting `trainer_gpus` names. Empty: the GPUs after those of inference."""
+    """The GPUs (NVML indices or UUIDs) that the setting `trainer_gpus` names. Empty: the GPUs after those of
+    inference."""
     boxes: tuple[GpuSelection, ...] = ()
-    """The values of `env.gpus` (the GPUs for boxes), one for each source of prompts that sets this key."""
+    """The values of `env.gpus` (the GPUs for boxes: names or "auto"), one for each source of prompts that
+    sets this key."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Placement:
     boxes: tuple[Gpu, ...]
     unused: tuple[Gpu, ...]
     visible: tuple[Gpu, ...]
-    """The GPUs that prime-rl can see, in its own order."""
+    """The GPUs that prime-rl can see, in the order in which prime-rl sees them."""
 
     @property
     def shared(self) -> bool:
@@ -69,7 +72,7 @@ def place(
 ) -> Placement:
     """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
 
-    The GPUs that prime-rl can see are the first of these that is given:
+    GPUs are named by NVML index or UUID. The GPUs that prime-rl can see are the first of these that is given:
 
     1. `flag_gpus`, the value of the flag `--gpus`; inference and the trainer share a GPU that is named twice;
     2. the GPUs that the run file names for inference and the trainer;

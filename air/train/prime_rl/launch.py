@@ -85,11 +85,13 @@ class Plan:
 
 
 def interpreter() -> Path | None:
-    """Returns the path of a Python interpreter in which prime-rl is installed, or None if there is none.
+    """Returns the path of a Python interpreter in which prime-rl is installed, or None if no such interpreter
+    is known.
 
-    If `AIR_PRIME_RL` names an interpreter, or a checkout of prime-rl with a `.venv`, returns that
-    interpreter; raises MissingError if it lacks prime-rl or air. If the variable is not set, returns the
-    interpreter of this process if it has prime-rl.
+    If the environment variable `AIR_PRIME_RL` is the path of an interpreter, or of a checkout of prime-rl
+    with a virtual environment `.venv`, returns this interpreter; raises MissingError if the interpreter does
+    not exist or lacks prime-rl or air. If the variable is not set, returns the interpreter of this process if
+    prime-rl is installed for it.
     """
     setting = os.environ.get(PLACE_ENV, "")
     if not setting:
@@ -120,10 +122,10 @@ def interpreter() -> Path | None:
 def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
     """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
 
-    `flag_gpus` has the GPUs of the flag `--gpus`. None: the run file or `CUDA_VISIBLE_DEVICES` names the
-    GPUs. Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode could never start,
-    the run would take far too long, or most episodes would end too late and be dropped. Raises MissingError
-    if a task or a SLURM template does not exist.
+    `flag_gpus` has the GPUs of the flag `--gpus`, as NVML indices or UUIDs; None: the flag is not given (see
+    `gpu_placement.place`). Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode
+    could never start, the run would take far too long, or most episodes would end too late and be dropped.
+    Raises MissingError if a task or a SLURM template does not exist.
     """
     view = run_file.read(merged)
     placement, inventory = None, gpus.inventory()
@@ -147,9 +149,9 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
-    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`.
-    Each run file becomes `@ FILE`, with the file's full path if the file ships with air. All other arguments
-    are unchanged."""
+    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`. Each
+    run file becomes `@ FILE`; if the file ships with air, FILE is the full path. All other arguments are
+    unchanged. If `dry_run`, `--dry-run` is added."""
     files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -163,10 +165,12 @@ def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> 
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables for prime-rl's launcher: the variables of this process, with new
-    values for PATH, the visible GPUs, the secret text from which the seeds of data splits are computed (so
-    that all worker processes split a task's data in the same way), and the path `breaker`. The file `breaker`
-    counts consecutive failed episodes (see `air.env.failure_breaker`); an old file is removed."""
+    """Returns the environment variables for prime-rl's launcher: those of this process, with new values for
+    four things. PATH begins with the folder of the interpreter `python`. `CUDA_VISIBLE_DEVICES` has the GPUs
+    that prime-rl may see, if the plan has real GPUs. All worker processes get the secret text from which the
+    seeds of data splits are computed, so that they split a task's data in the same way. They also get the
+    path `breaker` of the file that counts consecutive failed episodes (see `air.env.failure_breaker`); an old
+    file at this path is removed."""
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -178,9 +182,10 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
-    """Runs prime-rl's launcher, waits until the launcher has ended, and returns an exit code.
-    The code is 130 if this process got SIGINT, SIGTERM or SIGHUP; 1 if too many consecutive episodes failed;
-    128 + N if signal N ended the launcher; otherwise the launcher's exit code."""
+    """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
+    launcher has ended, and returns an exit code. The code is 130 if this process got SIGINT, SIGTERM or
+    SIGHUP; 1 if too many consecutive episodes failed; 128 + N if signal N ended the launcher; otherwise the
+    launcher's exit code."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"
@@ -196,8 +201,9 @@ def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
     """Runs a command in its own process group with the environment variables `env`, and forwards SIGINT,
-    SIGTERM and SIGHUP to the command. Returns 130 if there was such a signal, 1 if too many consecutive
-    episodes failed, else the exit code of the command (128 + N if signal N ended the command).
+    SIGTERM and SIGHUP to the command. Returns 130 if this process got one of these signals; 1 if too many
+    consecutive episodes failed; otherwise the exit code of the command (128 + N if signal N ended the
+    command).
 
     Sends SIGTERM to the command when the file `breaker` says that too many consecutive episodes failed. Kills
     the process group `grace` seconds after the first signal; the default is long because prime-rl may need

@@ -161,9 +161,10 @@ class PrimeView(_TableView):
 
 
 def read(merged: MergedSettings) -> PrimeView:
-    """Checks a run file of prime-rl, and returns the keys of the file that air reads.
-    Raises ConfigError, which names file and key, if prime-rl does not have a key, a value has a wrong type, a
-    setting of an environment cannot be used, or two limits of lengths contradict each other."""
+    """Checks a run file of prime-rl, and returns those keys of the file that air reads. `merged` has the
+    settings of the file and of the command line. Raises ConfigError, which names file and key, if prime-rl
+    does not have a key, a value has a wrong type, a setting of an environment cannot be used, or two limits
+    on the number of tokens contradict each other."""
     where = str(merged.files[-1]) if merged.files else "command line"
     schema.check(merged.data, "rl", where=where)
     try:
@@ -201,9 +202,9 @@ def _uses_training_seeds(env: Any) -> bool:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the common value of the key `key` in the sources of prompts, or an empty tuple if no source
-    sets the key. `settings` has the value of each source. Raises ConfigError if two sources set different
-    values."""
+    """Returns the value of the key `key` that all sources of prompts with this key have in common, or an
+    empty tuple if no source sets the key. `settings` has the value of each source. Raises ConfigError if two
+    sources set different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(

@@ -96,8 +96,8 @@ class Throughput:
     boxes: int
     """Largest number of concurrent boxes."""
     gpu_slots: int | None
-    """Number of GPU slots for boxes: how many boxes with one GPU can run at once, where several boxes may
-    share a GPU. None: unknown."""
+    """Number of GPU slots for boxes: the largest number of boxes with one GPU each that can run at the same
+    time, if boxes share GPUs as `slots_per_gpu` allows. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -107,8 +107,9 @@ class Throughput:
 
     @property
     def ages_over_bound(self) -> tuple[Age, ...]:
-        """The ages that exceed `bound`, the value of `max_off_policy_steps`. There is one age for each task.
-        prime-rl drops an episode of such a task if the episode uses its whole time limit."""
+        """The ages that exceed `bound`, the value of `max_off_policy_steps`. There is one age for each task
+        of each source. If a task's age exceeds `bound`, prime-rl drops those of its episodes that use their
+        whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -134,8 +135,9 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Returns the reason why the run must be refused: it would take far too long, or most of its episodes
-        would be too old when they end, and be dropped. Returns an empty string if the run is acceptable."""
+        """Returns the reason why the run must be refused: a step would take more than 7 days or the run more
+        than 365 days, or more than half of the episodes would be dropped because they are too old when they
+        end. Returns an empty string if the run is acceptable."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (

@@ -115,9 +115,9 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes can use: the GPUs for boxes except the last
-    `grader_gpus` GPUs, which graders use. Returns None if the GPUs are unknown. `auto` is the number of GPUs
-    for boxes if `env.gpus` is "auto"; None: unknown."""
+    """Returns the names of the GPUs that agents' boxes can use: the GPUs for boxes without the last
+    `grader_gpus` of them, which graders use. If `env.gpus` is "auto", `auto` is the number of GPUs for boxes;
+    if this number is unknown (None), returns None."""
     if env.gpus == "auto":
         if auto is None:
             return None

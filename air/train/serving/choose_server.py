@@ -28,7 +28,7 @@ class Server(Protocol):
 
     @property
     def url(self) -> str:
-        """The root address (URL) of the server."""
+        """The root address (URL) of the server, without `/v1`."""
 
     @property
     def name(self) -> str:
@@ -66,8 +66,8 @@ class Server(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run, with the reason for the choice in words. If `vllm` is
-    None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
+    """The inference server that was chosen for a run. `reason` says in words why this server was chosen. If
+    `vllm` is None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
@@ -102,7 +102,8 @@ def choose(
     `setting` is the value of `embedded.inference` in the run file. `auto` selects vLLM if vLLM is installed
     and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference,
     `boxes` those that boxes may use. vLLM gets the first free GPU of `names` or, if `names` is empty, the
-    first free visible GPU that is not for boxes. If boxes may use all GPUs, one of them remains for boxes.
+    first free visible GPU that is not for boxes. If boxes may use all GPUs (`auto`), vLLM can only get the
+    first visible GPU, and only if there are others for boxes.
 
     Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
     `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
@@ -184,7 +185,8 @@ def server(
     `name` is the model's name in requests. `max_model_len` is the largest number of tokens of a prompt and
     its reply together. vLLM writes its log and its copy of the weights into `folder`. `say` is called with a
     one-line message if vLLM is restarted. `gpu_share` is the share (0 to 1) of the GPU's memory that vLLM may
-    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU."""
+    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU.
+    """
     if choice.vllm is None:
         return InferenceServer(
             policy,

@@ -15,9 +15,9 @@ from air.train.model.policy import Policy
 
 async def cache_context_length(ctx: vf.ModelContext, policy: Policy) -> None:
     """Makes the package `renderers` look up the context length of the inference server that `ctx` names, and
-    cache it in this process. For this, the function requests a reply to a prompt that is longer than
-    `policy` supports. `renderers` compares its length with the context length and refuses it, so nothing is
-    sampled.
+    cache it in this process. For this, the function requests a reply to a prompt that is longer than `policy`
+    supports. `renderers` compares the length of this prompt with the context length and refuses the prompt,
+    so nothing is sampled.
 
     Without this call, the first requests of many episodes would look up the context length at the same time,
     and would wait for a lock in `renderers`. This lock is bound to one event loop, so episodes in a second

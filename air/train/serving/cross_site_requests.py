@@ -11,7 +11,8 @@ from air import loopback
 
 class RefusingOtherSites:
     """ASGI middleware for a server without a token that listens on a loopback address. Answers a request with
-    status 403 if it comes from a web page of another site, or is for another machine's name."""
+    status 403 if the header `Origin` names the web page of another site, or the header `Host` names another
+    machine."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

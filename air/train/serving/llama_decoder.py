@@ -51,7 +51,7 @@ class LlamaDecoder:
         """The layers with copies of their weights; empty before the first use."""
         self._head: PackedLinear | None = None
         self._versions: list[int] = []
-        """How often each weight of the model had been changed in place when it was copied."""
+        """For each weight of the model, the number of its changes in place before it was copied."""
 
     def release(self) -> None:
         """Frees the copies of the weights. The next use copies the weights anew."""
@@ -89,8 +89,8 @@ class LlamaDecoder:
         """Computes W new tokens in each of R rows, stores their keys and values in `cache`, and returns the
         logits [R, vocabulary] for the token after them. A row is a running request. `token_ids` and
         `positions` are [R, W]; rows with fewer new tokens are padded at the beginning. `bias` [R, 1, W,
-        columns] is added to the attention scores; a column is a place for a token in the cache. The caller
-        must have called `cache.aim` for this pass."""
+        columns] is added to the attention scores; a column is a place for a token in the cache. Before each
+        call, the caller must call `cache.aim`."""
         head, inner = self._prepared(), self._model.model
         hidden = F.embedding(token_ids, inner.embed_tokens.weight)
         cosine, sine = inner.rotary_emb(hidden, positions)

@@ -71,9 +71,9 @@ def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
     """Checks a request's prompt (token ids) and its sampling fields `fields`, and returns its sampling
-    parameters. `max_tokens` is at most the number of tokens that fit into the context after the prompt, which
-    is also the default. Raises BadRequest if a field is invalid or not supported, or if the prompt is empty
-    or too long."""
+    parameters. In the result, `max_tokens` is at most the number of tokens that fit into the context after
+    the prompt. This number is also the default. Raises BadRequest if a field is invalid or not supported, or
+    if the prompt is empty or too long."""
     for name, neutral in NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
@@ -131,7 +131,7 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
     """Returns the JSON body of the response to `GET /v1/models`, a list of the one served model. The field
-    `weights_version` is an addition of air."""
+    `weights_version`, the version number of the weights, is an addition of air."""
     card = {
         "id": name,
         "object": "model",
@@ -157,7 +157,7 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
     """Returns one dict per sampled token, with the token's text and log-probability, in OpenAI's format.
-    `tokens` may have names such as `token_id:5` instead of texts."""
+    `tokens` has the texts of the tokens, or names such as `token_id:5` for the token with the id 5."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -186,8 +186,8 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 def chat_message(parsed: Any) -> dict[str, Any]:
     """Converts a sampled reply to an assistant message in OpenAI's format. `parsed` is the result of the
-    method `parse_response` of a renderer (package `renderers`): the reply's text, reasoning and tool
-    calls."""
+    method `parse_response` of a renderer (package `renderers`): the reply's text, reasoning and tool calls.
+    Tool calls that the renderer could not parse are left out."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

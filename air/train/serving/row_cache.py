@@ -91,8 +91,8 @@ class RowCache(Cache):
 
     def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
         """Sets the content of row `row`. The row begins with the parts `shared` of the prefix cache, which
-        are not copied; `own` has the keys and values of the tokens after them, which are copied into this
-        cache. An empty list `own` means that there are no such tokens."""
+        are not copied. The keys and values of the tokens after these parts, `own`, are copied into this
+        cache; an empty list means that there are no such tokens."""
         self._shared[row] = list(shared)
         self._offsets[row] = sum(part.count for part in shared)
         if not own:
@@ -161,8 +161,8 @@ class RowCache(Cache):
         return torch.cat([shared, own], 1)
 
     def parts(self) -> list[SharedPart]:
-        """Returns the parts of the prefix cache that the rows of the forward pass read, each once, with the
-        rows that share it."""
+        """Returns the parts of the prefix cache that the rows of the forward pass read. Each part occurs
+        once, with all rows that read it."""
         return self._parts
 
     def own(self) -> tuple[Tensor, Tensor]:
@@ -180,9 +180,9 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. Then no
-        column for these tokens is empty in some rows, so attention has no scores of empty columns to
-        clear."""
+        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. If so,
+        every column for these tokens has a token in every row, so attention need not clear the scores of
+        empty columns."""
         return self._covered
 
     @property
@@ -193,8 +193,8 @@ class RowCache(Cache):
 
     @property
     def layer(self) -> int:
-        """The index of the current layer: the layer of the model whose keys and values were stored last, by
-        `update` or `put`. The method `own` returns keys and values of this layer."""
+        """The index of the current layer: the layer of the model whose keys and values `update` stored last.
+        The method `own` returns keys and values of this layer."""
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
@@ -220,8 +220,8 @@ class RowCache(Cache):
         self.free(source)
 
     def free(self, row: int) -> None:
-        """Drops the references of row `row`, whose request has ended, to parts of the prefix cache, so that
-        their memory can be freed once the prefix cache has removed them."""
+        """Drops the references to parts of the prefix cache from row `row`, whose request has ended. So the
+        memory of these parts can be freed once the prefix cache has removed them."""
         self._shared[row], self._offsets[row] = [], 0
         self._parts = []  # the parts of the last forward pass
 

@@ -100,7 +100,8 @@ class Row:
     finish_reason: FinishReason | None = None
     """Why the reply has ended; None while it is being sampled."""
     cached: int = 0
-    """The number of the prompt's first tokens whose keys and values were read from the prefix cache."""
+    """The number of tokens at the beginning of the prompt whose keys and values were read from the prefix
+    cache."""
     rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:

@@ -42,8 +42,8 @@ class Metrics:
     prompt_tokens: int = 0
     """The number of prompt tokens of the completed requests."""
     cached_tokens: int = 0
-    """The number of prompt tokens of the completed requests whose keys and values came from the prefix
-    cache."""
+    """The number of those prompt tokens of the completed requests whose keys and values came from the prefix
+    cache. It is part of `prompt_tokens`."""
     prefix_cache_bytes: int = 0
     """The largest size of the prefix cache so far, in bytes."""
     completion_tokens: int = 0

@@ -3,10 +3,11 @@ process.
 
 The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
 (messages and text); and `POST /inference/v1/generate` (token ids and log-probabilities). There is no
-authentication, so the server should listen only on a loopback address. There it refuses requests of web pages
-of other sites. It also refuses requests for streaming, stop strings, penalties, several choices or guided
-decoding. The header `x-weights-version` of a sampled response has the version of the weights. The server uses
-the policy's weights without a copy: change them inside `exclusive()`, then call `update_weights()`.
+authentication, so the server should listen only on a loopback address; on such an address, it refuses
+requests of web pages of other sites. It also refuses requests for streaming, stop strings, penalties, several
+choices or guided decoding. In a response with a sampled reply, the header `x-weights-version` is the version
+number of the weights. The server uses the policy's weights without a copy: change the weights inside
+`exclusive()`, then call `update_weights()`.
 
 The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
 cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
@@ -53,13 +54,13 @@ _START_SECONDS = 30.0
 class InferenceServer:
     """An HTTP server that samples replies from one policy. A `with` block starts and stops the server.
 
-    Port 0 selects a free port. A prompt and its reply have at most `max_model_len` tokens together (None: the
-    model's limit). At most `max_batch` requests are sampled at the same time. When a request arrives at an
-    idle server, the server waits `window` seconds for further requests. `name` is the model's name in
-    requests (None: the policy's name). If `alone`, requests are sampled one at a time, so that rounding
-    errors in a reply do not depend on other requests. The prefix cache, with the keys and values of earlier
-    prompts and replies, has at most `prefix_cache_mb` MiB (None: an eighth of the memory that is free when
-    the server is created; 0: no cache).
+    The server listens on the address `host`; port 0 selects a free port. A prompt and its reply have at most
+    `max_model_len` tokens together (None: the model's limit). At most `max_batch` requests are sampled at the
+    same time. When a request arrives at an idle server, the server waits `window` seconds for further
+    requests. `name` is the model's name in requests (None: the policy's name). If `alone`, requests are
+    sampled one at a time, so that rounding errors in a reply do not depend on other requests. The prefix
+    cache, with the keys and values of earlier prompts and replies, has at most `prefix_cache_mb` MiB (None:
+    an eighth of the memory that is free when the server is created; 0: no cache).
     """
 
     def __init__(
@@ -183,8 +184,8 @@ class InferenceServer:
 
     def step_metrics(self) -> dict[str, float]:
         """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
-        `cached_tokens`, how many of them came from the prefix cache; and `prefix_cache_mb`, the largest size
-        of the prefix cache so far, in MiB."""
+        `cached_tokens`, the number of those among them whose keys and values came from the prefix cache; and
+        `prefix_cache_mb`, the largest size of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {

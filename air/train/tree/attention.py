@@ -54,8 +54,7 @@ class Runs:
 
     runs: Sequence[Run]
     lengths: Sequence[int]
-    """The number of tokens in each block of the row, in order. A block is a range of tokens to which any
-    other run attends either completely or not at all."""
+    """The number of tokens in each block of the row, in order."""
 
     def calls(self, row: int) -> list[AttentionCall]:
         """Returns the attention calls from which `RunAttention` computes this row's attention. `row` is the
@@ -140,9 +139,9 @@ class TreeMask(Tensor):
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
         """Returns an additive causal mask [queries, keys] for a chunk of a run, with 0 for a visible key and
-        -inf for a hidden key. The last query attends to all keys, and each query to one key less than the
-        next query. The result is a view of one tensor that all calls share; its type and device are those of
-        `like`."""
+        -inf for a hidden key. The last query attends to all keys, and every other query to one key less than
+        the query after it. The result is a view of one tensor that all calls share; its type and device are
+        those of `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])

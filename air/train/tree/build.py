@@ -31,8 +31,8 @@ class TokenTree:
     depths: Ints
     """The number of tokens that precede this token in each sample that contains it."""
     ends: Ints
-    """One more than the position of the last descendant. So position i is j itself or an ancestor of j if and
-    only if i <= j < ends[i]."""
+    """One more than the position of the last descendant. So position i is an ancestor of position j, or j
+    itself, if and only if i <= j < ends[i]."""
     paths: Sequence[Ints]
     """For each sample, an array with the positions in the tree of its tokens, in order."""
 
@@ -54,7 +54,7 @@ def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def build(samples: Sequence[Sample]) -> TokenTree:
-    """Returns the prefix tree of `samples`, which must be a non-empty result of `in_order`."""
+    """Returns the prefix tree of `samples`, which must be sorted by `in_order` and not empty."""
     paths: list[Ints] = []
     pieces: list[Sequence[int]] = []
     parents: list[Ints] = []

@@ -1,9 +1,9 @@
 """Packs samples into micro-batches: rows of tokens that go through the model together.
 
-Each row holds one token tree, so a prefix that its samples share goes through the model once. A tree that is
-larger than a micro-batch may be is split into smaller trees, and tokens that these share are repeated. Some
-attention implementations compute all T² elements of the mask of a row with T tokens. For these, a tree is
-also split if repeating the shared tokens costs less than the larger mask.
+Each row holds one token tree, so a prefix that its samples share goes through the model once. If a tree has
+more tokens than a micro-batch may have, it is split into smaller trees, and the tokens that the smaller trees
+share are repeated. Some attention implementations compute all T² elements of the mask of a row with T tokens.
+For these, a tree is also split if repeating the shared tokens costs less than the larger mask.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Returns the ranges of samples that may become one token tree, for `_split` to choose from. They come
-    from recursive division in two. Each is a tuple: start, end, the number of tokens of the range's tree, and
-    whether the range is divided further. The order is depth-first: a divided range is followed by its first
-    half with that half's divisions, then by its second half. A range is divided between the two neighbours
-    that share the fewest tokens."""
+    """Returns the ranges of samples from which `_split` chooses; each chosen range becomes one token tree.
+    The ranges come from recursive division in two. Each range is a tuple: start, end (the index after the
+    last sample), the number of tokens of the range's tree, and whether the range is divided further. The
+    order is depth-first: a divided range is followed by its first half with that half's divisions, then by
+    its second half. A range is divided between the two neighbours that share the fewest tokens."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

@@ -50,8 +50,8 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 class RunAttention(torch.autograd.Function):
     """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
-    several attention calls (`calls`). The causal ones must come first, and must together contain every
-    query. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
+    several attention calls (`calls`). In this list, the causal calls must come first, and their queries
+    together must be all queries. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
 
     @staticmethod
     def forward(

@@ -21,7 +21,7 @@ from air.train.tree.pack import MicroBatch
 
 
 class Reference(Protocol):
-    """Interface of a reference model: its predicted distributions over the vocabulary are compared with the
+    """Interface of a reference model, whose predicted distributions over the vocabulary are compared with the
     policy's."""
 
     def hidden(self, batch: MicroBatch) -> Tensor:

@@ -4,10 +4,11 @@ A line is `{"v": 1, "step": …, "group": …, "task": …, "source": …, "epis
 numbered from 0. `source` is the name of an `[[orchestrator.train.source]]` of the run file. An episode is
 `{"episode": …, "reward": …, "advantage": …, "weights_version": …, "reply_versions": […], "error": …}`:
 `episode` is the name of the episode's trajectory file (null if the episode failed before the first line was
-written). `reward` is null if the episode failed. `reply_versions` has, for each of the model's replies, the
-number of the training step that made the weights which sampled this reply; `weights_version` is the smallest
-of these numbers. A line can also have `"greedy"`: an episode that was sampled at temperature 0 as a baseline
-and is not trained on.
+written). If the episode failed, `reward` is null and `error` says why; otherwise `error` is null. `advantage`
+is the mean over the episode's parts (`Rollout.advantage`). `reply_versions` has, for each of the model's
+replies, the number of the training step that made the weights which sampled this reply; `weights_version` is
+the smallest of these numbers. A line can also have `"greedy"`: an episode that was sampled at temperature 0
+as a baseline and is not trained on.
 """
 
 from __future__ import annotations

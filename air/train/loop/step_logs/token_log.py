@@ -1,5 +1,5 @@
-"""Records the advantage and the trainer's log-probability of each token of a step in the folder `tokens/` of
-the run.
+"""Records, in the folder `tokens/` of a run, the advantage and the trainer's log-probability of each token of
+a training step.
 
 The module `air.trajectories.trained_tokens` describes the format of the files.
 """
@@ -25,9 +25,10 @@ class TokenLog:
     """Writes a file of trained tokens for each training step. Deletes the oldest files if all files together
     exceed `most_bytes` bytes.
 
-    `run` is the run's folder. `tokenizer` converts token ids to text. `by_turn` says whether each turn has
-    its own advantage (`embedded.reward_to_go`), and `shuffled` whether the rewards were permuted within their
-    groups (`embedded.shuffle_rewards`).
+    `run` is the run's folder. `tokenizer` converts token ids to text. `temperature` is the sampling
+    temperature of the episodes. `by_turn` says whether each turn has its own advantage
+    (`embedded.reward_to_go`), and `shuffled` whether the rewards were permuted within their groups
+    (`embedded.shuffle_rewards`).
     """
 
     def __init__(
@@ -133,8 +134,8 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Sorts the traces of an episode by conversation: each list has the traces of one conversation's
-    segments, in order."""
+    """Groups the traces of an episode by conversation: each list of the result has one trace for each segment
+    of one conversation, in order."""
     groups: dict[str, list[Any]] = {}
     for trace in traces:
         groups.setdefault(_base_id(trace), []).append(trace)
@@ -153,9 +154,9 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
-    """Returns the payments of a conversation: its rewards, each with the turn at which it was given. Reward
-    terms that are not air's but were added through verifiers form one more payment, at the end. `traces` are
-    the conversation's segments, and `nodes` its messages."""
+    """Returns the payments of a conversation: its rewards, each with the turn (counted from 1) at which it
+    was given. Reward terms that were added through verifiers, not by air, form one more payment at the last
+    turn. `traces` are the conversation's segments, and `nodes` its messages."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
     for payment in _paid(traces):

@@ -1,8 +1,8 @@
 """Assembles a tensor from the blocks that the ranks (processes) of a distributed trainer have written.
 
 A block is a rectangular part of the tensor. An error is raised unless each block lies within the tensor and
-has its data type; no two blocks overlap, except for equal copies of the same part; and the blocks together
-fill the tensor.
+has the tensor's data type; no two blocks overlap, except for equal copies of the same part; and the blocks
+together fill the tensor.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Sharded:
         return result
 
     def _distinct(self) -> list[list[Block]]:
-        """Groups the blocks without reading them: each list of the result has the copies of one part of the
-        tensor. Raises UsageError if the parts leave a gap, overlap, or do not lie within the tensor."""
+        """Groups the blocks by the part of the tensor that they contain, without reading them: each list of
+        the result has all copies of one part. Raises UsageError if the parts leave a gap, overlap, or do not
+        lie within the tensor."""
         places: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Block]] = {}
         for block in self.blocks:
             fits = len(block.offsets) == len(block.sizes) == len(self.shape) and all(

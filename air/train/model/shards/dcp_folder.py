@@ -32,10 +32,10 @@ def is_here(folder: Path) -> bool:
 
 
 def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
-    """Returns the model's tensors by name. In the checkpoint, each name may have a prefix such as `model.`;
-    the returned names have none. `expected` has the names of the model's weights without a prefix, which
-    serve to find out the prefix. Raises UsageError if the folder is not a valid checkpoint of the model, and
-    MissingError if a file is missing."""
+    """Returns the model's tensors in the checkpoint `folder`, by name. In the checkpoint, each name may have
+    a prefix such as `model.`; the returned names have none. `expected` has the names of the model's weights
+    without a prefix, from which the prefix in the checkpoint is found. Raises UsageError if the folder is not
+    a valid checkpoint of the model, and MissingError if a file is missing."""
     where = str(folder / METADATA)
     try:
         metadata = read_metadata((folder / METADATA).read_bytes())

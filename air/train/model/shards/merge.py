@@ -48,8 +48,8 @@ class Merged:
 
 
 def shards_folder(model: str | Path) -> Path | None:
-    """Returns the folder that contains the shards of the checkpoint `model`: the path itself or one of its
-    subfolders. Returns None if there are no shards."""
+    """Returns the folder that contains the shards of the checkpoint folder `model`: this folder itself, or
+    its subfolder `actor` or `trainer`. Returns None if there are no shards."""
     for name in _SUBFOLDERS:
         folder = Path(model).expanduser() / name
         if rank_files.is_here(folder) or dcp_folder.is_here(folder):
@@ -68,12 +68,14 @@ def merge(
     """Converts the sharded checkpoint in the folder `shards` to a Hugging Face model in `folder`, which must
     be new or empty.
 
-    `base` is the folder or Hugging Face id from which config and tokenizer are taken; None: they are in the
-    folder of the shards. `dtype` is the data type of the written weights; None: that of the checkpoint. A
-    file of weights has at most `file_bytes` bytes. After an error, no incomplete folder remains.
+    `base` is the folder or Hugging Face id from which config and tokenizer are taken. If `base` is None, they
+    must be in the folder of the shards or its subfolder `huggingface`. `dtype` is the data type of the
+    written weights; None: that of the checkpoint. A file of weights has at most `file_bytes` bytes. After an
+    error, no incomplete folder remains.
 
     Raises UsageError if the shards are inconsistent or are not those of the config's model, and MissingError
-    if a file is missing."""
+    if a file is missing.
+    """
     source = base or _config_beside(shards)
     config, tokenizer = _read_base(source)
     wanted, ties = _wanted(config, source)
@@ -162,7 +164,8 @@ def _check_names(
     ties: Mapping[str, str],
 ) -> None:
     """Raises UsageError if the checkpoint (`found`) lacks a tensor of the model (`wanted`), has a tensor that
-    the model lacks, or has a tensor of another shape. The checkpoint may lack tied tensors (`ties`)."""
+    the model lacks, or has a tensor of another shape. The checkpoint may lack tied tensors (`ties`). `shards`
+    and `source` are the checkpoint and the config's folder or Hugging Face id, for the error message."""
     remedy = f"is {source} the model that was trained?"
     for name in (name for name in wanted if name not in found and name not in ties):
         raise UsageError(f"the checkpoint has no {name}", where=str(shards), remedy=remedy)

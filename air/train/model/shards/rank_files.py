@@ -117,7 +117,7 @@ def _quiet() -> Iterator[None]:
 
 
 Copies = Sequence[tuple[str, Any]]
-"""The values of one name in all ranks' state dicts, in the order of the ranks. Each is a pair (path of the
+"""The values of one name in all ranks' state dicts, in the order of the ranks, each as a pair (path of the
 rank's file, value)."""
 
 

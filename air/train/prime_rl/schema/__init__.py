@@ -47,8 +47,9 @@ def keys(root: Root) -> dict[str, list[str]]:
 
 
 def has(path: Sequence[str], root: Root) -> bool:
-    """Whether run files of the kind `root` (such as `rl`) have a key at `path`. Parts of the path may be
-    indices of lists."""
+    """Returns whether run files of the kind `root` (such as `rl`) can have a key at `path`. The path has the
+    names of the tables around the key and of the key itself, and the index, as text, of an element of a
+    list."""
     dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
     return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
 
@@ -60,8 +61,8 @@ def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Returns an error message for each key of a run file that the schema does not have, and for each value
-    of a wrong type."""
+    """Returns an error message for each key of the run file `data` that the schema for files of the kind
+    `root` does not have, and for each value of a wrong type."""
     known, messages = keys(root), []
     paths = [path.replace("[]", ".0") for path in known]
     below = ""
@@ -82,8 +83,9 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Raises ConfigError if the run file named `where` has a key or a type of value that the recorded schema
-    does not allow; the message names the first such key."""
+    """Raises ConfigError if the run file `data` has a key or a type of value that the recorded schema for
+    files of the kind `root` does not allow. The message names the first such key, and `where`, the name of
+    the file."""
     messages = problems(data, root)
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
@@ -91,8 +93,8 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Whether a TOML value has the type that the recorded schema calls `kind`. The string "None" counts as
-    `none`, because TOML has no null."""
+    """Returns whether a TOML value has the type that the recorded schema calls `kind`. The string "None"
+    counts as `none`, because TOML has no null."""
     if kind.startswith("'"):
         return isinstance(value, str) and value == kind.strip("'")
     if kind == "none":
@@ -124,8 +126,8 @@ def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of the key at `path` if it is inside a TOML table with arbitrary keys, such
-    as `env_vars`, else None. `known` has the allowed types of all recorded keys."""
+    """Returns the allowed types of the key at `path` if the key is inside a TOML table with arbitrary keys,
+    such as `env_vars`; otherwise None. `known` has the allowed types of all recorded keys."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

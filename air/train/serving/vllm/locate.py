@@ -61,9 +61,9 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of the interpreter `python`, or None if it has none. Reads only package
-    metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter cannot be executed;
-    the error names `where`, which says where the interpreter was configured."""
+    """Returns the vLLM installation of the interpreter `python`, or None if the interpreter has no vLLM.
+    Reads only package metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter
+    cannot be executed; the error names `where`, which says where the interpreter was configured."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(

@@ -53,7 +53,8 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """A vLLM server for one policy, in a separate process. Call `start` once, and `stop` at the end.
+    """A vLLM server for one policy, in a separate process. `launch` has the settings with which vLLM starts.
+    Call `start` once, and `stop` at the end.
 
     vLLM's log (`vllm.log`) and its copy of the weights are written into `folder`, which must exist. Port 0
     selects a free port. `start` fails if the server is not ready after `start_seconds`. A server that does
@@ -145,10 +146,10 @@ class VllmServer:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager for training: if vLLM shares its GPU with the trainer, vLLM sleeps during the
-        `with` block and frees its GPU memory; no request may be running then. Otherwise does nothing, because
-        vLLM has its own copy of the weights. Raises InferenceError if vLLM cannot be put to sleep or woken
-        up."""
+        """Context manager for training. If vLLM shares its GPU with the trainer, vLLM sleeps during the
+        `with` block and frees its GPU memory; during this time, no request may be running. If vLLM does not
+        share its GPU, does nothing, because vLLM has its own copy of the weights. Raises InferenceError if
+        vLLM cannot be put to sleep or woken up."""
         if self.launch.gpu_share is None:
             yield
             return
@@ -236,8 +237,9 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Waits until the watcher thread has restarted the server (its number of starts exceeds `starts`) or
-        has given up. Raises InferenceError, with `error` as the reason, if neither happens in time."""
+        """Waits until the watcher thread has restarted the server (the server's number of starts exceeds
+        `starts`) or has given up. If neither happens within twice `unhealthy_seconds`, raises InferenceError
+        with `error` as the reason."""
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -304,8 +306,8 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """The main function of the watcher thread: waits until the server fails, restarts it, and gives up
-        after a second failure. Returns after a call of `stop`."""
+        """The main function of the watcher thread: waits until the server fails, restarts the server once,
+        and gives up after a second failure. Returns after a call of `stop`."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:

@@ -1,5 +1,5 @@
-"""Checks of a vLLM server before episodes begin: its responses have the form that rollouts read, and its
-log-probabilities are the trainer's.
+"""Checks a vLLM server before episodes begin: that its responses have the form that rollouts read, and that
+its log-probabilities equal the trainer's, apart from rounding.
 
 Air's own server has a check of the same kind (`air.train.serving.self_check`).
 """
@@ -20,7 +20,7 @@ from air.train.serving.vllm.locate import Launch
 
 Generate = Callable[[Any], Any]
 """A function that sends the body of a request to vLLM's path `/inference/v1/generate`, and returns the body
-of the response. Raises `httpx.HTTPError` if there is none."""
+of the response. Raises `httpx.HTTPError` if the server does not respond, or responds with an error status."""
 _PROMPT, _REPLY = 16, 16
 """The largest number of tokens of the prompt and of the reply whose log-probabilities are compared."""
 
@@ -43,9 +43,9 @@ def check_form(generate: Generate, launch: Launch, token: int) -> None:
 
 
 def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: str) -> None:
-    """Samples a short reply of the model `name`, and raises UsageError if vLLM's log-probabilities differ
-    from the trainer's by more than rounding errors. Raises InferenceError if vLLM does not reply. No other
-    thread may use `policy` during the call."""
+    """Samples a short reply of the model that vLLM serves under the name `name`, and raises UsageError if
+    vLLM's log-probabilities differ from the trainer's by more than rounding errors. Raises InferenceError if
+    vLLM does not reply. No other thread may use `policy` during the call."""
     vocab = min(int(policy.model.config.vocab_size), len(policy.tokenizer))
     length = max(1, min(_PROMPT, launch.max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]
@@ -70,7 +70,8 @@ def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: st
 def _reply(
     generate: Generate, name: str, prompt: list[int], tokens: int
 ) -> tuple[list[int], list[dict[str, Any]]]:
-    """Returns the token ids of a sampled reply, and vLLM's entry on the log-probability of each."""
+    """Requests a reply of at most `tokens` tokens. Returns the ids of the sampled tokens, and for each token
+    vLLM's entry with its log-probability."""
     sampling = {"max_tokens": tokens, "logprobs": 1, "temperature": 1.0}
     body = {"model": name, "token_ids": prompt, "sampling_params": sampling}
     (choice,) = generate(body)["choices"]
