@@ -51,8 +51,8 @@ class GraderFailed(Exception):
 
 def main(tests: Path = TESTS, root: Path = ROOT) -> int:
     """Grades the artefact on the validation and the test split, and writes the rewards to reward.json.
-    Returns the program's exit status. `root` is the container's root folder; tests of this function give
-    another."""
+    Returns the program's exit status. `tests` is the folder of this program, and `root` the container's root
+    folder; tests of this function give other folders."""
     settings = json.loads((tests / "settings.json").read_text(encoding="utf-8"))
     tests.chmod(0o700)  # the agent's code, which runs as another user, must not read what is hidden
     _adopt_orphans()

@@ -34,7 +34,7 @@ class HarborSettings(BaseConfig):
     host_env: tuple[str, ...] = ()
     """Names of environment variables of this machine that tasks may read as `${NAME}`."""
     artefact_mb: float = Field(64.0, gt=0)
-    """The largest size of the files that are graded, in MiB."""
+    """The largest total size of an artefact's files, in MiB."""
 
     @field_validator("root")
     @classmethod

@@ -56,7 +56,8 @@ class Entry(RewardScale):
     repeats: int = Field(1, ge=1, le=100)
     """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
+    """Number of GPUs of the agent's box and, if the artefact is a model, of the grader's box. The evaluation
+    of a language model runs one process on each GPU."""
     without_gpu: str = ""
     """A text that is appended to the task's description if this machine has no GPU; the boxes then have none
     either. Empty if the task cannot be played without GPUs."""
