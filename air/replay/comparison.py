@@ -169,8 +169,8 @@ class Comparison:
         self._result.add_differences(values(step.turn, "shown", step.shown, ""))
 
     def _compare_problem(self, step: Step, problem: str) -> None:
-        """Compares the step's recorded reason why the reply is not an action with `problem`. Does nothing for
-        trajectories of version 1, which do not record the reason."""
+        """Compares `problem` with the recorded reason why the step's reply is not an action (an empty text if
+        it is one). Does nothing for trajectories of version 1, which do not record the reason."""
         if not self._old:
             self._result.add_differences(values(step.turn, "problem", step.problem, problem))
 

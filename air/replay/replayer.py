@@ -98,8 +98,8 @@ class Replayer:
         return result
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns a grader for a trajectory's artefacts. Its boxes are of the kind that the options choose,
-        or else of the recorded kind.
+        """Returns a grader for a trajectory's artefacts. The grader's boxes are of the kind that the options
+        choose, or else of the recorded kind.
 
         Raises ConfigError if air did not record the trajectory, or if the episode's world has no artefacts.
         """

@@ -143,7 +143,7 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
 
 
 def message_of(step: Step) -> Message:
-    """Returns the model's message of a recorded step, as action formats read it."""
+    """Returns the model's message of a recorded step, in the form that action formats read."""
     calls = (MessageCall(call.id, call.name, call.arguments) for call in step.tool_calls)
     return Message(step.reply, tuple(calls), step.reasoning or "")
 

@@ -5,8 +5,8 @@ If tests write no reward for an agent's work, and none for an agent that did not
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
 machine work. If it gets none at two attempts, the task is broken, and the run stops with a message that names
-it. The run does not go on without the episode: otherwise an agent could leave every bad episode of such a
-task out of training by making the tests fail.
+the task. The run does not go on without the episode: otherwise an agent could leave every bad episode of such
+a task out of training by making the tests fail.
 
 Without a reference solution, or if the run lacks a setting that the solution needs, nothing shows that the
 tests are broken. The agent's work then counts as at fault: otherwise an agent could leave every bad episode

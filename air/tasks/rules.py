@@ -71,8 +71,8 @@ class ToolServer:
 
 
 class Rules(Protocol):
-    """The way in which a task's boxes are prepared and its artefacts collected and graded, if it is not the
-    way of air's own tasks.
+    """Prepares a task's boxes, and collects and grades its artefacts, for tasks that do this in another way
+    than air's own tasks.
 
     The task has one or more stages, which Harbor calls steps. A parameter `step` is the number of a stage,
     from 0. Each stage has its own instruction and is graded once. Its reward is the value of the task's

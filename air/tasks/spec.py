@@ -184,7 +184,7 @@ class TaskSpec(RewardScale):
     name: str = Field(min_length=1)
     """The task's title for people."""
     description: str = Field(min_length=1)
-    """The task's text for the agent: the files, the artefact and the metric."""
+    """The task's text for the agent. It describes the files, the artefact and the metric."""
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)

@@ -127,9 +127,9 @@ class Grader:
         return {name: fmean(grade[name] for grade in grades) for name in names}
 
     def _once(self, split: str, seed: int) -> dict[str, float]:
-        """Returns the metrics of the artefact for one split and seed. A grader that fails runs once more.
-        If it fails again, it grades an empty artefact: raises GraderFailed if that fails too, otherwise
-        BadArtefact."""
+        """Returns the metrics of the artefact for one split and seed. A grader that fails runs once more. If
+        it fails again, it runs on an empty artefact. Raises GraderFailed if this run fails, too, and
+        BadArtefact if it does not."""
         try:
             return self._attempt(split, seed, self._artefact)
         except GraderFailed as error:

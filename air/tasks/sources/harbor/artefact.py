@@ -1,4 +1,4 @@
-"""Reads the files that the agent made from the agent's box, and writes them into a fresh grading box.
+"""Reads a Harbor task's artefact from the agent's box, and writes it into a fresh grading box.
 
 The files and folders that the task declares as artefacts are read; if the task declares none, the changed
 files of the working directory are read instead. `/logs/artifacts` is always read; `/tests`, `/solution` and
@@ -59,10 +59,11 @@ class HarborArtefact:
     folders: list[str] = field(default_factory=list)
     """Absolute paths of the folders. A folder comes before the folders in it."""
     whole_folders: list[str] = field(default_factory=list)
-    """Folders that the artefact contains completely. Each is first deleted in the grading box, so that no
-    file of the image remains in it."""
+    """Absolute paths of folders that the artefact contains completely. Each is first deleted in the grading
+    box, so that no file of the image remains in it."""
     removed: list[str] = field(default_factory=list)
-    """Files and folders of the image that the agent removed. They are deleted in the grading box."""
+    """Absolute paths of files and folders of the image that the agent removed. They are deleted in the
+    grading box."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 

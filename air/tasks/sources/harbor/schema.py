@@ -251,7 +251,8 @@ class Agent(Network):
 
 
 class Verifier(Network):
-    """Settings of grading: where, as which user and how long the test script runs."""
+    """Settings of grading: where, as which user and how long the test script (Harbor's verifier) runs. A
+    separate verifier has a container of its own."""
 
     timeout_sec: Seconds = VERIFIER_SECONDS
     """Time limit of the test script, in seconds."""

@@ -42,8 +42,8 @@ class Entry(RewardScale):
     downloads: dict[str, str] = Field(default_factory=dict)
     """Addresses of files that the task's code loads from Hugging Face or expects in the checkout, by their
     path in the workspace. `air tasks fetch` downloads them. If a path begins with the name of a data set on
-    Hugging Face, libraries load the files in this folder instead of the data set. Data in the checkout take
-    precedence over downloads."""
+    Hugging Face, libraries load the files in the workspace's folder of that name instead of the data set.
+    Data in the checkout take precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
