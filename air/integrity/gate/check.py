@@ -76,7 +76,7 @@ class GateVerdict:
     """The task's id."""
     digest: str
     """One digest over the task's files, the run's settings for Harbor tasks, and the images of the task's
-    boxes; empty if the check could not begin. While the digest stays the same, the verdict in a report is
+    boxes; empty if the check ended with an error. While the digest stays the same, the verdict in a report is
     reused."""
     result: Result
     """`sound`: no flaw was found. `weak`: the task has findings. `refused`: air cannot play the task.
