@@ -2,8 +2,13 @@
 deserve.
 
 An attack is run as a real episode in a real box. Its result is "broken", which means that the defence failed,
-in three cases: the episode fails, so that training would not use it; the episode earns more than the attack's
-bound; or the agent's script calls the function `worked`, because it reached something forbidden.
+in any of these cases:
+
+- The episode fails, so that training would not use it.
+- The episode earns more than the attack's bound or, in an attack with `low_reward_breaks`, too little.
+- The agent's script calls the shell function `worked`, because it reached something forbidden.
+- The trajectory of the episode is unreadable or inconsistent.
+- The attack's own `check` finds a fault.
 """
 
 from __future__ import annotations
@@ -30,8 +35,9 @@ Family = Literal[
 """The families of attacks, by the goal of an attack."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
-"""The largest reward that an attack deserves. `starter`: the reward of the unchanged starter files. `lowest`:
-the lowest reward."""
+"""The largest reward that an attack deserves. `starter`: the reward of the unchanged starter files, or that
+of submitting nothing if it is higher. `lowest`: the task's lowest φ, or the reward of submitting nothing if
+it is lower."""
 WORKED = "THE-ATTACK-WORKED"
 """The text that an attack's script prints if it reached something forbidden. Scripts build this text from
 parts, so that an observation which merely quotes a script does not contain it."""
@@ -39,7 +45,7 @@ NEXT = "echo the-next-command-$((40 + 2))-answers"
 """The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
 ANSWERED = "the-next-command-42-answers"
-"""The text that the command `NEXT` prints. If it is missing in the observation, the box no longer runs
+"""The text that the command `NEXT` prints. If this text is missing in the observation, the box no longer runs
 commands after the attack."""
 SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
 """A line of bash that defines the function `worked`. An attack's script calls this function to report that it
@@ -87,9 +93,11 @@ class AttackEpisode:
     reward: float | None
     """The reward; None if the episode failed, so that training would not use it."""
     error: str
+    """The message of the failure; empty if the episode did not fail."""
     observations: tuple[str, ...] = ()
     """The observations that the agent got, without the task's description."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    """The metrics of the episode's trace, by name."""
     fault: str = ""
     """Message about an inconsistency in the recorded trajectory; empty if there is none."""
 
@@ -106,7 +114,7 @@ class Target:
     task: TaskSpec
     provider: Provider
     starter: str
-    """A script that makes, in the workspace, the artefact of the unchanged starter files."""
+    """A bash script that makes, in the workspace, the artefact of the unchanged starter files."""
     isolation: str
     """The kind of box, as air's conformance suite (the tests that every kind of box must pass) names it, such
     as `docker` or `process/root`."""

@@ -18,8 +18,8 @@ from air.trajectories import Trajectory, load
 async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
 ) -> AttackEpisode:
-    """Runs one episode of a task and returns its result. The scripted model replies with `texts`, and repeats
-    the last text."""
+    """Runs one episode of a task and returns its result. The scripted model replies with `texts`, one in each
+    turn, and repeats the last text until the episode ends."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
     with ScriptedServer(script) as server:

@@ -53,7 +53,8 @@ HARNESS_IMAGE = "air-harness"
 
 @dataclass
 class Battery:
-    """Runs attacks against the tasks `names` in one kind of box."""
+    """Runs attacks against the tasks with the ids `names` in one kind of box. `task_roots` and `mlgym_root`
+    say where to find the tasks, as in `air.tasks.load`."""
 
     names: Sequence[str]
     provider: Provider
@@ -66,6 +67,7 @@ class Battery:
     """More settings of the environment, such as `unscored`. Tests pass weaker settings, to show that attacks
     then earn more."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
+    """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, record_dir: Path) -> list[AttackVerdict]:
         """Runs all attacks on all tasks; trajectories are written to `record_dir`. Returns one verdict for
@@ -94,9 +96,9 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[AttackVerdict]:
-        """Runs those attacks that need the settings `setup`, and returns their verdicts. `pairs` contains
-        each target with the largest deserved rewards on it, by kind of bound. `plain` is the environment with
-        the default settings."""
+        """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. `pairs` contains
+        each target together with the largest deserved reward for each kind of bound. `plain` is the
+        environment with the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -234,7 +236,9 @@ async def attack_boxes(
     at_once: int,
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None,
 ) -> list[AttackVerdict]:
-    """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack."""
+    """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack. An attack
+    is a pair: its family, and the check of air's conformance suite that carries it out. At most `at_once`
+    attacks run at the same time."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
     async def one(family: Family, check: Check) -> AttackVerdict:
@@ -265,7 +269,8 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns a list with one target, and its bounds, for an attack that is run on one target only.
+    """Returns a list with one target, and the bounds of rewards on it, for an attack that is run on one
+    target only.
 
     This is the first target on which the attack can be tried. If there is none, it is the first target of
     all, and its verdict then says why the attack was not tried.
@@ -319,8 +324,8 @@ def starter_script(task: TaskSpec) -> str:
 
 
 def isolation(provider: Provider) -> str:
-    """Returns the name of the kind of box, as air's conformance suite names it: `docker`, or `process/` and
-    the isolation mode of process boxes on this machine."""
+    """Returns the name of the kind of box, as air's conformance suite (the tests that every kind of box must
+    pass) names it: `docker`, or `process/` and the isolation mode of process boxes on this machine."""
     if provider == "docker":
         return "docker"
     from air.sandbox.process import namespaces

@@ -31,8 +31,8 @@ class Host:
     pid: int
     """The id of the battery's process."""
     started: int
-    """When the battery's process started, in clock ticks since the machine booted. It distinguishes the
-    battery's process from the processes of a box."""
+    """When the battery's process started, in clock ticks since the machine booted. The start time
+    distinguishes the battery's process from the processes of a box."""
     port: int
     """A TCP port, open at every address of the machine, on which the battery sends `word`."""
     socket: str

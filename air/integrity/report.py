@@ -44,7 +44,7 @@ def broken(verdicts: Sequence[AttackVerdict]) -> list[str]:
 
 
 def write(file: Path, verdicts: Sequence[AttackVerdict]) -> None:
-    """Writes a JSON file: the verdicts and the versions of air and Python."""
+    """Writes a JSON file: the verdicts, the time, and the versions of air and Python."""
     report = {
         "v": VERSION,
         "time": round(time.time(), 3),

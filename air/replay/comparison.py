@@ -1,4 +1,4 @@
-"""Compares a replayed episode with its record, step by step, and reports every difference.
+"""Compares a replayed episode with its record (the trajectory), step by step, and reports every difference.
 
 `air.replay.ignored_differences` lists parts of texts that differ in every run (`RULES`) and fields that are
 never compared (`NEVER`). The comparison continues after a difference.
@@ -26,16 +26,19 @@ _CUT_MARK = "tokens cut …]"
 
 @dataclass
 class ReplayResult:
-    """The result of replaying one trajectory: the numbers of compared steps and scores, the differences, and
-    notes."""
+    """The result of replaying the trajectory file `path`, which is an episode of the task with the id `task`:
+    the numbers of compared steps and scores, the differences, and notes. `seconds` is the wall time of the
+    replay."""
 
     path: Path
     task: str
     steps: int = 0
     """The number of compared steps."""
     scores: int = 0
-    """The number of compared scores, including those on the test split."""
+    """The number of compared scores, including those on the test split. In a world without a box, the only
+    score is the sum of the steps' rewards."""
     equal_scores: int = 0
+    """The number of compared scores that equal the recorded ones."""
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Remarks about the replay that are not differences, for example that a text could not be compared."""
@@ -55,8 +58,8 @@ class ReplayResult:
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `episode` in its box and compares the results with the
-    record. Adds the counts, differences and notes to `result`."""
+    """Repeats the actions of the recorded episode `episode` in the box of its world, and compares the results
+    with the record. Adds the counts, differences and notes to `result`."""
 
     def __init__(
         self, episode: RestoredEpisode, options: ReplayOptions, result: ReplayResult
@@ -71,8 +74,9 @@ class Comparison:
         self._old = episode.trajectory.version < 2
 
     async def run(self, skip: int) -> None:
-        """Repeats and compares all steps after the first `skip` steps, then compares the gradings at the
-        episode's end."""
+        """Repeats and compares all steps after the first `skip` steps, which have already been repeated in
+        the box. Then compares the gradings, the test score and the reward at the episode's end. If `skip` is
+        0, also compares the prompt."""
         trajectory = self._episode.trajectory
         if not skip and self._start.prompt:
             left = _remaining_turns(self._start.prompt) if self._old else self._start.max_turns
@@ -122,7 +126,8 @@ class Comparison:
     def _compare_gradings(self, step: Step, current: list[worlds.Validation]) -> None:
         """Compares the recorded gradings of a step with the replayed ones.
 
-        The record of an interrupted episode may lack the last step's grading.
+        Gradings are compared in their order; if their numbers differ, this counts as a difference. The record
+        of an interrupted episode may lack the last step's grading.
         """
         trajectory = self._episode.trajectory
         recorded = trajectory.validations_of(step)
@@ -164,14 +169,14 @@ class Comparison:
         self._result.add_differences(values(step.turn, "shown", step.shown, ""))
 
     def _compare_problem(self, step: Step, problem: str) -> None:
-        """Compares the step's recorded reason why the reply is not an action with `problem`. Does nothing for
-        trajectories of version 1, which do not record the reason."""
+        """Compares `problem` with the recorded reason why the step's reply is not an action (an empty text if
+        it is one). Does nothing for trajectories of version 1, which do not record the reason."""
         if not self._old:
             self._result.add_differences(values(step.turn, "problem", step.problem, problem))
 
     def _compare_parsed_action(self, step: Step, action: Action) -> None:
-        """Parses the recorded reply again. The text of the resulting action must equal the recorded `action`
-        exactly."""
+        """Parses the recorded reply again. Adds a difference unless the text of the resulting action equals
+        the recorded text of the action exactly."""
         self._compare_problem(step, "")
         try:
             again = self._episode.format.read(message_of(step))
@@ -208,8 +213,8 @@ class Comparison:
         return self._episode.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the replayed episode. Compares the automatic gradings at its end, its test score and its
-        reward with the record."""
+        """Ends the replayed episode. Compares the automatic gradings at its end (those for which the agent
+        did not ask), its test score and its reward with the record."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]

@@ -115,7 +115,7 @@ NEVER: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """Names in the output of one box that can differ in another box: folder paths and GPU UUIDs."""
+    """Names in the output of a box that can differ in another box: folder paths and GPU UUIDs."""
 
     workspace: str = "/workspace"
     """The workspace's path inside the box."""
@@ -126,7 +126,7 @@ class Folders:
 
     def named(self, text: str) -> str:
         """Returns `text` with the box's folder paths replaced by the default paths, and its GPU UUIDs by
-        numbers."""
+        their positions in `gpus`, from 0."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -150,7 +150,8 @@ class Difference:
     """The first difference between a recorded text or value and the replayed one."""
 
     turn: int
-    """Number of the step that differs, from 1; 0 if the first prompt differs."""
+    """Number of the step that differs, from 1. It is 0 for a text before the first step, such as the prompt.
+    For what happens after the last step, such as the final grading, it is the number of the last step."""
     what: str
     """Name of the text or value that differs: `prompt`, `observation`, `exit code`, `score`, …"""
     recorded: str
@@ -190,7 +191,8 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """Returns the difference of two values, or None if they are equal."""
+    """Returns the difference of two values, or None if they are equal. `turn` and `what` (the value's name)
+    are stored in the result."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))

@@ -13,13 +13,15 @@ class ReplayOptions:
     """Options for replaying a recorded episode, or for grading its artefacts again."""
 
     provider: Provider | None = None
-    """The kind of box to use, `docker` or `process`; None: the kind in which the episode was recorded."""
+    """The kind of the agent's and grader's boxes, `docker` or `process`; None: the kind in which the episode
+    was recorded."""
     image: str | None = None
-    """The image of the box; None: the image with which the episode was recorded."""
+    """The name of the image of the agent's box; None: the image with which the episode was recorded."""
     from_step: int | None = None
-    """The number of the first step to compare; None: the first step of the episode. Earlier steps are
-    repeated without comparison. The comparison then continues in a new box that starts from a snapshot of the
-    workspace, which contains neither files outside the workspace (such as `/tmp`) nor running processes."""
+    """The number, from 1, of the first step to compare; None: the first step of the episode. Earlier steps
+    are repeated without comparison. The comparison then continues in a new box that starts from a snapshot of
+    the workspace, which contains neither files outside the workspace (such as `/tmp`) nor running
+    processes."""
     exact: bool = False
     """True: recorded and new texts must be equal, except for the paths of the box's folders. False: the parts
     of texts that differ in every run, such as times, are not compared."""

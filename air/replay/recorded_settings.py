@@ -1,4 +1,8 @@
-"""Reads the settings, action format and task of a recorded episode from the first line of its trajectory."""
+"""Reads the settings, action format and task of a recorded episode from the first line of its trajectory.
+
+In the functions of this module, `start` is this line, and `path` is the trajectory's file, which error
+messages name.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +70,8 @@ def format_of(start: Start, path: Path) -> ActionFormat:
     """Returns the action format of a recorded episode. Older trajectories do not name the format; then the
     format is recognised from the system prompt.
 
-    Raises ConfigError if the format cannot be recognised, and MissingError if it is a plugin that is not
-    installed.
+    Raises ConfigError if the format cannot be recognised, and MissingError if the format is a plugin that is
+    not installed.
     """
     if start.format:
         return actions.get(start.format)
@@ -82,7 +86,7 @@ def reward(
 ) -> tuple[RewardScale, Pay]:
     """Returns the settings from which the reward of a recorded episode is computed, in two parts: the scale
     (baseline, target and normalisation of scores), and all other settings. `changes` maps names of settings
-    to values that replace the recorded ones.
+    to values that replace the recorded ones; other names are ignored.
 
     If the first line `start` of the trajectory contains no scale, the task's scale is used. Raises
     ConfigError, which names `path`, if a value is unusable or a plugin cannot be imported.
@@ -99,8 +103,9 @@ def harness(start: Start, path: Path) -> AirHarnessConfig:
     """Returns the settings of air's own harness in a recorded episode, such as the largest length of the
     observations that the model got.
 
-    Pydantic's `model_fields_set` contains the settings that the first line `start` records; the others have
-    default values. Raises ConfigError, which names `path`, if a value is unusable.
+    Settings that the first line does not record have default values; the attribute `model_fields_set` of the
+    result (from pydantic) contains the names of the recorded ones. Raises ConfigError, which names `path`, if
+    a value is unusable.
     """
     names = AirHarnessConfig.own_fields()
     recorded = {name: value for name, value in start.settings.items() if name in names}

@@ -21,9 +21,13 @@ from air.worlds.sources import WorldTask
 
 
 async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> ReplayResult:
-    """Replays an episode; returns the result of the comparison with its record. Raises ConfigError if the
-    world has changed since, or does not give equal results for equal actions; MissingError if the world is
-    absent; and InfrastructureError if the world fails."""
+    """Replays an episode; returns the result of the comparison with its record. `start` is the trajectory's
+    first line.
+
+    Raises ConfigError if the world does not give equal results for equal actions, or if the world has changed
+    since the recording and the option `changed_task` is not set. Raises MissingError if the world is absent,
+    and InfrastructureError if the world fails.
+    """
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
     began, result = time.monotonic(), ReplayResult(trajectory.path, task.id)
@@ -43,8 +47,8 @@ async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -
 
 def check(start: Start, task: WorldTask, path: Path, *, changed: bool = False) -> None:
     """Raises ConfigError if a recorded episode cannot be replayed in the world of `task`: because the world
-    does not give equal results for equal actions or, unless `changed`, because the world has changed
-    since."""
+    does not give equal results for equal actions or, unless `changed`, because the world has changed since
+    the recording."""
     if not (task.replays and start.world and start.world.replays):
         raise ConfigError(
             f"cannot be replayed, since {task.id} does not answer equal actions always alike",

@@ -1,7 +1,7 @@
 """Grades recorded artefacts again, and computes the reward from the new scores and changed settings.
 
 The artefacts are stored beside the trajectory, so no action is repeated. The reward's terms are computed from
-the new scores and from the recorded counts and times.
+the new scores, and from the recorded time and numbers of turns and of replies without a valid action.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from air.trajectories.schema import Test
 
 @dataclass
 class RescoreResult:
-    """The result of grading the artefacts of one trajectory again: scores, rewards and differences."""
+    """The result of grading the artefacts of the trajectory file `path` again: scores, rewards and
+    differences. `task` is the task's id."""
 
     path: Path
     task: str
@@ -37,9 +38,13 @@ class RescoreResult:
     reward: float = 0.0
     """The reward computed from the new scores and the settings with the user's changes."""
     terms: dict[str, float] = field(default_factory=dict)
+    """The terms of `reward`, by name."""
     deltas: list[float] = field(default_factory=list)
+    """The new delta reward of each validate; 0.0 if a validate has none."""
     scores: int = 0
+    """The number of compared scores."""
     equal_scores: int = 0
+    """The number of new scores that equal the recorded ones exactly."""
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -108,8 +113,8 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`),
-    and on the test split (`test`)."""
+    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`,
+    with one entry for each validate), and on the test split (`test`). None: no score."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)
@@ -151,8 +156,8 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades the artefact that counts at the episode's end on the test split. Compares its score with the
-    recorded test score if both belong to the same artefact.
+    """Grades the artefact that counts at the episode's end on the test split, and stores its score in
+    `regraded`. Compares this score with the recorded test score if both belong to the same artefact.
 
     `counts` is a changed setting that decides which artefact counts (the latest or the best); None: the
     recorded choice applies.

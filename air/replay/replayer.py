@@ -1,7 +1,8 @@
 """Replays recorded episodes of research tasks: repeats every action in a fresh box, without a model, and
 compares the results.
 
-Every artefact is graded again. A replay needs no network, unless the task's settings open hosts to its agent.
+At each recorded grading, the artefact in the fresh box is graded. A replay needs no network, unless the
+task's settings open hosts to its agent.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class Replayer:
     """Replays recorded episodes in boxes. Used as an async context manager, which opens and closes the pools
     of boxes.
 
-    `at_once` limits both the number of agents' boxes and the number of grader boxes that run at the same
-    time. `gpus` are the two pools of GPUs that `air.replay.restore.gpu_pools` returns.
+    `at_once` is the largest number of agents' boxes that run at the same time, and also the largest number of
+    grader boxes. `gpus` are the two pools of GPUs that `air.replay.restore.gpu_pools` returns; None: no GPUs.
     """
 
     def __init__(
@@ -97,8 +98,8 @@ class Replayer:
         return result
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns a grader for a trajectory's artefacts. Its boxes are of the kind that the options choose,
-        or else of the recorded kind.
+        """Returns a grader for a trajectory's artefacts. The grader's boxes are of the kind that the options
+        choose, or else of the recorded kind.
 
         Raises ConfigError if air did not record the trajectory, or if the episode's world has no artefacts.
         """

@@ -59,8 +59,8 @@ class RestoredEpisode:
 
     def fork(self, box: Box) -> RestoredEpisode:
         """Returns a copy of this object that continues the episode in `box`, whose workspace must be a copy
-        of the present workspace. At the end, the caller must call `abandon` of the copy's world, which stops
-        the copy's grading and closes its MCP servers."""
+        of the present workspace. At the end, the caller must call the method `abandon` of the copy's world,
+        which cancels a grading in progress and closes the world's MCP servers."""
         return replace(self, world=self.world.fork(box))
 
 
@@ -106,7 +106,8 @@ def gpu_pools(
     grader boxes.
 
     `wanted` is the parsed value of the flag `--gpus`. `boxes`: whether agents' boxes are needed; if not, the
-    artefacts are only graded. Raises ConfigError if there are too few GPUs, or if a GPU does not exist.
+    artefacts are only graded. Files that cannot be read are skipped. Raises ConfigError if there are too few
+    GPUs, or if a GPU does not exist.
     """
     box = grader = 0
     for path in files:
@@ -142,7 +143,7 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
 
 
 def message_of(step: Step) -> Message:
-    """Returns the model's message of a recorded step, as action formats read it."""
+    """Returns the model's message of a recorded step, in the form that action formats read."""
     calls = (MessageCall(call.id, call.name, call.arguments) for call in step.tool_calls)
     return Message(step.reply, tuple(calls), step.reasoning or "")
 

@@ -22,10 +22,13 @@ async def collect(
     task: TaskSpec, box: Box, *, step: int = 0, most_files: int = MOST_FILES
 ) -> Artefact:
     """Reads the task's artefact from the workspace of a running box and returns it. If the task has several
-    steps, `step` is the number, from 0, of the step to which the artefact belongs.
+    stages (steps, in Harbor's words), `step` is the number, from 0, of the stage to which the artefact
+    belongs.
 
-    Raises ArtefactError if the artefact is missing, too large, has more than `most_files` files, or contains
-    anything but regular files. Raises BoxDiedError if the box no longer exists.
+    Raises ArtefactError if the artefact is missing, is larger than the task's limit `artefact_mb`, has more
+    than `most_files` files, or contains anything but regular files. Raises BoxDiedError if the box no longer
+    exists. If the task has its own `Rules` (see `air.tasks.rules`), they decide instead which files are
+    allowed.
     """
     if task.rules is not None:
         artefact = await task.rules.collect(box, step)

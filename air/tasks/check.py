@@ -1,5 +1,5 @@
 """Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones. Also
-tries whether the task's grader is deterministic.
+tests whether the task's grader is deterministic.
 
 The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
 MLGym's tasks, this file ships with air. Scores are compared only on the public split (see
@@ -78,7 +78,7 @@ class Checked:
     grade_seconds: float
     """Wall time of the grader on the validation split, in seconds; 0.0 if the grade came from the cache."""
     problem: str = ""
-    """What is wrong, e.g. a score differs from the recorded one; empty if nothing is wrong."""
+    """What is wrong, for example that a score differs from the recorded one; empty if nothing is wrong."""
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
@@ -141,8 +141,9 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, *, again: bool = False
 ) -> Checked:
-    """Stages the task, runs one reference solution in the empty box, and grades its artefact. If `again`, the
-    artefact and an empty one are then graded again, to see whether the grader is deterministic.
+    """Copies the task's files into the empty box `box`, runs one reference solution there, and grades its
+    artefact. If `again`, the artefact and an empty one are then graded again, to see whether the grader is
+    deterministic.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
@@ -214,8 +215,8 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
-    """Returns a message about the first reference solution in `rows` that scores no better than the
-    solution before it; an empty text if each scores better."""
+    """Returns a message about the first reference solution in `rows` that scores no better than the solution
+    before it; an empty text if each scores better. Solutions without a score are skipped."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

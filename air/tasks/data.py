@@ -1,8 +1,9 @@
 """Prepares a task's data on the host, once for each version of the task's files and each split.
 
-The folder `<cache>/data/<id>-<digest>/` gets `agent/` (a whole workspace) and `grader/` (program and data,
-which never enter an agent's box). The folder appears only when it is complete: one process makes it, and
-other processes wait."""
+The folder `<cache>/data/<id>-<digest>/` gets `agent/` (the whole workspace of an agent) and `grader/` (the
+grader's program and the hidden data). Nothing in `grader/` ever enters an agent's box. The folder appears
+only when it is complete: one process makes it, and other processes wait.
+"""
 
 from __future__ import annotations
 

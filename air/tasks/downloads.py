@@ -1,7 +1,7 @@
 """Downloads the files from which a task's data are made to `<cache>/downloads/<task id>/`.
 
-A file must match its published checksum, or else the SHA-256 of its first download, which is stored beside
-it.
+A file must match its published checksum (MD5). If none is published, it must match the SHA-256 of its first
+download, which is stored beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def absent(task: TaskSpec) -> list[str]:
 
 
 def command(task: TaskSpec) -> str:
-    """Returns the command that downloads a task's missing files."""
+    """Returns the shell command that downloads a task's missing files."""
     root = ""
     if task.source is not None and not os.environ.get(_CHECKOUT):
         root = f" --mlgym-root {shlex.quote(str(task.folder))}"

@@ -50,8 +50,11 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
+"""The part of the hidden data on which an artefact is graded: validation or test. `air.tasks.splits.Split` is
+another thing: the division of a task's data into what the agent sees and what is hidden."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 BAD_ARTEFACT = 3
+"""The exit status of a grader that refuses an artefact."""
 _ARTEFACT_DIR = "artefact"
 _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
@@ -148,7 +151,8 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts in boxes of `pool` and caches the grades. Use one object in one event loop only.
+    """Grades artefacts in boxes of `pool` and caches the grades. `provider` is the kind of these boxes.
+    Grades are stored in `cache_dir`; None: in `<cache>/grades`. Use one object in one event loop only.
 
     `pool` must not be the agents' pool, because an agent keeps its box while it waits for a grade.
     """
@@ -165,9 +169,10 @@ class Grader:
     ) -> Grade:
         """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
 
-        Each grading has a seed of its own, which follows from `seed`, the number of the grading, and the
-        split of the task's data. Raises ArtefactError, with a message for the agent, if the artefact is bad
-        or makes the grader fail twice, and InfrastructureError if the failure is not the artefact's fault.
+        Each grading has a seed of its own, which follows from `seed`, from the number of the grading, and
+        from the seed that divides the task's data. Raises ArtefactError, with a message for the agent, if the
+        artefact is bad or makes the grader fail twice, and InfrastructureError if the failure is not the
+        artefact's fault.
         """
         requests = await self._requests(task, artefact, split, seed)
         grades = [await self._once(request) for request in requests]
@@ -190,9 +195,9 @@ class Grader:
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
         """Grades the agent's work in the agent's own box, where the tests of some tasks run (see
-        `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's step. Raises
-        ArtefactError if the agent's box makes the grader fail twice, and InfrastructureError if the failure
-        is not the box's fault."""
+        `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's stage (step,
+        in Harbor's words). Raises ArtefactError if the agent's box makes the grader fail twice, and
+        InfrastructureError if the failure is not the box's fault."""
         assert task.rules is not None
         try:
             outcome = await self._twice_in(task.rules, box, step)
@@ -260,11 +265,10 @@ class Grader:
                     await asyncio.gather(run.task, return_exceptions=True)
 
     async def check(self, task: TaskSpec) -> None:
-        """Runs the grader once on an empty artefact, to show that the grader works without an agent's
-        files.
+        """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
 
-        Raises InfrastructureError if the grader fails. Otherwise a later failure of the grader could not be
-        blamed on an artefact.
+        Raises InfrastructureError if the grader fails. Only if it works can a later failure be blamed on an
+        artefact.
         """
         request = (await self._requests(task, empty_artefact(task), "val", 0))[0]
         if await asyncio.to_thread(self._store.get, request.key) is None:
@@ -319,7 +323,8 @@ class Grader:
 
     async def _problem_of_solution(self, request: _Request) -> str:
         """Returns the reason why the task's reference solution gets no reward; an empty text if it gets one.
-        If the task has several steps, only the step of the request's artefact is meant."""
+        If the task has several stages (steps, in Harbor's words), only that of the request's artefact is
+        meant."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -340,7 +345,7 @@ class Grader:
     async def _again(self, request: _Request, first: Exception) -> GraderResult:
         """Grades an artefact a second time, after the grader failed on it with the error `first`. If the
         grader fails again, although it works without the agent's files, the result says that the artefact is
-        at fault. Raises GradingError if the grader does not work."""
+        at fault. Raises GradingError if the grader does not work without them either."""
         try:
             outcome = await self._attempt(request)
             return outcome if outcome.message else replace(outcome, fault=str(first))

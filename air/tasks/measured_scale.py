@@ -2,9 +2,10 @@
 
 A task declares its baseline and target for the public split, where the scores of its reference solutions are
 recorded. On another split, the first solution (the baseline) and the last (the best) are played again. The
-linear function that maps their two recorded scores to their two measured scores then maps the declared
-baseline and target. So both solutions keep their normalised score φ, and φ = 0 still means "as good as the
-baseline". With `normalise = "log-gap"`, the function maps logarithms of distances to the optimum instead.
+linear function that maps their two recorded scores to their two measured scores is then applied to the
+declared baseline and target. So both solutions keep their normalised score φ, and φ = 0 still means "as good
+as the baseline". With `normalise = "log-gap"`, the function maps logarithms of distances to the optimum
+instead.
 """
 
 from __future__ import annotations

@@ -12,10 +12,11 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns a text for each GPU, image or download that the task needs and this machine lacks.
+    """Returns texts that say which GPUs, images and downloads the task needs and this machine lacks; an empty
+    list if it lacks none.
 
-    Each text names the command that gets the missing thing. The image `air-base` is not checked here, because
-    `air doctor` checks it.
+    A text about an image or downloads names the command that gets what is missing. The image `air-base` is
+    not checked here, because `air doctor` checks it.
     """
     from air.sandbox.docker import images
     from air.sandbox.pool import gpus
@@ -37,8 +38,8 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
 
 
 def _missing_images(rules: Rules) -> list[str]:
-    """Returns one text if this machine lacks an image of a task that has its own `Rules`, such as a Harbor
-    task; otherwise an empty list."""
+    """Returns one text for each image that a task with its own `Rules`, such as a Harbor task, needs and this
+    machine lacks. If the container engine does not answer, the only text is its error message."""
     from air.sandbox.docker import engine
 
     try:

@@ -23,7 +23,7 @@ def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
     """Writes `rows`, the results of `air.tasks.check.check`, into the task's files.
 
     Raises ConfigError, and changes neither file, if a reference solution has no score, `solvers.toml` ships
-    with air, a changed file would be invalid, or a number is not on a line of its own.
+    with air, a changed file would be invalid, or a score to be replaced is not on a line of its own.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")
@@ -50,8 +50,8 @@ def _has(part: str, key: str) -> bool:
 
 
 def _with(part: str, key: str) -> str:
-    """Returns the TOML text `part` of one reference solution with a line for the score `key` added at its
-    end, if the text has no such line yet."""
+    """Returns the TOML text `part` of one reference solution with a line for the score `key` (`val` or
+    `test`) added at its end. The text must not have such a line yet."""
     body = part.rstrip("\n")
     return f"{body}\n{key} = 0.0{part[len(body) :] or chr(10)}"
 

@@ -5,8 +5,8 @@ If tests write no reward for an agent's work, and none for an agent that did not
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
 machine work. If it gets none at two attempts, the task is broken, and the run stops with a message that names
-it. It does not go on without the episode: otherwise an agent could leave every bad episode of such a task out
-of training by making the tests fail.
+the task. The run does not go on without the episode: otherwise an agent could leave every bad episode of such
+a task out of training by making the tests fail.
 
 Without a reference solution, or if the run lacks a setting that the solution needs, nothing shows that the
 tests are broken. The agent's work then counts as at fault: otherwise an agent could leave every bad episode
@@ -34,8 +34,8 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
-"""Time in seconds during which a reference solution that got a reward is not run again. It applies only to
-tasks whose boxes have no network, because their tests cannot break for outside reasons."""
+"""Time in seconds during which a reference solution that got a reward is not run again. This time applies
+only to tasks whose boxes have no network, because their tests cannot break for outside reasons."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError)
 """The types of errors that mean that a reference solution gets no reward because of the task, not because air
 or the machine failed."""
@@ -46,22 +46,24 @@ _log = logging.getLogger(__name__)
 
 class SolutionCheck:
     """Finds out whether a task's tests can still give a reward: runs the reference solution in a box of
-    `pool` and grades the result. Solutions of the same step of a task never run at the same time."""
+    `pool` and grades the result. Solutions of the same stage of a task (step, in Harbor's words) never run at
+    the same time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._locks: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._kept: dict[tuple[str, int], float] = {}
         self._latest: dict[tuple[str, int], tuple[float, str]] = {}
-        """The latest run of a solution, by task hash and step of the task: when it began (monotonic clock, in
-        seconds), and the reason why it got no reward (empty if it got one)."""
+        """The latest run of a solution, by task hash and number of the task's stage (step, in Harbor's
+        words): when it began (monotonic clock, in seconds), and the reason why it got no reward (empty if it
+        got one)."""
 
     async def problem(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
-        """Returns the reason why the reference solution of a step of the task gets no reward at two attempts;
-        an empty text if it gets one, or if there is no solution that can run. `grade` grades an artefact in a
-        fresh box. Raises InfrastructureError if air or the machine failed.
+        """Returns the reason why the reference solution of the task's stage numbered `step`, from 0, gets no
+        reward at two attempts; an empty text if it gets one, or if there is no solution that can run. `grade`
+        grades an artefact in a fresh box. Raises InfrastructureError if air or the machine failed.
 
         If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
@@ -88,8 +90,8 @@ class SolutionCheck:
     async def _attempt(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
-        """Runs and grades the reference solution of a step once. Returns the reason why it gets no reward; an
-        empty text if it gets one, or if it cannot run here."""
+        """Runs and grades the reference solution of a stage of the task once. Returns the reason why it gets
+        no reward; an empty text if it gets one, or if it cannot run here."""
         try:
             if not await self._graded(task, step, grade):
                 self._kept[task.hash, step] = time.monotonic() + KEPT_SECONDS
@@ -102,9 +104,9 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
-        """Runs and grades the reference solution of a step. Returns whether a box of the task has network
-        access: if so, the success may not last, and the solution is run again at the next question. Raises an
-        error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a stage of the task. Returns whether a box of the task
+        has network access: if so, the success may not last, and the solution is run again when `problem` is
+        called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

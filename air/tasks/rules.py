@@ -34,7 +34,8 @@ class Artefact:
 
 @dataclass(frozen=True)
 class GraderResult:
-    """The result of one run of a grader: metrics, or a message for the agent if its artefact is bad."""
+    """The result of one run of a grader: metrics by name, or a message for the agent if its artefact is bad.
+    `seconds` is the wall time of the run."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
@@ -57,29 +58,30 @@ class ToolServer:
     """The command that starts the server in the agent's box: program and arguments. Empty if the server is
     remote."""
     user: str | None = None
-    """The user that runs the program. None: the box's default user."""
+    """The name of the user that runs the program in the box. None: the box's default user."""
     url: str = ""
-    """The address of a remote server."""
+    """The URL of a remote server; empty if the server runs in the box."""
     transport: str = "stdio"
     """How air talks to the server: `stdio`, `streamable-http` or `sse`."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of each request to `url`."""
+    """HTTP headers of each request to `url`."""
     hosts: tuple[str, ...] = ()
     """Names of the hosts that the task's network settings allow. The connection to a remote server reaches no
     other host."""
 
 
 class Rules(Protocol):
-    """The way in which a task's boxes are prepared and its artefacts collected and graded, if it is not the
-    way of air's own tasks.
+    """Prepares a task's boxes, and collects and grades its artefacts, for tasks that do this in another way
+    than air's own tasks.
 
-    The task has one or more steps, numbered from 0. Each step has an instruction and is graded once; its
-    reward is the task's metric in that grade.
+    The task has one or more stages, which Harbor calls steps. A parameter `step` is the number of a stage,
+    from 0. Each stage has its own instruction and is graded once. Its reward is the value of the task's
+    metric in that grade.
     """
 
     @property
     def steps(self) -> int:
-        """The number of the task's steps, at least 1; each step has its own instruction and grade."""
+        """The number of the task's stages, at least 1."""
         ...
 
     @property
@@ -89,12 +91,12 @@ class Rules(Protocol):
 
     @property
     def images(self) -> Sequence[str]:
-        """The images of all boxes of the task. The image of the agent's box comes first."""
+        """The names of the images of all boxes of the task. The image of the agent's box comes first."""
         ...
 
     @property
     def build_command(self) -> str:
-        """The shell command that builds these images."""
+        """The shell command that builds the images of the task's boxes."""
         ...
 
     @property
@@ -103,18 +105,18 @@ class Rules(Protocol):
         ...
 
     def instruction(self, step: int) -> str:
-        """Returns the text that the agent gets at the beginning of a step of the task."""
+        """Returns the text that the agent gets at the beginning of a stage."""
         ...
 
     def total(self, rewards: Sequence[float | None], *, ended: bool) -> float:
-        """Returns the task's score from the rewards of the steps that the agent played. A reward of None
-        means that grading the step failed; it counts as the lowest reward. `ended`: whether the agent ended
-        the episode before the task's last step."""
+        """Returns the task's score from the rewards of the stages that the agent played, in their order. A
+        reward of None means that grading the stage failed; it counts as the lowest reward. `ended`: whether
+        the agent ended the episode before the task's last stage."""
         ...
 
     def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether the episode continues with the next step of the task. `step` is the number of the step that
-        was graded last, and `metrics` are its metrics."""
+        """Whether the episode continues with the next stage. `step` is the number of the stage that was
+        graded last, and `metrics` are the metrics of that stage."""
         ...
 
     def agent_box(self) -> BoxSpec:
@@ -131,31 +133,32 @@ class Rules(Protocol):
         ...
 
     async def stage(self, box: Box, step: int) -> None:
-        """Prepares the agent's box for a step of the task. Raises StagingError if one of the task's commands
-        for this fails."""
+        """Prepares the agent's box for a stage. Raises StagingError if a command of the task that prepares
+        the box fails."""
         ...
 
     def has_solution(self, step: int) -> bool:
-        """Whether there are reference solutions of all steps of the task from the first to `step`."""
+        """Whether there are reference solutions of all stages from the first to `step`, inclusive."""
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Runs the reference solutions of the task's steps from the first to `step`, in a new agent's box.
-        Returns a message about a problem, or an empty text. Raises MissingError if a solution is missing,
-        and ConfigError if the run lacks a setting that the solution needs."""
+        """Runs the reference solutions of the stages from the first to `step`, inclusive, in a new agent's
+        box. Returns a message if the script of a solution failed, otherwise an empty text. Raises
+        MissingError if a solution is missing, and ConfigError if the run lacks a setting that the solution
+        needs."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:
-        """Reads the artefact of a step of the task from the agent's box. Raises ArtefactError if the artefact
-        cannot be graded."""
+        """Reads the artefact of a stage from the agent's box. Raises ArtefactError if the artefact cannot be
+        graded."""
         ...
 
     def step_of(self, artefact: Artefact) -> int:
-        """Returns the number, from 0, of the task's step to which an artefact belongs."""
+        """Returns the number, from 0, of the stage to which an artefact belongs."""
         ...
 
     def untouched(self, step: int) -> Artefact:
-        """Returns the artefact of an agent that did nothing in this step of the task."""
+        """Returns the artefact of an agent that did nothing in this stage."""
         ...
 
     async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
@@ -164,6 +167,6 @@ class Rules(Protocol):
         ...
 
     async def grade_shared(self, box: Box, step: int) -> GraderResult:
-        """Grades the agent's work in a step of the task, in the agent's own box. Raises GradingError if
-        grading produced no valid reward."""
+        """Grades the agent's work in a stage, in the agent's own box. Raises GradingError if grading produced
+        no valid reward."""
         ...

@@ -98,8 +98,8 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """Limits for an agent, its box and the grader. Tasks with equal limits can share boxes that the pool
-    starts in advance."""
+    """Limits for an agent, its box and the grader's box. The limits of a box hold for each of these two
+    boxes. Tasks with equal limits can share boxes that the pool starts in advance."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
@@ -148,15 +148,16 @@ class TaskData(BaseConfig):
     """Settings that define how a task's data is made."""
 
     script: str = "data.py"
-    """The script that makes the data on the host; it defines `prepare(agent_dir, grader_dir, split_seed)`."""
+    """The script that makes the data on the host, as a path relative to the task's folder. The script defines
+    `prepare(agent_dir, grader_dir, split_seed)`."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
     """Name of the folder with the data, both in the agent's workspace and beside the grader's script."""
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Python packages of this machine from which the script takes the data. Process boxes that use Linux
-    namespaces show the agent this Python's other packages, but not these: the agent could find hidden answers
-    in their files."""
+    """Names, as in `import`, of Python packages of this machine from which the script takes the data. Process
+    boxes that use Linux namespaces show the agent this Python's other packages, but not these: the agent
+    could find hidden answers in their files."""
 
 
 class TaskGrader(BaseConfig):
@@ -169,7 +170,7 @@ class TaskGrader(BaseConfig):
     `_shared/NAME` names a file in the folder `_shared` beside the task's folder or, if the file is not there,
     beside the tasks that ship with air."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the grader's box; a run reserves them for graders."""
+    """Number of GPUs of the grader's box; a run reserves this many GPUs for grader boxes."""
     repeats: int = Field(1, ge=1, le=100)
     """Number of times that each artefact is graded, each time with another seed in a new box. Use more than 1
     if the task's scores are random. The score is the mean; the limits apply to each grading."""
@@ -183,12 +184,13 @@ class TaskSpec(RewardScale):
     name: str = Field(min_length=1)
     """The task's title for people."""
     description: str = Field(min_length=1)
-    """The task's text for the agent: the files, the artefact and the metric."""
+    """The task's text for the agent. It describes the files, the artefact and the metric."""
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None:
-    the step is a power of ten, from a hundredth to a tenth of the distance from `baseline` to `target`."""
+    """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None: a
+    power of ten, from a hundredth to a tenth of the distance from `baseline` to `target` or, with the
+    normalisation `log-gap`, of that from `target` to `optimum` if it is smaller."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()

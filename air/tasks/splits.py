@@ -35,7 +35,8 @@ class Split:
     """One split of one task's data into a part that the agent sees and a hidden part."""
 
     name: str
-    """The split's name in records: `public`, or the fingerprint of the secret from which `seed` follows."""
+    """The split's name in records: `public`; `seed N` if a user named the seed N; otherwise the fingerprint
+    of the secret from which `seed` follows."""
     seed: int = field(repr=False)
     """The seed with which the data are split."""
 

@@ -1,7 +1,7 @@
 """Attacks that try to reach something outside the box: files, processes and sockets of the machine, or a
 network.
 
-The attacks change nothing. So those that do not connect to other machines can be tried in process boxes
+The attacks change nothing. Those that do not connect to other machines are therefore tried in process boxes
 without isolation, too.
 """
 

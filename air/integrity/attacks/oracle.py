@@ -43,7 +43,7 @@ def _rounded(target: Target, played: AttackEpisode) -> str:
 
 def _ended_at_once(target: Target, played: AttackEpisode) -> str:
     """Checks that the episode ended at its first `submit`. Returns a message if anything was graded or any
-    action ran after it, otherwise an empty text."""
+    action ran after the first `submit`, otherwise an empty text."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
         return "the episode went on after it was submitted"
     return ""
@@ -51,7 +51,7 @@ def _ended_at_once(target: Target, played: AttackEpisode) -> str:
 
 def _nothing_but_scores(target: Target, played: AttackEpisode) -> str:
     """Checks that no observation reveals whether a grade came from the cache, or how long grading took.
-    Returns a message if one does, otherwise an empty text."""
+    Returns a message if an observation reveals this, otherwise an empty text."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 

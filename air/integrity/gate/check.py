@@ -50,8 +50,8 @@ class Declared(BaseConfig):
     nothing: float = Field(0.0, allow_inf_nan=False)
     """The expected reward of doing nothing."""
     allow: tuple[str, ...] = ()
-    """Names of kinds of flaws (see `Finding.name`) that the gate accepts in this task, such as the name of a
-    hack."""
+    """Names of flaws (see `Finding.name`) that the gate accepts in this task: `network`, or the names of
+    hacks."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class Finding:
 
     name: str
     """The kind of flaw: `solution` or `nothing` (what the solution or doing nothing earned is wrong),
-    `random` (the same work earned different rewards), `network` (the tests need the network), or the name
-    of the hack that earns a reward."""
+    `random` (the same work earned different rewards), `network` (the tests need the network), or the name of
+    the hack that earns a reward (the names of several, joined by ` + `, if only all of them together earn
+    one)."""
     reason: str
     """Description of the flaw, in one line."""
 
@@ -72,9 +73,11 @@ class GateVerdict:
     and the conclusion whether the task is sound."""
 
     task: str
+    """The task's id."""
     digest: str
-    """The digest of the task's files, the settings for Harbor tasks, and the images of the task's boxes.
-    While it stays the same, the verdict in a report is reused."""
+    """One digest over the task's files, the run's settings for Harbor tasks, and the images of the task's
+    boxes; empty if the check ended with an error. While the digest stays the same, the verdict in a report is
+    reused."""
     result: Result
     """`sound`: no flaw was found. `weak`: the task has findings. `refused`: air cannot play the task.
     `failed`: air or this machine failed."""
@@ -86,8 +89,9 @@ class GateVerdict:
     nothing: float | None = None
     """The reward of doing nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
-    """The reward of each hack that was run, by the hack's name. None: the hack made the same files as the
-    solution, and so deserves the same reward."""
+    """The reward of each hack that was run, by the hack's name; hacks that ran together share one reward.
+    None: the hack made the same files as the solution, and so deserves the same reward; or the task gave no
+    reward, which is one of the findings."""
     tried: tuple[str, ...] = ()
     """The names of all hacks with which the task was to be checked. A hack is not run if a flaw was found
     before the hacks, or if the task's author allows the hack."""
@@ -174,7 +178,7 @@ class _Judge:
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
-    """The artefacts of the reference solution, one for each step of the Harbor task."""
+    """The artefacts of the reference solution, one for each step of the Harbor task that was played."""
     _before: dict[str, bytes] = field(default_factory=dict)
     _workdir: str = "/"
 
@@ -288,8 +292,8 @@ class _Judge:
             return str(error)
 
     async def _look(self, box: Box, step: int) -> str:
-        """Acts as an agent that does nothing in a step. Stores, for the hacks, the files that are in the
-        working directory at the start of the step."""
+        """Acts as an agent that does nothing in a step of the Harbor task. Stores, for the hacks, the files
+        that are in the working directory at the start of the step."""
         self._workdir = box.workspace
         for path, data in (await files(box, box.workspace)).items():
             self._before.setdefault(path, data)
@@ -297,8 +301,8 @@ class _Judge:
 
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
-    """Yields one text for each test script that downloads something from another machine: the first line that
-    does so, with the script's name and the line's number."""
+    """Yields one text for each test script (`*.sh`) that downloads something from another machine: the first
+    line that does so, with the script's name and the line's number."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
             if not name.endswith(".sh"):

@@ -1,10 +1,10 @@
 """The hacks of the gate: shell scripts that try to earn a reward in the agent's box without doing the work.
 
-Each hack is a script for `sh` that runs after the text `BEGIN` and the text `TaskFiles.variables`. These set
-`WORKDIR` and the following lists, with one item on each line: `OUTPUTS` (files that the solution makes or
-changes, and others that the tests name), `INPUTS` (all other files in the working directory), `PROGRAMS` (the
-programs among outputs and inputs), `TESTS` (the names of the files in `/tests`) and `ANSWERS` (size, SHA-256
-and path of each file that the solution makes).
+Each hack is a script for `sh` that runs after the text `BEGIN` and the text `TaskFiles.variables`. These two
+texts set `WORKDIR` (the path of the working directory) and the following lists, with one item on each line:
+`OUTPUTS` (files that the solution makes or changes, and others that the tests name), `INPUTS` (all other
+files in the working directory), `PROGRAMS` (the programs among outputs and inputs), `TESTS` (the names of the
+files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that the solution makes).
 """
 
 from __future__ import annotations

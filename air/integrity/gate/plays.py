@@ -18,8 +18,8 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 Act = Callable[[Box, int], Awaitable[str]]
-"""A function that acts as the agent in one step. It gets the agent's box and the step's number, and returns a
-message about a problem, or an empty text."""
+"""A function that acts as the agent in one step of a Harbor task. It gets the agent's box and the step's
+number, from 0, and returns a message about a problem, or an empty text."""
 _MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
 _DEPTH = 8
 
@@ -29,15 +29,15 @@ class PlayResult:
     """The result of playing a task once."""
 
     reward: float | None
-    """The task's reward; None if the tests or another command of the task failed, and the agent is not to
-    blame."""
+    """The task's reward; None if the tests wrote no reward, or another command of the task failed, and the
+    agent is not to blame."""
     error: str = ""
     """The reason why there is no reward, or why a step of the Harbor task got the lowest reward."""
     complaint: str = ""
     """The first message about a problem from the function that acted as the agent (see `Act`); empty if there
     is none."""
     artefacts: tuple[Artefact, ...] = ()
-    """The artefacts that were collected, one for each step."""
+    """The artefacts that were collected, one for each step of the Harbor task that was played."""
     again: float | None = None
     """The reward if every artefact is graded a second time; None if it was graded only once."""
 
@@ -112,9 +112,9 @@ class Player:
                 return
 
     async def _staged(self, box: Box, number: int, steps: _Steps) -> bool:
-        """Prepares the box for a step; returns whether this succeeded. Raises the error if the first step
-        cannot be prepared. For a later step, the failure ends the play, as it ends an episode, because the
-        agent's earlier work can have broken the box."""
+        """Prepares the box for a step of the Harbor task; returns whether this succeeded. Raises the error if
+        the first step cannot be prepared. For a later step, the failure ends the play, as it ends an episode,
+        because the agent's earlier work can have broken the box."""
         if number == 0:
             await self.rules.stage(box, number)
             return True
@@ -143,8 +143,9 @@ class Player:
 
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
-    """Returns the contents of the files below a folder of a box, by absolute path. Omits files above a size
-    limit. For the folder `/`, returns an empty dict."""
+    """Returns the contents of the files below a folder of a box, by absolute path. Omits links, files above a
+    million bytes, files more than eight levels deep, and all but the first 300 entries. For the folder `/`,
+    returns an empty dict."""
     if folder == "/":
         return {}
     contents = {}

@@ -33,8 +33,9 @@ class Gate:
     """The hacks that are run after the solution and after doing nothing."""
     report: Path | None = None
     """The file for the verdicts, which is rewritten after each task. Verdicts in an existing file are reused
-    if neither the task nor the settings have changed since."""
+    if neither the task, the settings nor the names of the hacks have changed since. None: no file."""
     on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
+    """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, ids: Sequence[str]) -> list[GateVerdict]:
         """Checks the tasks; returns one verdict for each task, in the order of `ids`. A task that cannot be

@@ -30,15 +30,16 @@ class TaskFiles:
     workdir: str
     """The absolute path of the working directory."""
     outputs: tuple[str, ...]
-    """The files that the solution makes or changes, and others that the tests name."""
+    """Absolute paths of the files that the solution makes or changes, and of others that the tests name."""
     inputs: tuple[str, ...]
-    """The files in the working directory that are not outputs."""
+    """Absolute paths of the files in the working directory that are not outputs."""
     programs: tuple[str, ...]
     """The programs among `outputs` and `inputs`."""
     tests: tuple[str, ...]
-    """The names of the task's test files, which the tests' box has in `/tests`."""
+    """The paths of the task's test files, relative to `/tests` in the box in which the tests run."""
     answers: tuple[str, ...]
-    """Size, SHA-256 and path of each file that the solution makes or changes."""
+    """Size, SHA-256 and path of each file that the solution makes or changes, as one text for each file, with
+    spaces between the three. Files smaller than `LEAST_ANSWER` are left out."""
 
     @property
     def variables(self) -> str:
@@ -60,10 +61,11 @@ def task_files(
     made: Mapping[str, bytes],
     tests: Mapping[str, Path],
 ) -> TaskFiles:
-    """Returns the files of a task that hacks can use, sorted by their role.
+    """Returns the files of a task that hacks can use, grouped by their role.
 
     `before`: the files of the working directory at the start, by absolute path. `made`: the files of the
-    artefact that the solution made, by absolute path. `tests`: the files of `/tests`.
+    artefact that the solution made, by absolute path. `tests`: the test files, by their path relative to
+    `/tests`.
     """
     changed = {path: data for path, data in made.items() if before.get(path) != data}
     outputs = sorted({*changed, *(path for path in named(tests, workdir) if path not in before)})
@@ -88,8 +90,8 @@ def task_files(
 
 
 def named(tests: Mapping[str, Path], workdir: str) -> set[str]:
-    """Returns the absolute paths of all file names that occur in the tests, except those below the tests' own
-    folders. Relative names are resolved against `workdir`."""
+    """Returns the absolute paths of all file names that occur in the tests, except those below the folders of
+    the tests and of the system (`_HIDDEN`). Relative names are resolved against `workdir`."""
     paths = set()
     for file in tests.values():
         text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")

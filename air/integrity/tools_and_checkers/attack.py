@@ -3,11 +3,11 @@
 The attack is a list of replies in an episode with one question, the only row of a data set (a task `rows:…`).
 The right answer is `ANSWER`, a word that only the row contains. The attack is broken (the defence failed) if
 the episode fails, so that training would not use it; if it earns more than a plain wrong answer; if an
-observation contains `ANSWER`; or if the attack's own check finds a fault.
+observation contains `ANSWER`; if the trajectory is inconsistent; or if the attack's own check finds a fault.
 
-Settings and replies may contain placeholders that the battery replaces by real values: `@ROWS@`, the path of
-the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge and of a search service; `@PORT@`,
-the port of a server on this machine.
+The settings of a task, and replies, may contain placeholders that the battery replaces by real values:
+`@ROWS@` (only in replies), the path of the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a
+judge and of a search service; `@PORT@`, the port of a server on this machine.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ attack's reply contains this text, so an observation that contains it proves a l
 WRONG = "a-wrong-answer"
 """A plain wrong answer. Every attack on a tool ends with it."""
 Spec = str | Mapping[str, Any]
+"""A tool or a checker: its name, or its settings with the key `name`."""
 Check = Callable[[AttackEpisode], str]
 """A function that checks an attack's episode for faults that its reward does not show. Returns a message
 about how the defence failed, or an empty text if the defence held."""
@@ -41,6 +42,7 @@ class AttackedPart:
     tools: Sequence[Spec] = ()
     """The tools of the episode."""
     checker: Spec = "qa_em"
+    """The answer checker of the episode."""
     row: Mapping[str, Any] = field(
         default_factory=lambda: {"question": "What is it?", "golden_answers": [ANSWER]}
     )
@@ -48,7 +50,8 @@ class AttackedPart:
     """The replies of an episode with a plain wrong answer. Its reward is the largest that an attack may
     earn."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Text files that the task needs, such as a corpus for a search tool: the contents by file name. They are
+    """Text files that the task needs, such as a corpus for a search tool: the contents by file name. For a
+    file name that ends in `.sqlite`, the contents are SQL statements that create the database. The files are
     written beside the file with the question."""
     in_box: bool = False
     """Whether the tool or checker runs programs in a box. If so, its attacks are not run in process boxes
@@ -87,8 +90,8 @@ class PartAttacks(list[PartAttack]):
     ) -> None:
         """Appends an attack by the tool calls `calls`, after which the agent gives a wrong answer.
 
-        `then` is a further call, which prints `WORKS`. It shows whether the tool still works after the
-        attack.
+        `then` is a further call, which must print `WORKS`, to show that the tool still works after the
+        attack. Empty: there is no such call.
         """
         replies = [*calls, *([then] if then else []), WRONG]
         checks = [check, _works] if then else [check]

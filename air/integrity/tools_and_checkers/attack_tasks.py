@@ -33,7 +33,9 @@ class AttackTasks:
     """The id of each part's task. The keys are the values of Python's `id()` for the `AttackedPart`
     objects."""
     folders: Mapping[int, Path]
+    """The folder of each part's task. The keys are those of `tasks`."""
     places: Mapping[str, str]
+    """The real address or port of each placeholder except `@ROWS@`, such as `@JUDGE@`."""
 
     def task(self, part: AttackedPart) -> str:
         """Returns the id of the task in which a part is attacked."""

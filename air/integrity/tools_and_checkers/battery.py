@@ -30,7 +30,8 @@ makes a tool reveal is not cut off."""
 
 @dataclass
 class PartBattery:
-    """Runs attacks on tools and checkers. Programs of the tools run in one kind of box."""
+    """Runs attacks on tools and checkers. `provider` is the kind of box in which tools and checkers run
+    programs."""
 
     attacks: Sequence[PartAttack]
     provider: Provider
@@ -40,6 +41,7 @@ class PartBattery:
     """Weaker tools or checkers that replace the shipped ones, by the name of the tool or checker. Tests use
     them to show that attacks succeed against a weaker defence."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
+    """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, folder: Path) -> list[AttackVerdict]:
         """Runs all attacks; tasks and trajectories are written to `folder`. Returns one verdict for each

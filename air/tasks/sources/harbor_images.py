@@ -24,8 +24,9 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the name of the image of a separate verifier that already contains its tests. None if the
-    task's verifier has no such image, or runs in the agent's box."""
+    """Returns the name of the image of a separate verifier (Harbor's word for a grader in a box of its own),
+    if the task has an image that already contains the tests. Returns None if there is no such image, or if
+    the tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     source = folder.verifier_image(step)

@@ -82,8 +82,8 @@ def unknown(task_id: str, known: Sequence[str]) -> MissingError:
 
 
 def available(roots: Sequence[Path] = ()) -> list[str]:
-    """Returns the sorted ids of all tasks in the folders `roots`, by default of those that ship with air.
-    Raises MissingError if a folder does not exist."""
+    """Returns the sorted ids of all tasks in air's own format that lie directly in the folders `roots`, by
+    default of those that ship with air. Raises MissingError if a folder does not exist."""
     folders = _roots(roots)
     for folder in folders:
         if not folder.is_dir():

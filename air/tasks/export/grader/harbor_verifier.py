@@ -51,8 +51,8 @@ class GraderFailed(Exception):
 
 def main(tests: Path = TESTS, root: Path = ROOT) -> int:
     """Grades the artefact on the validation and the test split, and writes the rewards to reward.json.
-    Returns the program's exit status. `root` is the container's root folder; tests of this function give
-    another."""
+    Returns the program's exit status. `tests` is the folder of this program, and `root` the container's root
+    folder; tests of this function give other folders."""
     settings = json.loads((tests / "settings.json").read_text(encoding="utf-8"))
     tests.chmod(0o700)  # the agent's code, which runs as another user, must not read what is hidden
     _adopt_orphans()
@@ -127,9 +127,9 @@ class Grader:
         return {name: fmean(grade[name] for grade in grades) for name in names}
 
     def _once(self, split: str, seed: int) -> dict[str, float]:
-        """Returns the metrics of the artefact for one split and seed. A grader that fails runs once more.
-        If it fails again, it grades an empty artefact: raises GraderFailed if that fails too, otherwise
-        BadArtefact."""
+        """Returns the metrics of the artefact for one split and seed. A grader that fails runs once more. If
+        it fails again, it runs on an empty artefact. Raises GraderFailed if this run fails, too, and
+        BadArtefact if it does not."""
         try:
             return self._attempt(split, seed, self._artefact)
         except GraderFailed as error:

@@ -1,4 +1,4 @@
-"""Reads the files that the agent made from the agent's box, and writes them into a fresh grading box.
+"""Reads a Harbor task's artefact from the agent's box, and writes it into a fresh grading box.
 
 The files and folders that the task declares as artefacts are read; if the task declares none, the changed
 files of the working directory are read instead. `/logs/artifacts` is always read; `/tests`, `/solution` and
@@ -52,23 +52,24 @@ class HarborArtefact:
     permissions."""
 
     step: int
-    """The number, from 0, of the task's step to which the artefact belongs."""
+    """The number, from 0, of the step of the Harbor task to which the artefact belongs."""
     files: dict[str, bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """The target of each symbolic link, by the link's absolute path."""
     folders: list[str] = field(default_factory=list)
     """Absolute paths of the folders. A folder comes before the folders in it."""
     whole_folders: list[str] = field(default_factory=list)
-    """Folders that the artefact contains completely. Each is first deleted in the grading box, so that no
-    file of the image remains in it."""
+    """Absolute paths of folders that the artefact contains completely. Each is first deleted in the grading
+    box, so that no file of the image remains in it."""
     removed: list[str] = field(default_factory=list)
-    """Files and folders of the image that the agent removed. They are deleted in the grading box."""
+    """Absolute paths of files and folders of the image that the agent removed. They are deleted in the
+    grading box."""
     rights: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
     def artefact(self) -> Artefact:
-        """Returns this work of an agent as an `Artefact`. The artefact consists of the files that the agent
-        handed in, and of a JSON file with the other fields of this object."""
+        """Returns the contents of this object as an `Artefact`: the collected files, and one JSON file with
+        all other fields."""
         about = {
             "step": self.step,
             "links": self.links,
@@ -103,10 +104,11 @@ async def read(
     most_bytes: int,
     own_image: bool = False,
 ) -> Artefact:
-    """Reads the artefact of the task's step numbered `step` from the agent's box and returns it. `declared`
-    are the artefacts that the task declares. `own_image`: whether the tests run in another image than the
-    agent's. Raises ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be
-    graded, such as a device or a link to hidden files."""
+    """Reads the artefact of the task's step numbered `step`, from 0, from the agent's box and returns it.
+    `declared` are the artefacts that the task declares; if there are none, the changed files of the working
+    directory are read. `own_image`: whether the tests run in another image than the agent's. Raises
+    ArtefactError if the artefact has more than `most_bytes` bytes, or an entry that cannot be graded, such as
+    a device or a link to hidden files."""
     await box.freeze()
     try:
         collection = _Collection(box, HarborArtefact(step), most_bytes, own_image)
@@ -170,8 +172,9 @@ class _Collection:
         await self._add(absent, absent=True)
 
     async def _add(self, paths: Iterable[str], *, absent: bool = False) -> None:
-        """Adds the files and folders at `paths`, reading thousands of them in one call to the box. `absent`:
-        whether some of them are allowed to be missing; otherwise a missing path raises ArtefactError."""
+        """Adds the files and folders at `paths`, but not what is in the folders. Reads all of them in one
+        call to the box. `absent`: whether some paths are allowed to be missing; otherwise a missing path
+        raises ArtefactError."""
         wanted = [
             path for path in paths if not _below(path, NEVER) and path not in self.contents.files
         ]
@@ -237,7 +240,7 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _around_hidden(path: str) -> bool:
-    """Whether a folder contains a folder that is never part of an artefact."""
+    """Whether a folder is or contains a folder that is never part of an artefact."""
     return path == "/" or any(_below(never, [path]) for never in NEVER)
 
 

@@ -25,8 +25,8 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 def limits(
     environment: Environment, seconds: float, grade_seconds: float, settings: HarborSettings
 ) -> TaskLimits:
-    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` the time limit of
-    the tests."""
+    """Returns the limits of a task. `seconds` is the agent's time limit, `grade_seconds` is the time limit of
+    the tests, both in seconds. Where the task declares no limit, the defaults of this module apply."""
     return TaskLimits(
         exec_seconds=min(seconds, COMMAND_SECONDS),
         grade_seconds=grade_seconds,
@@ -51,9 +51,9 @@ def box(
     where: str,
 ) -> BoxSpec:
     """Returns the settings of a box with the image `image` and the task's declared `environment`. `phase` is
-    the task's section `agent` or `verifier`, whose network keys take precedence. The box's commands run as
-    `user`, and its lifetime suffices for `seconds` of work. Raises ConfigError, whose message begins with
-    `where`, if an environment variable has no value (see `resolved`)."""
+    the task's section `agent` or `verifier`, whose network keys take precedence over those of `environment`.
+    The box's commands run as `user`, and its lifetime suffices for `seconds` of work. Raises ConfigError,
+    whose message begins with `where`, if an environment variable has no value (see `resolved`)."""
     env = resolved(environment.env, settings, where=f"{where}: environment.env")
     return BoxSpec(
         image=image,

@@ -118,8 +118,9 @@ def _version(file: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _of_file(file: Path, dataset: str, version: tuple[int, ...]) -> tuple[TaskPath, ...]:
-    """Returns the tasks in a data set's file. A run looks up each of thousands of tasks in it, so one version
-    of the file is read once."""
+    """Returns the tasks in a data set's file. `dataset` is the name of a data set in a registry; empty if
+    there is only one. `version` (see `_version`) is a part of the cache's key: a run looks up each of
+    thousands of tasks in the file, so each version of the file is read once."""
     return tuple(_of_registry(file, dataset) if file.suffix == ".json" else _of_dataset(file))
 
 

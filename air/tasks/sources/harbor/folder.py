@@ -41,8 +41,8 @@ class HarborFolder:
 
     def instruction(self, step: Step | None = None) -> str:
         """Returns the instruction of the task, or of one of its steps, for the agent. Leaves out canary lines
-        at the beginning of the file (marks by which training data can be searched for the task). Raises
-        ConfigError if the file is not UTF-8 text."""
+        at the beginning of the file (comments by which people find out whether training data contains the
+        task). Raises ConfigError if the file is not UTF-8 text."""
         file = self._of(step) / "instruction.md"
         try:
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -56,14 +56,15 @@ class HarborFolder:
         return "\n".join(lines[first:])
 
     def tests(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the test files by their path in the box, below `/tests`: the task's, and those of `step`. A
-        file of the step replaces the task's file at the same path."""
+        """Returns the test files by their path relative to `/tests` in the box: the test files of the task
+        and, unless `step` is None, those of the step. A file of the step replaces the task's file at the same
+        path."""
         files = dict(_files(self.path / "tests"))
         return files if step is None else files | dict(_files(self._of(step) / "tests"))
 
     def solution(self, step: Step | None = None) -> dict[str, Path]:
         """Returns the files of the reference solution of the task, or of one of its steps, by their path
-        below `/solution`; an empty dict if there is no solution."""
+        relative to `/solution` in the box; an empty dict if there is no solution."""
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:
@@ -73,18 +74,19 @@ class HarborFolder:
 
     @property
     def dockerfile(self) -> Path | None:
-        """The Dockerfile of the agent's image; None if there is none."""
+        """The path of the Dockerfile of the agent's image; None if there is none."""
         return _file(self.path / "environment" / "Dockerfile")
 
     @property
     def verifier_dockerfile(self) -> Path | None:
-        """The Dockerfile of the verifier's own image; None if there is none."""
+        """The path of the Dockerfile of the verifier's (the tests') own image; None if there is none."""
         return _file(self.path / "tests" / "Dockerfile")
 
     def verifier_image(self, step: Step | None = None) -> str | Path | None:
-        """Returns where the image of a separate verifier that already contains its tests comes from: the name
-        of an existing image, or the folder with its Dockerfile. None if there is no such image. As in Harbor,
-        both places of the step come before those of the task."""
+        """Returns the source of the image of a separate verifier (the tests' own container) that already
+        contains the tests: the name of an existing image, or the folder with the image's Dockerfile. None if
+        there is no such image. As in Harbor, an image or Dockerfile of the step takes precedence over those
+        of the task."""
         places = [(self.config.verifier, self.path / "tests")]
         if step is not None:
             places.insert(0, (step.verifier, self._of(step) / "tests"))

@@ -3,8 +3,8 @@ tasks.
 
 The id of a task in a folder is `harbor:FOLDER/NAME`. The id of a task in a data set's file is
 `harbor:dataset.toml#NAME`, `harbor:registry.json##NAME`, or `harbor:registry.json#DATASET#NAME`. Relative
-paths start at the root folder in the settings. So an id reveals no more of this machine's folders than the
-user wrote.
+paths start at the root folder in the settings, which is the parameter `root` of the functions. So an id
+reveals no more of this machine's folders than the user wrote.
 """
 
 from __future__ import annotations

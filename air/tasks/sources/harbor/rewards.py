@@ -30,8 +30,8 @@ def read_json(data: bytes) -> dict[str, float]:
 
 
 def read_text(data: bytes) -> dict[str, float]:
-    """Returns the reward in the file `reward.txt`, one finite number. Raises ValueError, whose message states
-    the problem, if the content is anything else."""
+    """Returns the reward in the file `reward.txt`, one finite number, as a dict with the key `reward`. Raises
+    ValueError, whose message states the problem, if the content is anything else."""
     if not data:
         raise ValueError("reward.txt is empty")
     try:

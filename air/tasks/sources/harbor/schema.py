@@ -2,7 +2,8 @@
 keys.
 
 Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of each key
-are those of Harbor 0.25. Values that air does not support are valid here; the module
+are those of Harbor 0.25. If Harbor sets no limit, air sets one of its own (see
+`air.tasks.sources.harbor.boxes`). Values that air does not support are valid here; the module
 `air.tasks.sources.harbor.unsupported_features` refuses them.
 """
 
@@ -22,11 +23,12 @@ from air.config import BaseConfig
 SCHEMA_VERSIONS = ("1.0", "1.1", "1.2", "1.3", "1.4")
 MAIN_SERVICE = "main"
 VERIFIER_SECONDS = 600.0
-"""Harbor's default time limit of a verifier, in seconds. A step has this default even if its task sets
-another limit."""
+"""Harbor's default time limit of a verifier (the tests of a task), in seconds. A step has this default even
+if its task sets another limit."""
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
 User = str | int | None
+"""The name or the numeric id of a user of the container. None: a default user, which each key states."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
@@ -54,8 +56,8 @@ class Network(BaseConfig):
     """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
     environment: `public`."""
     allowed_hosts: tuple[str, ...] | None = None
-    """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all names
-    below."""
+    """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all host
+    names that end in `.name`."""
 
     @model_validator(mode="after")
     def _hosts_need_the_mode(self) -> Network:
@@ -137,11 +139,11 @@ class Environment(Network):
     """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine that plays the
     task."""
     cpus: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """CPU cores. None: no limit."""
+    """CPU cores. None: no limit in Harbor."""
     memory_mb: int | None = Field(None, ge=1)
-    """Memory limit in MiB. None: no limit."""
+    """Memory limit in MiB. None: no limit in Harbor."""
     storage_mb: int | None = Field(None, ge=1)
-    """Disk limit in MiB. None: no limit."""
+    """Disk limit in MiB. None: no limit in Harbor."""
     gpus: int | None = Field(None, ge=0)
     """Number of GPUs. None: no GPU."""
     gpu_types: tuple[str, ...] | None = None
@@ -151,8 +153,8 @@ class Environment(Network):
     mcp_servers: tuple[McpServer, ...] = ()
     """Servers of the Model Context Protocol for the agent."""
     skills_dir: str | None = None
-    """A folder of the container with skills for the agent: one subfolder for each skill, with a file
-    SKILL.md."""
+    """A folder of the container with skills (instructions for kinds of work) for the agent: one subfolder for
+    each skill, with a file SKILL.md."""
     healthcheck: Healthcheck | None = None
     """The command that checks whether the container is ready. None: the container needs no check."""
 
@@ -194,7 +196,8 @@ class Artifact(BaseConfig):
     """A file or folder of the agent's container that is copied into the container of a separate verifier."""
 
     source: str = Field(min_length=1)
-    """The path of the file or folder in the agent's container."""
+    """The path of the file or folder in the agent's container, absolute or relative to the working
+    directory."""
     destination: str | None = None
     """The path of a further copy in the folder where Harbor stores the artefacts of a run for people. The
     verifier gets its copy at `source`."""
@@ -242,13 +245,14 @@ class Agent(Network):
     """Settings of the agent: time limit, user and network access."""
 
     timeout_sec: Seconds | None = None
-    """Time limit of the agent, in seconds. None: no limit."""
+    """Time limit of the agent, in seconds. None: no limit in Harbor."""
     user: User = None
     """The user that runs the agent's commands. None: the image's default user."""
 
 
 class Verifier(Network):
-    """Settings of grading: where, as which user and how long the test script runs."""
+    """Settings of grading: where, as which user and how long the test script (Harbor's verifier) runs. A
+    separate verifier has a container of its own."""
 
     timeout_sec: Seconds = VERIFIER_SECONDS
     """Time limit of the test script, in seconds."""
@@ -286,7 +290,8 @@ class Solution(BaseConfig):
 
 
 class Step(BaseConfig):
-    """One step of a task that has several steps. The step's files lie in `steps/NAME/`."""
+    """One of several steps of a Harbor task: a stage with its own instruction and grading. The step's files
+    lie in `steps/NAME/`."""
 
     name: str
     """The step's name, which is also the name of its folder."""
@@ -296,7 +301,8 @@ class Step(BaseConfig):
     """Settings of this step's grading."""
     min_reward: float | dict[str, float] | None = None
     """The smallest reward with which the task continues after this step: a threshold for the reward named
-    `reward`, or thresholds by name. None: the task always continues."""
+    `reward`, or thresholds by the name of a reward, which must all be reached. None: the task always
+    continues."""
     healthcheck: Healthcheck | None = None
     """A command that must succeed before the agent begins this step. None: there is no check."""
     artifacts: Artifacts = ()

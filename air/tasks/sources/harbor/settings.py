@@ -27,14 +27,14 @@ class HarborSettings(BaseConfig):
     `reward`, or the only reward. Grading fails if there is no such reward."""
     range: tuple[float, float] = (0.0, 1.0)
     """The lowest and the highest reward. Rewards beyond them are clipped. The lowest is also the reward of an
-    agent whose work makes the tests fail."""
+    agent whose work makes the tests write no reward."""
     network: Literal["task", "none"] = "task"
     """The hosts that boxes can reach. `task`: the hosts that the task declares, through air's proxy. `none`:
     no host, because boxes have no network."""
     host_env: tuple[str, ...] = ()
     """Names of environment variables of this machine that tasks may read as `${NAME}`."""
     artefact_mb: float = Field(64.0, gt=0)
-    """The largest size of the files that are graded, in MiB."""
+    """The largest total size of an artefact's files, in MiB."""
 
     @field_validator("root")
     @classmethod

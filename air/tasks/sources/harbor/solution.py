@@ -1,4 +1,4 @@
-"""Runs the reference solution of a Harbor task in the agent's box, as Harbor's oracle does."""
+"""Runs the reference solution of a Harbor task in the agent's box, as Harbor's agent `oracle` does."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def run(
 ) -> str:
     """Copies the files of the reference solution into the box, and runs `solve.sh` there as the agent's user,
     for at most `seconds`. `step` is a step of the task, or None for a task without steps. Returns a message
-    about a problem, or an empty text. As in Harbor, the script's exit status does not affect the reward.
-    Raises MissingError if there is no such script, ConfigError if an environment variable for it is missing,
-    and StagingError if the files do not fit into the box."""
+    if the script fails or exceeds the time limit, otherwise an empty text. As in Harbor, the script's exit
+    status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
+    environment variable for it is missing, and StagingError if the files do not fit into the box."""
     if not (laid_out := files(folder, step)):
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
     where = f"{folder.path / 'task.toml'}: solution.env"

@@ -101,7 +101,7 @@ class HarborRules:
 
     @property
     def images(self) -> Sequence[str]:
-        """The images of the agent's box and, if the tests run in boxes of their own, of those boxes."""
+        """The names of the image of the agent's box and of the images that the tests have of their own."""
         return [wanted.tag for wanted in images.wanted(self.folder)]
 
     @property
@@ -123,8 +123,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the agent's settings in the task's step numbered `number`. The settings of the step take
-        precedence over those of the task."""
+        """Returns the agent's settings in the task's step numbered `number`, from 0. The settings of the step
+        take precedence over those of the task."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -137,9 +137,10 @@ class HarborRules:
         )
 
     def _verifier(self, number: int) -> Verifier:
-        """Returns the settings of grading in the task's step numbered `number`. The settings of the step take
-        precedence over those of the task, and its variables and collect commands are added to the task's. As
-        in Harbor, only the time limit is never the task's."""
+        """Returns the settings of grading in the task's step numbered `number`, from 0. The settings of the
+        step take precedence over those of the task. Environment variables and `collect` commands of the step
+        are added to those of the task. As in Harbor, the time limit is always the step's own, even if only
+        the task sets one."""
         task, step = self.folder.config.verifier, self._step(number)
         if step is None:
             return task
@@ -156,8 +157,9 @@ class HarborRules:
         return own.model_copy(update=settings)
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the environment that the separate verifier of the task's step numbered `number` declares
-        for itself. None if the verifier is shared, or declares no environment."""
+        """Returns the container settings in `verifier.environment` of the task's step numbered `number`, from
+        0. None if the task's author wants the tests to run in the agent's container, or gives no such
+        settings."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment
@@ -280,8 +282,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step of the task in the agent's box; returns a message about a
-        problem, or an empty text (see `solution.run`)."""
+        """Runs the reference solution of one step of the task in the agent's box. Returns a message if its
+        script failed, otherwise an empty text (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

@@ -34,7 +34,8 @@ async def prepare_logs(box: Box) -> None:
 
 
 async def put(box: Box, files: Mapping[str, Path], folder: str, user: User = ROOT) -> None:
-    """Copies `files` of this machine to their paths below `folder` in the box; `user` owns the copies."""
+    """Copies files of this machine into a box. `files` maps the path of each copy, relative to the box's
+    folder `folder`, to the file. `user` owns the copies; None: the box's default user."""
     entries = list(files.items())
     for start in range(0, len(entries), _AT_ONCE):
         batch = entries[start : start + _AT_ONCE]
@@ -63,7 +64,8 @@ async def run_tests(
     where: str,
 ) -> GraderResult:
     """Runs the tests in the box's folder `/tests` and returns the rewards as metrics. `key` names the reward
-    that counts. Raises GradingError, whose message begins with `where`, if there is no valid reward."""
+    that counts; for an empty `key`, see `rewards.metrics`. Raises GradingError, whose message begins with
+    `where`, if there is no valid reward."""
     await as_root(
         box, f"rm -f {LOGS}/reward.txt {LOGS}/reward.json; chmod +x {TESTS}/test.sh", what=where
     )

@@ -62,7 +62,7 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 class Checkout:
     """A clone of MLGym in the folder `root`, from which tasks are read. The clone is never changed. Each call
-    reads the files of a task again.
+    of `load` or `status` reads the files of the task again.
 
     `said_by` is the name of the setting that gave `root`, for error messages. Raises MissingError if `root`
     is not a checkout of MLGym.

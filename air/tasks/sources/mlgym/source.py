@@ -43,7 +43,8 @@ class CheckoutSource:
     starter: tuple[Path, ...]
     """Files and folders of the checkout that are copied into the workspace."""
     data: tuple[Path, ...] = ()
-    """Folders of the checkout whose contents are copied into the task's folder `data/`."""
+    """Folders of the checkout whose contents are copied into `data/` of the grader's workspace; the agent
+    gets only the files that `shown` allows."""
     table: Path | None = None
     """The CSV file with all rows, from which the files of `data/` are made. None if the checkout already has
     these files."""

@@ -42,8 +42,8 @@ class Entry(RewardScale):
     downloads: dict[str, str] = Field(default_factory=dict)
     """Addresses of files that the task's code loads from Hugging Face or expects in the checkout, by their
     path in the workspace. `air tasks fetch` downloads them. If a path begins with the name of a data set on
-    Hugging Face, libraries load the files in this folder instead of the data set. Data in the checkout take
-    precedence over downloads."""
+    Hugging Face, libraries load the files in the workspace's folder of that name instead of the data set.
+    Data in the checkout take precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
@@ -56,7 +56,8 @@ class Entry(RewardScale):
     repeats: int = Field(1, ge=1, le=100)
     """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of a box. The evaluation of a language model runs one process on each GPU."""
+    """Number of GPUs of the agent's box and, if the artefact is a model, of the grader's box. The evaluation
+    of a language model runs one process on each GPU."""
     without_gpu: str = ""
     """A text that is appended to the task's description if this machine has no GPU; the boxes then have none
     either. Empty if the task cannot be played without GPUs."""

@@ -40,7 +40,7 @@ class KeyedRandom(random.Random):
         super().__init__(0)
 
     def seed(self, a: object = None, version: int = 2) -> None:
-        """Restarts the sequence of random numbers. It depends only on the key and on `repr(a)`."""
+        """Restarts the sequence of random numbers. The sequence depends only on the key and on `repr(a)`."""
         self._stream = hashlib.shake_256(self._key + repr(a).encode()).digest(32)
         self._blocks, self._bytes, self._used = 0, b"", 0
         self.gauss_next = None

@@ -57,7 +57,8 @@ class Ended:
     report: dict[str, Any]
     """The report that `evaluator.py` wrote; empty if the script did not run to its end."""
     why: str
-    """The last line that the evaluation wrote to standard error, or its exit status if there is no line."""
+    """The last line that the evaluation wrote to standard error, or its exit status if it failed without such
+    a line. Empty if it succeeded without one."""
 
 
 def grade(artefact: Path, split: str, seed: int) -> dict[str, float]:
@@ -89,7 +90,8 @@ def check_imports(how: dict[str, Any]) -> None:
 
 
 def lacks(names: set[str], user: int | None) -> list[str]:
-    """Returns those of the packages `names` that the Python interpreter of the user id `user` lacks."""
+    """Returns those of the packages `names` that the Python interpreter of the user with the id `user` lacks;
+    None is the present user."""
     command = [python_of(user), "-s", "-c", LACKING, *sorted(names)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, **as_user(user))
     lacking: list[str] = done.stdout.split()
@@ -206,9 +208,9 @@ def arguments(how: dict[str, Any], artefact: Path) -> list[str]:
 def run(
     how: dict[str, Any], place: Path, told: list[str], player: dict[str, Any] | None = None
 ) -> Ended:
-    """Runs the evaluation script with the arguments `told`, and returns the result. If the script's process
-    also executes code of the artefact, it is stopped at the time limit. `player` has the settings of the
-    process in which the agent's strategy plays; None if the task is not a game."""
+    """Runs the evaluation script with the arguments `told`, and returns the result. A script whose process
+    also executes code of the artefact is stopped at the time limit. `player` has the settings of the process
+    in which the agent's strategy plays; None if the task is not a game."""
     user = evaluating_user(how)
     program, report, token = HERE / EVALUATOR, place / "report", secrets.token_hex(16)
     if user is not None:  # the second user may not read the grader's folder

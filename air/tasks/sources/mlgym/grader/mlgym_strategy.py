@@ -115,9 +115,10 @@ def moves(function: Callable[[list[Any]], Any]) -> Callable[[bytes], bytes]:
     """Returns a function that answers requests for moves, for the strategy's process. `function` is the
     agent's strategy.
 
-    A request asks for the move after a history of the game: `N` after an empty one, `A` and an element after
-    the last history plus this element, and `F` and a list after that list. The answer is the move, or empty
-    if `mlgym_values` cannot encode the move.
+    A request asks for the move after some history of the game, and begins with one letter. `N`: the history
+    is empty. `A`: the history is that of the last request and one more element, which follows the letter.
+    `F`: the history is the list that follows the letter. Elements, lists and the answer, which is the move,
+    are encoded by `mlgym_values`. The answer is empty if the move cannot be encoded.
     """
     from mlgym_values import dumps, loads
 
