@@ -47,7 +47,7 @@ class EstimatorConfig(BaseConfig):
 
 def usable_cores() -> int:
     """Returns the number of CPU cores that this process may use. If the environment variable OMP_NUM_THREADS
-    is set, its value is returned instead."""
+    is a positive integer, or a list (`4,2`) that begins with one, returns this number instead."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if wanted.isdigit() and int(wanted):
         return int(wanted)
@@ -56,14 +56,15 @@ def usable_cores() -> int:
 
 
 class ComputeConfig(BaseConfig):
-    """Settings in the table `[embedded]` for all training on this machine, including the command `sft`."""
+    """Settings in the run file's table `[embedded]` that both `rl` and `sft` (supervised training) have."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: torch uses all cores for training and half of the cores
     for sampling, because boxes need cores, too. (Threads that wait for each other on busy cores are many
-    times slower than one thread.) If episodes play during updates, training also uses half. The number of
-    cores is what the process may use, or the environment variable OMP_NUM_THREADS. If other work keeps the
-    machine busy, set 1."""
+    times slower than one thread.) If episodes play during updates (`orchestrator.max_off_policy_steps` above
+    0), training also uses only half of the cores. The number of cores is that of the cores that the process
+    may use, or the environment variable OMP_NUM_THREADS if it is set. If other work keeps the machine busy,
+    set 1."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
@@ -142,7 +143,8 @@ class EmbeddedConfig(ComputeConfig):
     """Number of times that a group whose rewards are all equal is played again in the same step, with the
     same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
     levels: list[LevelsConfig] = Field(default_factory=list)
-    """Curricula of levels: a source begins with easy tasks, and later plays harder ones."""
+    """Curricula of levels, at most one for each source of prompts: the source begins with easy tasks, and
+    later plays harder ones. Empty: no such curriculum."""
     rounds: RoundsConfig | None = None
     """A curriculum in which episodes get longer from stage to stage. None: no such curriculum."""
     kl: KLConfig | None = None
@@ -160,11 +162,12 @@ class EmbeddedConfig(ComputeConfig):
     them. It needs `pip install 'air-agent[tensorboard]'`."""
     best_metric: str = "reward"
     """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
-    `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of failed episodes
-    is better than any with a larger one, because the metric leaves failed episodes out. The best checkpoint
-    is never deleted."""
+    `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of episodes with
+    infrastructure errors always counts as better than one with a larger share, because the metric leaves
+    these episodes out. The best checkpoint is never deleted."""
     max_failed_steps: int = Field(3, ge=1)
-    """The run stops after this many consecutive steps in which every episode failed."""
+    """The run stops after this many consecutive steps in which every episode ended with an infrastructure
+    error."""
     seed: int = 0
     """Seed of the random order of prompts, of the sampled replies, and of `shuffle_rewards`."""
     deterministic: bool = False

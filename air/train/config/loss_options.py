@@ -28,7 +28,8 @@ class PolicyLossConfig(BaseConfig):
     the same in long and short samples; more trained tokens make a larger update (Dr. GRPO, arXiv
     2503.20783)."""
     normalization_tokens: int | None = Field(None, ge=1)
-    """The divisor of `normalization = "constant"`, for example the longest reply in tokens."""
+    """The divisor of `normalization = "constant"`, for example the longest reply in tokens. None with every
+    other `normalization`."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Coefficient of the entropy bonus, which rewards exploration: the entropy of each token's prediction is
     multiplied by this number and subtracted from the loss. If it is above 0, tokens with advantage 0 are
@@ -99,10 +100,11 @@ class CustomLossConfig(PolicyLossConfig):
     type: Literal["custom"] = "custom"
     """The name of the loss."""
     import_path: str
-    """The loss function, as `module.function`; Python must be able to import it. It is called for each sample
-    as `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
-    `loss_mask`: tensors with one element for each trained token. The function returns an object with `loss`
-    (the sum over these tokens) and `metrics` (tensors by name; their means over the samples are recorded)."""
+    """The loss function, as `module.function` or `module:function`; Python must be able to import it. It is
+    called once for each sample of a training step (one conversation) as `function(inputs, **kwargs)`.
+    `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and `loss_mask`: tensors with one
+    element for each trained token. The function returns an object with `loss` (the sum over these tokens) and
+    `metrics` (tensors by name; their means over the samples are recorded)."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments with which the user's loss function is called."""
 

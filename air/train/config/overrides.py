@@ -41,9 +41,9 @@ class MergedSettings:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the file or flag that set the key at the path `loc`, for error messages. If none set this
-        key, returns the file or flag of the key whose path has the longest common beginning with `loc`; if
-        there is no such key, the last run file."""
+        """Returns the file or flag that set the key at the path `loc`, for error messages. If no file or flag
+        set this key, returns that of the key whose path has the longest common beginning with `loc`. If there
+        is no such key, returns the last run file or, without run files, `command line`."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -53,9 +53,10 @@ class MergedSettings:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
-    """Reads the run files and flags in command-line arguments, and returns the merged settings.
-    `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
-    MissingError if a file does not exist, and ConfigError if a file is not TOML or an argument is unknown."""
+    """Reads the run files and flags in command-line arguments, and returns the merged settings. `kind`, the
+    pydantic class of the run file, defines which flags are switches, lists and tables. Raises MissingError if
+    a file does not exist. Raises ConfigError if a file is not TOML, if an argument is neither a file nor a
+    flag, or if a flag does not fit the schema `kind`."""
     merged = read_files(args)
     apply_flags(merged, args, kind)
     return merged
