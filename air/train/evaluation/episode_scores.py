@@ -21,8 +21,8 @@ from air.trajectories.outcome import EpisodeOutcome
 
 @dataclass(frozen=True)
 class EpisodeScores:
-    """The results of one episode that ended without an infrastructure error: the scores of all gradings
-    (tries), the reward, and others."""
+    """The results of one episode that ended without an infrastructure error: the scores of all tries
+    (gradings on the validation split), the reward, and others."""
 
     task: str
     scale: RewardScale
@@ -30,15 +30,15 @@ class EpisodeScores:
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
     """The score, on the test split, of the artefact that the episode's result is based on; None if this
-    artefact has no test score. For a world, the world's score."""
+    artefact has no test score. In a world that is not a research task, the world's own score."""
     reward: float
     turns: int
     format_errors: int
     success: float | None = None
-    """The value `success` that a world reports at the end of an episode; None for research tasks, and for
-    worlds that do not report it."""
+    """The number `success` that a world reports at the end of an episode; None for research tasks, and for
+    worlds that do not report this number."""
     seed: int | None = None
-    """The seed of the episode if it was read from a recording, else None."""
+    """The seed of the episode if these results were read from a recording (`of_outcome`), else None."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> EpisodeScores:
