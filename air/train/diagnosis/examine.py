@@ -23,7 +23,7 @@ ALWAYS: tuple[Check, ...] = (
     episodes.failures_on_one_task,
     episodes.ungraded_task,
 )
-"""The checks that run even if the training run has only a few steps."""
+"""The checks that run whatever the number of steps of the training run."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
     learning.no_update,
@@ -37,7 +37,8 @@ TRENDS: tuple[Check, ...] = (
     episodes.cut_episodes,
     episodes.bottleneck,
 )
-"""The checks that need several steps, for example because they compare the last steps with the first."""
+"""The checks that run only if the training run has at least `LIMITS.fewest_steps` steps, because they need
+several steps, for example to compare the last steps with the first."""
 
 SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, episodes.starving_source)
 """The checks that concern only algorithms that learn nothing from groups with equal rewards."""
