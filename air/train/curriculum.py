@@ -83,9 +83,9 @@ class Levels:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
-        """Adds the episodes of training step `step`, and promotes the source if its metric is high enough.
-        Returns the metrics of the step about the curriculum, and a message for the user if the source was
-        promoted, else an empty text."""
+        """Adds the episodes of training step `step`, and promotes the source to its next level if the metric
+        is high enough. Returns the metrics of the step about the curriculum, and a message for the user if
+        the source was promoted, else an empty text."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None

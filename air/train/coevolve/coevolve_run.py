@@ -2,7 +2,7 @@
 
 In each round, the proposer (a model) is trained to write questions, and then writes proposals. A proposal is
 a question with the proposer's own answer. The executor (another model) answers the proposed questions, is
-trained on a selection of them, and answers held-out questions.
+trained on a selection of these questions, and answers held-out questions.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class TaskBody(BaseConfig):
 
 class EvaluateBody(BaseConfig):
     """The JSON body of a request `POST /evaluate`: the questions, the number `k` of answers to each question,
-    and the settings for answering them."""
+    and the settings for answering the questions."""
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)

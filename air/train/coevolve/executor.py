@@ -57,7 +57,7 @@ class Executor:
         self._model, self._env, self._seed = model, env, seed
         self._tools = tools or ToolSet(())
         self._user_error = ""
-        """The message of the UserCodeError that has stopped this executor. Empty while it works."""
+        """The message of the UserCodeError that has stopped this executor. Empty while the executor works."""
 
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]

@@ -38,8 +38,8 @@ from air.worlds.proposals.posed import read_rows, tool_set
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes them from
-    the user's settings."""
+    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes a `Plan`
+    from the user's settings."""
 
     config: CoevolveConfig
     proposer: RunConfig

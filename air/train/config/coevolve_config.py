@@ -20,7 +20,8 @@ from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
 
 class SideConfig(BaseConfig):
-    """Settings in the tables `[proposer]` and `[executor]`: a model, and how it is trained in each round."""
+    """Settings in the tables `[proposer]` and `[executor]`: a model, and how the model is trained in each
+    round."""
 
     model: str
     """The model of the first round: a Hugging Face hub id, or a folder."""
@@ -31,7 +32,7 @@ class SideConfig(BaseConfig):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys, such as `max_steps`."""
     frozen: bool = False
-    """Whether this model is not trained, so that it is the same in all rounds; for example as a control
+    """Whether this model is left untrained, so that it is the same in all rounds, for example in a control
     experiment."""
 
 
@@ -73,12 +74,12 @@ class PaymentConfig(BaseConfig):
     executor's answers to a question that equal the most frequent answer."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the reward term for tool calls: the proposer's calls if `reward` is `as_coded`, the
-    executor's calls if it is `published`."""
+    executor's calls if `reward` is `published`."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """The number of latest proposals with which each new proposal is compared to find similar ones. Set it to
-    the `batch_size` of the proposer's training."""
+    """The number of latest proposals with which each new proposal is compared to find similar ones. It should
+    equal the `batch_size` of the proposer's training."""
     least_valid: float = Field(0.5, ge=0, le=1)
     """The smallest share of the answers to a question that must be readable (the reply has an answer that is
     not too long). With fewer readable answers, p̂ of the question is 0. p̂ is the share of the executor's

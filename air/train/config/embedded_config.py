@@ -73,15 +73,17 @@ class ComputeConfig(BaseConfig):
     `nvidia-smi`). `auto`: a GPU that torch can use and no box holds. If there is none, or the only GPU is too
     small for both vLLM and the policy, `auto` means the CPU. The engine leases its GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for it, else
-    float32; vLLM on a GPU beside a policy on the CPU then uses bfloat16. In bfloat16 the optimiser keeps
-    float32 copies of trained weights, because small updates would be lost in rounding."""
+    """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for
+    bfloat16, else float32. If the policy is then in float32 on the CPU, but vLLM runs on a GPU, vLLM uses
+    bfloat16. In bfloat16 the optimiser keeps float32 copies of trained weights, because small updates would
+    be lost in rounding."""
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
     `sdpa` if the model's family supports it, else `eager`."""
     gradient_checkpointing: bool = False
-    """Whether the backward pass computes the results of layers again, so that they need not be kept in
-    memory. It saves most of the memory of training on long sequences, and costs one more forward pass."""
+    """Whether the backward pass computes the results of layers again, so that these results need not be kept
+    in memory. This saves most of the memory of training on long sequences, and costs one more forward
+    pass."""
 
     def set_threads(self) -> None:
         """Sets the number of CPU threads that torch uses while boxes run commands: the setting `threads`, or
@@ -93,8 +95,8 @@ class ComputeConfig(BaseConfig):
     @contextmanager
     def training_threads(self) -> Iterator[None]:
         """Context manager: inside the block, torch uses the number of CPU threads in the setting `threads`,
-        or as many as there are cores. Use it only for work during which no reply is sampled and no box runs a
-        command."""
+        or as many as there are cores. Use this context manager only for work during which no reply is sampled
+        and no box runs a command."""
         import torch
 
         before = torch.get_num_threads()
@@ -118,17 +120,17 @@ class EmbeddedConfig(ComputeConfig):
     max_batch: int = Field(64, ge=1)
     """Largest number of replies that are generated at the same time."""
     prefix_cache_mb: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Largest size in MiB of the prefix cache of air's own inference server: it keeps the keys and values of
-    prompts and replies, so that a group computes its prompt once and a turn computes only what is new. The
-    cache is empty while the weights are trained. None: an eighth of the memory that is available at the
-    start. 0: no prefix cache. vLLM has a prefix cache of its own."""
+    """Largest size in MiB of the prefix cache of air's own inference server. The cache keeps the keys and
+    values of prompts and replies, so that a group computes its prompt once and a turn computes only what is
+    new. The cache is empty while the weights are trained. None: an eighth of the memory that is available at
+    the start. 0: no prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False
-    """Whether each turn gets an advantage of its own. It comes from the rewards of that turn and later turns,
-    compared with the same turn in the group's other episodes. Needs `credit = "episode"` in the `env` of
-    every source. false: all turns of an episode (or segment, as `credit` says) get one advantage, from its
-    whole reward."""
+    """Whether each turn gets an advantage of its own. This advantage comes from the sum of the rewards of the
+    turn and all later turns, compared with the same sum in the group's other episodes. Needs
+    `credit = "episode"` in the `env` of every source. false: all turns of an episode (or segment, as `credit`
+    says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     duration_weight_cap: float | None = Field(None, gt=1, allow_inf_nan=False)
@@ -155,11 +157,11 @@ class EmbeddedConfig(ComputeConfig):
     """The value model of the algorithm `gae` (generalised advantage estimation, as in PPO)."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Largest size in MiB of the run's folder `tokens/`, which the viewer shows. For each sampled token of
-    the last steps it holds the log-probability, the trainer's probability ratio and the advantage. Files of
-    earlier steps are deleted. 0: nothing is recorded."""
+    the last steps, this folder holds the log-probability, the trainer's probability ratio and the advantage.
+    Files of earlier steps are deleted. 0: nothing is recorded."""
     tensorboard: bool = False
     """Whether to write metrics to the run's folder `tensorboard/`, too; `tensorboard --logdir FOLDER` shows
-    them. It needs `pip install 'air-agent[tensorboard]'`."""
+    them. This setting needs `pip install 'air-agent[tensorboard]'`."""
     best_metric: str = "reward"
     """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
     `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of episodes with

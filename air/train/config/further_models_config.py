@@ -49,7 +49,8 @@ class TeacherConfig(BaseConfig):
     (on-policy distillation) learns from.
 
     The keys and defaults are those of prime-rl's `FrozenModelConfig`, but `base_url` is optional. The teacher
-    must have the policy's tokenizer, because it scores the policy's token ids.
+    must have the policy's tokenizer, because the teacher computes log-probabilities of the policy's token
+    ids.
     """
 
     name: str

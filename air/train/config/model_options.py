@@ -49,7 +49,8 @@ class _OptimizerConfig(BaseConfig):
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay; it is applied to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
-    """Largest gradient norm; larger gradients are scaled down to it. None: gradients are not scaled down."""
+    """Largest gradient norm; larger gradients are scaled down to this norm. None: gradients are not scaled
+    down."""
 
 
 class SGDConfig(_OptimizerConfig):

@@ -117,7 +117,7 @@ def _report(differences: Floats) -> dict[str, float]:
 
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
     """Whether the sampler's log-probabilities in one step differed from the trainer's by more than rounding,
-    although both had the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
+    although both used the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
     of the weights, such as `float32`."""
     version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)

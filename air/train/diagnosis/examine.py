@@ -15,7 +15,7 @@ from air.train.diagnosis.series import Row
 
 Check = Callable[[Sequence[Row], int], Finding | None]
 """A function that looks for one known problem. Its arguments are the lines of `metrics.jsonl` and the number
-of steps over which means are taken. It returns None if it does not find the problem."""
+of steps over which means are taken. The function returns None if it does not find the problem."""
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,

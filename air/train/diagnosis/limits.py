@@ -39,8 +39,8 @@ class Limits:
     reference_kl_growth: float = 5.0
     """See `reference_kl`: the mean distance must be above this number times its start."""
     starving: float = 0.25
-    """Report a source of tasks if few of its groups have unequal rewards: its share of all groups with
-    unequal rewards is less than this number times its share of all groups."""
+    """Report a source of tasks if few of its groups have unequal rewards: the source's share of all groups
+    with unequal rewards is less than this number times the source's share of all groups."""
     starving_groups: int = 8
     """Report a source of tasks (see `starving`) only if it has at least this number of groups in the last
     steps."""

@@ -60,9 +60,9 @@ class Settings:
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
-    """Returns the settings of an environment as JSON data, without secrets. Leaves out a setting that earlier
-    versions of air did not have if it has its default value, so that evaluations recorded by these versions
-    still count as having the same settings."""
+    """Returns the settings of an environment as JSON data, without secrets. Leaves out each setting that
+    earlier versions of air did not have and that has its default value, so that evaluations recorded by these
+    versions still count as having the same settings."""
     data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
     for table, key, default in (
         (data, "reuse_boxes", False),

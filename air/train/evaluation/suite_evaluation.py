@@ -131,8 +131,8 @@ def suite_settings(
 
 
 def accuracy(data: Data, episodes: Sequence[EpisodeScores]) -> Estimate | None:
-    """Returns the accuracy of a model on the benchmark `data`, or None if none of `episodes` belongs to
-    it."""
+    """Returns the accuracy of a model on the benchmark of `data`, from 0 to 1, or None if none of the
+    `episodes` belongs to this benchmark."""
     right: dict[int, list[float]] = {}
     for one in episodes:
         number = -1 if one.seed is None else one.seed - VALIDATION_SEED
@@ -143,7 +143,7 @@ def accuracy(data: Data, episodes: Sequence[EpisodeScores]) -> Estimate | None:
 
 
 def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
-    """Returns the table of measured and published accuracies, in percent. It also has the published
+    """Returns the table of measured and published accuracies, in percent. The table also has the published
     accuracies of benchmarks for which the user has no data."""
     result = plain_table(
         "accuracy in percent (pass@1): mean ± standard error over questions\n"

@@ -23,8 +23,8 @@ from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
 _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
-"""The options of the task for a file of rows: how to ask its questions and check the answers. They are the
-same as in Agent0's evaluation of its executor."""
+"""The options of the task for a file of rows: how to ask the file's questions and check the answers.
+Questions are asked and checked as in Agent0's evaluation of its executor."""
 _SOLUTION = ("####", "\\boxed")
 """Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
 them."""

@@ -32,7 +32,8 @@ from air.train.algorithms.base import (
 
 class RAEConfig(AlgorithmConfig):
     """Settings of RAE (role-conditioned advantage estimation): an episode's advantage is its reward minus the
-    moving average of the agent's earlier rewards. Meant for games, also with groups of one episode."""
+    moving average of the agent's earlier rewards. The algorithm is meant for games; it also works with groups
+    of one episode."""
 
     needs_spread: ClassVar[bool] = False
 
