@@ -73,12 +73,12 @@ def choose(
     """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
     `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
-    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
-    `inference` is the GPU that the run has leased for vLLM, or None; the policy shares this GPU only if no
-    other GPU is free. With `auto`, the device is a GPU that torch can use, that boxes may not use and that is
-    not leased; if there is no such GPU, it is the CPU. Raises UsageError if `setting` requires a GPU, but
-    there is none, or boxes may use all GPUs, or all are leased. Also raises UsageError if a named GPU does
-    not exist.
+    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`: names of
+    GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty: none named. `inference` is the GPU that
+    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. With
+    `auto`, the device is a GPU that torch can use, that boxes may not use and that is not leased; if there is
+    no such GPU, it is the CPU. Raises UsageError if `setting` requires a GPU, but there is none, or boxes may
+    use all GPUs, or all are leased. Also raises UsageError if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")

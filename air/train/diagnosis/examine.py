@@ -66,9 +66,10 @@ def names(*, short: bool = False) -> list[str]:
 
 
 def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
-    """Runs the checks and returns their findings, sorted by the step when the problem began. The list is
-    empty for a healthy run. `needs_spread` says whether the algorithm learns nothing from groups with equal
-    rewards; if it is false, the checks in `SPREAD_CHECKS` do not run."""
+    """Runs the checks on `rows`, the lines of `metrics.jsonl`, and returns the findings, sorted by the step
+    when the problem began. The list is empty for a healthy run. `needs_spread` says whether the algorithm
+    learns nothing from groups with equal rewards; if it is false, the checks in `SPREAD_CHECKS` do not
+    run."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
     checks = tuple(check for check in checks if needs_spread or check not in SPREAD_CHECKS)

@@ -121,8 +121,8 @@ class Estimate:
         return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
 
     def minus(self, other: Estimate) -> Estimate:
-        """Returns this mean minus the mean `other`, with the standard error of the difference. The two means
-        must be independent of each other."""
+        """Returns this mean minus the mean `other`, with the standard error of the difference, which is None
+        if that of one of the two is None. The two means must be independent of each other."""
         errors = (self.stderr, other.stderr)
         return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
 
@@ -146,8 +146,8 @@ def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]
 
 
 def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. Returns None
-    if there are no episodes."""
+    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. The standard
+    error is None if a task has only one episode. Returns None if there are no episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:

@@ -79,8 +79,8 @@ def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """The new values that a command-line flag gives to one key in the settings of a run's environments, when
-    a checkpoint of the run is evaluated."""
+    """The new values, as texts, that a command-line flag gives to one key in the settings of a run's
+    environments, when a checkpoint of the run is evaluated."""
 
     flag: str
     """The flag that set the values, such as `--tasks`; error messages name it."""

@@ -98,10 +98,10 @@ class Data:
 
 
 def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], list[str]]:
-    """Reads the user's data of a suite from `folder`. Returns the data of each benchmark that has a file, and
-    for each other benchmark a line of text that says how to provide the file. `samples` is how often the
-    model answers each question; None: the benchmark's default. Raises MissingError if the folder does not
-    exist or has no file of the suite, and ConfigError if a file is malformed."""
+    """Reads the user's data of the suite `suite` (a key of `SUITES`) from `folder`. Returns the data of each
+    benchmark that has a file, and for each other benchmark a line of text that says how to provide the file.
+    `samples` is how often the model answers each question; None: the benchmark's default. Raises MissingError
+    if the folder does not exist or has no file of the suite, and ConfigError if a file is malformed."""
     benchmarks = SUITES[suite].benchmarks
     if not folder.is_dir():
         raise MissingError("no such folder", where=str(folder), remedy=_how(folder, benchmarks))
