@@ -30,9 +30,9 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
     earlier one key by key; a list replaces the whole earlier list. A path `configs/…` that does not exist
     means air's own file of this name.
 
-    Raises MissingError if a file does not exist. Raises ConfigError, with the message of the command `rl`, if
-    a key or a value cannot be used, if an episode could never start, or if a step could take more than 7 days
-    or the run more than a year by air's estimate.
+    Raises MissingError if a file does not exist. Raises ConfigError, with the same message as the command
+    `rl`, if a key or a value cannot be used, if an episode could never start, or if a step could take more
+    than 7 days or the run more than a year by air's estimate.
     """
     from air.train.config import overrides
     from air.train.config.run_config import RunConfig
@@ -52,14 +52,15 @@ def load(*sources: str | Path | Mapping[str, Any]) -> RunConfig:
 def run(config: RunConfig, *, quiet: bool = False) -> RunOutcome:
     """Trains with the embedded training engine; returns the run's folder, metrics, and last checkpoint.
 
-    By default it shows a live table on a terminal; elsewhere it prints one line for each step. With
-    `quiet`, it prints nothing. In a running asyncio event loop, as in a notebook, call
+    By default, the function shows a live table if the output is a terminal, and otherwise prints one line for
+    each step. With `quiet`, it prints nothing. In a running asyncio event loop, as in a notebook, call
     `await asyncio.to_thread(train.run, config)` instead.
 
     Raises UsageError if the run's folder, the model, a task, vLLM or a port cannot be used. Raises
-    InfrastructureError if all episodes of the run, or of too many consecutive steps, failed, or if the
-    inference server did not start or has ended; the results of the finished steps remain in the run's folder.
-    After Ctrl-C or SIGTERM it saves the finished steps, then raises KeyboardInterrupt.
+    InfrastructureError if all episodes of the run, or of too many consecutive steps
+    (`embedded.max_failed_steps`), ended with an infrastructure error, or if the inference server did not
+    start or has ended; the results of the finished steps remain in the run's folder. After Ctrl-C or SIGTERM,
+    saves the finished steps, then raises KeyboardInterrupt.
     """
     import asyncio
 

@@ -19,8 +19,8 @@ def choose(
 ) -> Engine:
     """Returns the name of the training engine for a run file: `setting`, if it is not `auto`. With `auto`,
     returns `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`, else
-    `embedded`. Raises MissingError if `auto` leads to prime-rl, `dry_run` is false, and prime-rl or a GPU is
-    missing."""
+    `embedded`. `merged` has the merged settings of the run file. Raises MissingError if `auto` leads to
+    prime-rl, `dry_run` is false, and prime-rl is not installed or this machine has no GPU."""
     if setting != "auto":
         return setting
     tables = [name for name in PRIME_TABLES if name in merged.data]

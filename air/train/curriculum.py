@@ -1,8 +1,8 @@
 """Tracks the level of each source of prompts in a curriculum, and promotes a source to its next level.
 
-A source with a table `[[embedded.levels]]` plays only the tasks of its current level. After each training
-step the source moves to the next level if the mean of a metric (the setting `metric`) over the last episodes
-of the current level is high enough.
+The source to which a table `[[embedded.levels]]` of the run file belongs plays only the tasks of its current
+level. After each training step the source moves to the next level if the mean of a metric (the setting
+`metric`) over the last episodes of the current level is high enough.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Levels:
         return replace(source, tasks=self._of_level[level], level=level + 1)
 
     def values(self, groups: Sequence[Group]) -> list[float]:
-        """Returns the values of the curriculum's metric in the episodes of `groups` that did not fail and
-        belong to the source's newest level (that of the latest step whose level is decided). Raises
-        ConfigError if such an episode does not have the metric."""
+        """Returns the values of the curriculum's metric in those episodes of `groups` that ended without an
+        infrastructure error and belong to the source's newest level (that of the latest step whose level is
+        decided). Raises ConfigError if such an episode does not have the metric."""
         names = self.tasks[self._planned[-1]]
         return [
             self._value(rollout)
@@ -83,9 +83,9 @@ class Levels:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
-        """Adds the episodes of training step `step`, and promotes the source if its metric is high enough.
-        Returns the metrics of the step about the curriculum, and a message for the user if the source was
-        promoted, else an empty text."""
+        """Adds the episodes of training step `step`, and promotes the source to its next level if the metric
+        is high enough. Returns the metrics of the step about the curriculum, and a message for the user if
+        the source was promoted, else an empty text."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None
@@ -157,7 +157,8 @@ class Curriculum:
 
     def check_played(self, groups: Sequence[Group]) -> None:
         """Raises ConfigError if an episode in `groups` lacks the metric that decides when its source of
-        prompts moves to the next level. Episodes of earlier levels and failed episodes are not checked."""
+        prompts moves to the next level. Episodes of earlier levels and episodes with an infrastructure error
+        are not checked."""
         for one in self._levels:
             one.values(groups)
 
@@ -191,6 +192,6 @@ class Curriculum:
 
 
 def _task_id(name: str) -> str:
-    """Returns the id under which episodes of the task `name` are recorded. It is `name`, except for some
-    worlds, which have a task id of their own."""
+    """Returns the id under which episodes of the task `name` are recorded. This id is `name` itself, except
+    for some worlds that record another id."""
     return worlds.load(name).id if is_world(name) else name

@@ -118,7 +118,7 @@ class Monitors:
                 self._report(name, error)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Writes a line of `metrics.jsonl` to all monitors."""
+        """Sends `row`, a line of `metrics.jsonl` as a dict, to all monitors."""
         metrics = flat(row)
         for monitor in list(self._monitors):
             try:
@@ -142,8 +142,8 @@ class Monitors:
 
 
 def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors:
-    """Starts the monitors in the run's settings, and returns them. `done` is the number of finished steps;
-    `say` prints a line for the user."""
+    """Starts the monitors that the run's settings ask for, and returns them. `done` is the number of finished
+    steps of the run, 0 for a new run; `say` prints a line for the user."""
     monitors: dict[str, Callable[[], Monitor]] = {}
     if config.monitors.wandb is not None:
         monitors[Wandb.name] = lambda: Wandb(config)
@@ -153,8 +153,8 @@ def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers in a line of `metrics.jsonl`, by name. A number of a single task or source
-    gets the name `tasks/<id>/…` or `sources/<name>/…`."""
+    """Returns the finite numbers in `row`, a line of `metrics.jsonl`, by name, except for the number of the
+    step. A number of a single task or source gets the name `tasks/<id>/…` or `sources/<name>/…`."""
     metrics: dict[str, float] = {}
     for name, value in row.items():
         if name in ("tasks", "sources") and isinstance(value, Mapping):

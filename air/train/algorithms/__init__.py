@@ -1,11 +1,12 @@
-"""Algorithms: functions from a group's rewards to the advantage of each sampled token.
+"""Algorithms, which compute the advantage of each sampled token from the rewards of its group.
 
 The module `base` defines the interface. The package `rewards_only` contains the algorithms that need nothing
 but rewards, one file each. The algorithms in `gae`, `opd` and `remax` need more, such as a value model. The
 module `imported` loads an advantage function that a user wrote and named in `[embedded.estimator]` of a run
 file.
 
-To add an algorithm, write a file with its formula and its settings class, and add this class to `AlgoConfig`.
+To add an algorithm, write a file with a subclass of `Algorithm` and a class of settings (a subclass of
+`AlgorithmConfig`), and add the class of settings to `AlgoConfig`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
 An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
-episodes of one prompt, each as a list of `ScoredPart` objects. Its result is one `Credit` for each part. A
-token whose advantage is 0 is not trained. An algorithm does not decide which tokens may be trained at all;
-the mask of each training sample does (`Sample.mask`).
+episodes of one prompt, each as a list of `ScoredPart` objects. Its result is one `Credit` for each part. The
+policy is not trained on a token whose advantage is 0, unless the loss has a term that does not depend on
+advantages (an entropy bonus or a KL penalty). Which tokens may be trained at all is decided not by the
+algorithm but by the mask of each training sample (`air.train.tree.sample.Sample.mask`).
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -26,12 +27,13 @@ Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 
 @dataclass(frozen=True)
 class ScoredReply:
-    """A reply of the model: the number of its sampled tokens, and the duration of its action."""
+    """A reply of the model: its number of sampled tokens, and the duration of the action in it."""
 
     tokens: int
     seconds: float | None = None
-    """The execution time in seconds of the action in the reply. None if not known: the reply contains no
-    action, only a `validate` or `submit`, or the action of a program that plays the agent in its box."""
+    """The execution time in seconds of the action in the reply. None if it is not known: the reply contains
+    no action or only a `validate` or `submit`, or the agent is a program in the box, which carries out its
+    actions itself."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ class ScoredGroup:
     """The input of an algorithm: the episodes of one prompt with their rewards."""
 
     episodes: Sequence[Sequence[ScoredPart] | None]
-    """For each episode its list of parts in order, with at least one part. None for an episode that is masked
-    (not trained) because of an infrastructure error."""
+    """For each episode its list of parts in order, with at least one part. None for an episode that is not
+    trained: it ended with an infrastructure error, or the setting `embedded.top_spread_share` leaves out its
+    group."""
     reward_to_go: bool = False
     """True: the parts are the turns of a conversation, and each turn is credited with its own reward and with
     those of all later turns. False: each part is credited with its own reward only."""
@@ -99,11 +102,11 @@ class ScoredGroup:
     task: str = ""
     """The id of the task that the episodes play."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The environment's metrics by name. Each is the mean over those episodes that did not fail and that
-    report the metric."""
+    """The environment's metrics by name. Each is the mean over those episodes that ended without an
+    infrastructure error and report the metric."""
     greedy: float | None = None
     """The reward of one further episode of the prompt, sampled at temperature 0 (greedily). None if the
-    algorithm does not need this reward, or if that episode failed."""
+    algorithm does not need this reward, or if the further episode ended with an infrastructure error."""
 
     def streams(self, episode: Sequence[ScoredPart]) -> list[Sequence[ScoredPart]]:
         """Returns the episode's parts, grouped into streams. A stream is a sequence of parts within which a
@@ -130,8 +133,8 @@ class Credit:
     """The result of an algorithm for one part (episode, segment or turn) with n sampled tokens."""
 
     advantage: float | Sequence[float]
-    """One advantage for all tokens of the part, or one for each token, [n]. A token with advantage 0 is not
-    trained."""
+    """One advantage for all tokens of the part, or one for each token, [n]. The policy is not trained on a
+    token with advantage 0, unless the loss has a term that does not depend on advantages."""
     returns: Sequence[float] | None = None
     """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
     `values` set this field."""
@@ -152,8 +155,8 @@ class Credit:
 
 
 GroupCredits = Sequence[Sequence[Credit]]
-"""The credits of a group: for each episode a list with one credit per part, in order. The list of an episode
-that failed, and is therefore not trained, is empty."""
+"""The credits of a group: for each episode a list with one credit per part, in order. The list is empty for
+an episode that is None in `ScoredGroup.episodes`."""
 
 
 class Algorithm(ABC):
@@ -164,9 +167,10 @@ class Algorithm(ABC):
     """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
     computes them and stores them in the fields of these names, in `ScoredPart` and `ScoredGroup`."""
     rewards_at_turns: bool = False
-    """Whether the algorithm needs a reward for each turn, if the environment's setting `credit` is "episode".
-    If true, the algorithm's parts are always turns, and `ScoredGroup.reward_to_go` is true. If false, the
-    parts are turns only if the run file sets `embedded.reward_to_go`, otherwise whole episodes."""
+    """Whether the algorithm needs a reward for each turn. It matters only if the environment's setting
+    `credit` is "episode"; otherwise, the parts are segments. If true, the parts are turns, and
+    `ScoredGroup.reward_to_go` is true. If false, the parts are turns only if the run file sets
+    `embedded.reward_to_go`; otherwise they are whole episodes."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -195,8 +199,8 @@ class Algorithm(ABC):
 
 
 class AlgorithmConfig(BaseConfig, ABC):
-    """Base class of the settings of an algorithm. Each subclass defaults its field `type` to the algorithm's
-    name in a run file."""
+    """Base class of the settings of an algorithm. In each subclass, the default of the field `type` is the
+    algorithm's name in run files."""
 
     type: str
     losses: ClassVar[frozenset[str] | None] = None

@@ -1,8 +1,8 @@
 """Weights the advantages of any algorithm by how long the actions took: `embedded.duration_weight_cap` of a
 run file.
 
-Δt_t is the execution time of action t, k the cap. The advantages of the reply that contains the action are
-multiplied by w_t:
+Δt_t is the execution time of action t, and k is the cap (the setting). The advantages of the reply that
+contains the action are multiplied by w_t:
 
     A_t ← w_t A_t          w_t = clip(Δt_t / c, 1/k, k)          c: such that the mean of w over the task is 1
 
@@ -10,11 +10,13 @@ If no weight is clipped, c is the mean of Δt, and w is the weight of Yang et al
 divided by the mean of the batch. Their batch has one task; here the mean is over the actions of one task in
 the step, so that a task with slow commands does not displace a task with fast ones.
 
-The clip is not in the paper. With it, an action of an hour counts k times as much as an average one, and does
-not reduce the others, as it would through the mean of Δt. Fast failures keep at least 1/k of their weight. An
-agent that sleeps in a good episode raises the weight of that action, up to k; this is inherent in the method.
+The clip is not in the paper. With the clip, an action of an hour counts at most k times as much as an average
+action. Without the clip, such an action would raise the mean of Δt, and so lower the weights of all other
+actions. Commands that fail fast keep at least the weight 1/k. An agent that sleeps in a good episode raises
+the weight of that action, up to k; this is inherent in the method.
 
-A reply has the weight 1 if no execution time is known: it contains no action, or only a `validate`.
+A reply has the weight 1 if no execution time is known for it (see `ScoredReply.seconds`), for example because
+it contains only a `validate`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ SHORTEST = 0.01
 """The shortest duration in seconds. Shorter durations count as this number, because they measure the machine
 and not the action."""
 _HALVINGS = 60
-"""The number of halvings of the interval that contains c. The interval is then as small as rounding."""
+"""The number of times that the interval that contains c (see the module's formula) is halved. The interval is
+then as short as a rounding error."""
 
 
 class WithDurationWeights(Algorithm):
@@ -81,8 +84,9 @@ class WithDurationWeights(Algorithm):
 
 
 def duration_weights(seconds: Sequence[float], cap: float) -> list[float]:
-    """Returns the weight of each action of a task from its duration in `seconds`: in proportion to the
-    duration, between 1 / `cap` and `cap`, with the mean 1."""
+    """Returns the weights of a task's actions, in the order of `seconds`, which has the duration of each
+    action. The weights are in proportion to the durations, between 1 / `cap` and `cap`, with the mean 1.
+    Durations below `SHORTEST` count as `SHORTEST`."""
     durations = [max(duration, SHORTEST) for duration in seconds]
     if not durations:
         return []

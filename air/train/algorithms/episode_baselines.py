@@ -26,12 +26,12 @@ from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGro
 Estimator = Callable[[Sequence[float | None]], list[float]]
 """A function that turns the rewards of one group into advantages: one for each episode, in the same order.
 
-An episode that failed because of an infrastructure error has the reward None; its advantage is not used.
+An episode that is not trained (see `ScoredGroup.episodes`) has the reward None; its advantage is not used.
 """
 
 Rewards = Sequence[Sequence[float] | None]
 """The rewards of one group: for each episode the rewards of its parts, in order, or None for an episode that
-is masked (not trained) because of an infrastructure error."""
+is not trained (see `ScoredGroup.episodes`)."""
 
 
 class FromRewards(Algorithm):
@@ -39,9 +39,9 @@ class FromRewards(Algorithm):
     group alone.
 
     The field `slope` is used for segments only: a segment's advantage is that of its episode plus slope ·
-    (the segment's reward − the mean reward of the episode's segments). `slope` is a function; its argument
-    has the mean reward of each episode that did not fail, and its result is the factor in this formula. None:
-    the factor is 1.
+    (the segment's reward − the mean reward of the episode's segments). `slope` is a function. Its argument is
+    the list of the mean rewards of the episodes that are not None; its result is the factor "slope" in this
+    formula. None: the factor is 1.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class FromRewards(Algorithm):
         self.estimator, self.slope = estimator, slope
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode
-        failed (None in `rewards`). Subclasses with another formula for segments override this method."""
+        """Returns the advantages of all segments in a group: a list for each episode, empty for an episode
+        that is None in `rewards`. Subclasses with another formula for segments override this method."""
         return segments(rewards, self.estimator, self.slope)
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
@@ -71,13 +71,13 @@ def segments(
     estimator: Estimator,
     slope: Callable[[Sequence[float]], float] | None = None,
 ) -> list[list[float]]:
-    """Returns the advantages of all segments in a group: a list for each episode, empty if the episode failed
-    (None in `rewards`).
+    """Returns the advantages of all segments in a group: a list for each episode, empty for an episode that
+    is None in `rewards`.
 
     A segment's advantage is that of its episode plus a factor times (the segment's reward − the mean reward
     of the episode's segments). `estimator` computes the episodes' advantages from their mean rewards. `slope`
-    computes the factor from the same means, without the failed episodes; None: the factor is 1. Raises
-    ValueError if a reward is not finite, or if an episode has no segment.
+    computes the factor from the list of these means, without the episodes that are None; if `slope` is None,
+    the factor is 1. Raises ValueError if a reward is not finite, or if an episode has no segment.
     """
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
@@ -94,9 +94,9 @@ def segments(
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of all turns in a group: a list for each episode, empty if the episode failed
-    (None in `rewards`). `estimator` is called once per turn number; its argument has, for each episode, the
-    sum of the rewards of this turn and all later turns. Raises ValueError if a reward is not finite."""
+    """Returns the advantages of all turns in a group: a list for each episode, empty for an episode that is
+    None in `rewards`. `estimator` is called once per turn number; its argument has, for each episode, the sum
+    of the rewards of this turn and all later turns. Raises ValueError if a reward is not finite."""
     longest = max((len(parts) for parts in rewards if parts is not None), default=0)
     result: list[list[float]] = [[] for _ in rewards]
     for turn in range(longest):
@@ -110,9 +110,9 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 def over_scored(
     rewards: Sequence[float | None], formula: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[float]:
-    """Applies `formula`, which computes one advantage per reward, to the rewards of the episodes that did not
-    fail. Returns one number per episode in the order of `rewards`: the formula's result, or 0 for a failed
-    episode (None). Raises ValueError if a reward is not finite."""
+    """Applies `formula`, which computes one advantage per reward, to the rewards that are not None. Returns
+    one number per episode in the order of `rewards`: the formula's result, or 0 if the reward is None. Raises
+    ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     if not all(math.isfinite(r) for r in scored):
         raise ValueError(f"rewards must be finite, got {list(rewards)}")

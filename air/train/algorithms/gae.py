@@ -1,7 +1,7 @@
 """Generalised advantage estimation (GAE): the advantages that PPO uses.
 
-Schulman et al. 2016 (arXiv 1506.02438). For the sampled tokens t = 1 … n of an episode, with the reward r_t
-that arrives after token t, and the value V_t of the context before token t:
+From Schulman et al. 2016 (arXiv 1506.02438). For the sampled tokens t = 1 … n of an episode, with the reward
+r_t that arrives after token t, and the value V_t of the context before token t:
 
     δ_t = r_t + γ V_{t+1} − V_t          A_t = δ_t + γλ A_{t+1}          V_{n+1} = A_{n+1} = 0
 

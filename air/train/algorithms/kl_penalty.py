@@ -13,7 +13,8 @@ With the setting `target`, β changes after each step of n episodes (Ziegler et 
 
     β ← β · (1 + clip(mean k / target − 1, −0.2, 0.2) · n / horizon)          the factor: from 0.5 to 2
 
-The mean of k is over the sampled tokens of the step. Its policy probabilities are those at sampling time.
+The mean of k is taken over the sampled tokens of the step. The policy's log-probabilities in this mean are
+those at sampling time.
 """
 
 from __future__ import annotations

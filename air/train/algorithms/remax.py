@@ -7,7 +7,8 @@ temperature 0. From Li et al. 2024 (arXiv 2310.10505); per token as in verl and 
 (`compute_remax_outcome_advantage`).
 
 With `credit = "segment"`, b is the mean reward of the greedy episode's segments, since a segment's advantage
-counts only its own reward. A group whose greedy episode failed has no baseline: it is not trained.
+counts only its own reward. A group whose greedy episode ended with an infrastructure error has no baseline
+and is not trained.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class ReMax(Algorithm):
     needs = frozenset({"greedy"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group: an advantage for each sampled token. All advantages are 0 if the
-        greedy episode failed."""
+        """Returns the credits of one group: an advantage for each sampled token. All advantages are 0 if
+        `group.greedy` is None, because the greedy episode ended with an infrastructure error."""
         return [
             []
             if episode is None

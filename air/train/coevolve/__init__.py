@@ -1,2 +1,2 @@
-"""Implements `air coevolve`: trains a proposer, a model that writes questions, and an executor, a model that
-answers them, in rounds."""
+"""Implements `air coevolve`, which trains two models in rounds: a proposer, which writes questions, and an
+executor, which answers them."""

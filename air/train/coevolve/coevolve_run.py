@@ -1,8 +1,8 @@
 """Runs the rounds of a co-evolution, and skips the stages that an earlier process has finished.
 
-In each round, the proposer (a model) is trained to write questions and then writes proposals, which are a
-question with the proposer's own answer. The executor (another model) answers the proposed questions, is
-trained on a selection of them, and answers held-out questions.
+In each round, the proposer (a model) is trained to write questions, and then writes proposals. A proposal is
+a question with the proposer's own answer. The executor (another model) answers the proposed questions, is
+trained on a selection of these questions, and answers held-out questions.
 """
 
 from __future__ import annotations
@@ -43,15 +43,18 @@ BATCH = 64
 
 class CoevolveRun:
     """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
-    returns a context manager in which the log lines of a training go to a file in the training's folder."""
+    returns a context manager that can direct the log lines of a training to a file in the training's folder
+    (see `air.train.matrix.training.Logged`)."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:
         """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
-        models. Raises the errors that `EmbeddedRun.run` raises for a training. After SIGINT, raises
-        CancelledError; all finished work is kept."""
+        models. Raises the errors that `EmbeddedRun.run` raises for a training. Outside trainings, raises
+        InfrastructureError if an episode ends with an infrastructure error, UserCodeError if a tool of the
+        user hangs, and UsageError if the folder of held-out episodes was made with other weights or settings.
+        After SIGINT (Ctrl-C), raises CancelledError; the files of all finished stages are kept."""
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
         )
@@ -87,7 +90,7 @@ class CoevolveRun:
     async def _propose(self, number: int, model: str) -> None:
         """Samples proposals (questions with an answer) from the proposer `model`, and writes them to the
         round's `proposals.jsonl`. Does nothing if this file exists. Raises InfrastructureError if an episode
-        fails."""
+        ends with an infrastructure error."""
         if (self._folder(number) / PROPOSALS).is_file():
             return
         count = self._config.generation.proposals
@@ -142,8 +145,8 @@ class CoevolveRun:
         )
 
     def _filter(self, number: int) -> int:
-        """Selects the answered proposals on which the executor is trained, and writes them to `rows.jsonl` if
-        this file does not exist. Returns their number."""
+        """Selects the answered proposals on which the executor is trained, and writes them to the round's
+        `rows.jsonl` if this file does not exist. Returns the number of selected proposals."""
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
@@ -172,7 +175,7 @@ class CoevolveRun:
     async def _hold_out(self, number: int, model: str) -> None:
         """Lets the executor `model` answer the held-out questions whose episodes are not recorded yet. Raises
         UsageError if the round's folder has episodes with other weights or settings, and InfrastructureError
-        if an episode fails."""
+        if an episode ends with an infrastructure error."""
         evaluation = self._plan.held_out(number, model)
         if not evaluation.fits():
             raise UsageError(
@@ -193,15 +196,16 @@ class CoevolveRun:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
     def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
-        """Async context manager: loads the model `model` (a folder or hub id) as an executor."""
+        """Returns an async context manager that loads the model `model` (a folder or hub id) and yields an
+        executor with this model."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_tools(self, number: int, name: str, rows: Path) -> None:
-        """If the executor has tools, writes the file `name`, which a task `posed:…` names: the task asks the
-        questions in `rows` and offers the tools. Without tools, the task names the file of questions itself,
-        and nothing is written."""
+        """If the executor has tools, writes the file `name` in the folder of round `number`: the settings of
+        a task `posed:…` that asks the questions in the file `rows` and offers the tools. If the executor has
+        no tools, writes nothing, because the task's id then names the file `rows` itself."""
         if self._config.answers.tools:
             self._write(number, name, [self._plan.posed(rows)])
 

@@ -4,8 +4,8 @@
 `air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
 definition `as_coded` if the request has the proposer's own answer, else `published`
 (`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 413 for one that is too large,
-503 if the executor fails, and 500 with `"stop": true` if a tool of the user hangs, which must stop the
-client's run.
+and 503 if the executor fails. It is 500, with `"stop": true` in the JSON, if a tool of the user hangs; the
+client should then stop its run.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _START_SECONDS = 30.0
 
 
 class SamplingBody(BaseConfig):
-    """The sampling settings in a request `POST /evaluate`, which asks the executor to answer questions. For a
-    setting that is None, the executor's own setting is used."""
+    """The sampling settings in a request `POST /evaluate`, which asks the executor to answer questions.
+    `max_tokens` is the longest reply in tokens. For a setting that is None, the executor's own setting is
+    used."""
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -51,8 +52,9 @@ class SamplingBody(BaseConfig):
 
 
 class TaskBody(BaseConfig):
-    """One question in a request `POST /evaluate`, which asks the executor to answer it, and the proposer's
-    own answer if the client knows it."""
+    """One question in a request `POST /evaluate`, which asks the executor to answer the question. `id` is any
+    name that the client gives to the question; the response repeats this name. `answer` is the proposer's own
+    answer, or None."""
 
     id: str
     question: str = Field(pattern=r"\S", max_length=LONGEST_QUESTION)
@@ -61,7 +63,7 @@ class TaskBody(BaseConfig):
 
 class EvaluateBody(BaseConfig):
     """The JSON body of a request `POST /evaluate`: the questions, the number `k` of answers to each question,
-    and the settings for answering them."""
+    and the settings for answering the questions."""
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
@@ -77,7 +79,7 @@ async def handle_evaluate(
 ) -> Response:
     """Handles a request to `/evaluate` and returns the response. The executor works inside the context
     manager that `turn` returns, which can make the request wait, for example in a queue. If the client
-    disconnects, stops waiting and ends the episodes. Raises the errors of `turn`."""
+    disconnects, stops waiting and ends the episodes of this request. Raises the errors of `turn`."""
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -124,8 +126,9 @@ def application(executor: Executor) -> Starlette:
 
 
 def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
-    """Returns the entry for one question in the JSON response: p̂ (the share of the answers that agree), the
-    most frequent answer, all answers, and the mean number of tool calls."""
+    """Returns the entry for one question in the JSON response: the question's id, p̂ (the share of answers
+    that equal the most frequent one), the most frequent answer, the number of readable answers, k, all
+    answers, and the mean number of tool calls in an answer."""
     found = agreement(answered.answers)
     definition: Definition = "published" if task.answer is None else "as_coded"
     return {

@@ -1,8 +1,9 @@
 """The executor of a co-evolution: a model, whose weights do not change, that answers each question k times.
 
 Each answer comes from an episode like those of the executor's training, with the same tools. The tools are
-loaded once, so that all answers share a search index or a bound on simultaneous calls. The answer is read
-from the reply that ended the episode. The number of tool calls counts only calls that a tool carried out.
+loaded once, so that all answers share what a tool keeps, such as a search index or a bound on simultaneous
+calls. The answer is read from the reply that ended the episode. Only tool calls that a tool carried out are
+counted.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ KEY_ENV = "OPENAI_API_KEY"
 class Executor:
     """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
     `tools` if there are any. The function `open_executor` creates an executor. `env` has the environment's
-    settings for the episodes. For the same question, seed and settings, the answers are the same, apart from
-    effects of rounding."""
+    settings for the episodes. `seed` seeds the sampling of replies. For the same question, seed and settings,
+    the answers are the same, apart from effects of rounding."""
 
     def __init__(
         self,
@@ -56,15 +57,16 @@ class Executor:
         self._model, self._env, self._seed = model, env, seed
         self._tools = tools or ToolSet(())
         self._user_error = ""
-        """The message of the UserCodeError that has stopped this executor. Empty while it works."""
+        """The message of the UserCodeError that has stopped this executor. Empty while the executor works."""
 
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns k answers to each question, in the order of `questions`. If `max_turns` is None, an episode
-        has at most 4 turns with tools, and 1 turn without. An episode that fails is played a second time; if
-        it fails again, raises InfrastructureError. If a tool of the user hangs, raises UserCodeError, in this
-        call and in all later ones."""
+        """Returns one `Answered` object, with k answers, for each question, in the order of `questions`.
+        `max_turns` limits the turns of an episode; None: 4 turns if the executor has tools, else 1.
+        `sampling` has sampling settings, such as `temperature`, that replace the model's. An episode with an
+        infrastructure error is played a second time; after a second such error, raises InfrastructureError.
+        If a tool of the user hangs, raises UserCodeError, in this call and in all later ones."""
         if self._user_error:
             raise UserCodeError(self._user_error)
         ctx = self._model.ctx
@@ -83,8 +85,9 @@ class Executor:
     async def _play(
         self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
     ) -> list[Rollout]:
-        """Plays k episodes of each question, and returns their rollouts in the order of the questions. An
-        episode that failed is played once more."""
+        """Plays k episodes of each question, and returns the rollouts of all episodes in the order of the
+        questions. An episode with an infrastructure error is played once more, unless the question was too
+        long."""
         config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
         async with serving([config], 1) as (source,):
 
@@ -169,8 +172,8 @@ async def open_executor(
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
     """Returns the answers to one question, one for each episode in `rollouts`. If the question is too long
-    for the model's context, its answers are None, and no error is raised: the question is at fault. Raises
-    InfrastructureError if an episode failed for another reason."""
+    for the model's context, the answers are None, and no error is raised, because the question is at fault.
+    Raises InfrastructureError if an episode ended with any other error."""
     for rollout in rollouts:
         if _has_failed(rollout):
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
@@ -179,7 +182,8 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
 
 
 def _has_failed(rollout: Rollout) -> bool:
-    """Whether an episode failed, except if the question was too long to leave room for a reply."""
+    """Whether an episode ended with an error other than that the question was too long to leave room for a
+    reply."""
     return not rollout.ok and PROMPT_TOO_LONG not in rollout.error
 
 

@@ -11,7 +11,8 @@
         executor/                the training of the executor: an ordinary run of `rl`
         held_out/                the evaluation on held-out questions, as `air eval` records it
 
-Each `.jsonl` file is written atomically. A stage whose file exists is finished and is not repeated.
+Each `.jsonl` file is written atomically. If the `.jsonl` file that a stage of a round writes exists, the
+stage is finished and is not repeated.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ PROPOSALS, ANSWERED, ROWS = "proposals.jsonl", "answered.jsonl", "rows.jsonl"
 PROPOSER, EXECUTOR, HELD_OUT = "proposer", "executor", "held_out"
 """The names of the folders in a round's folder: two trainings and the evaluation on held-out questions."""
 PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
+"""The names of two files in a round's folder: the settings of the task on which the proposer is trained, and
+of the task in which the trained proposer writes the round's proposals."""
 POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""The files, written only if the executor has tools, with the settings of its training task and of its
-held-out task."""
+"""The names of two files in a round's folder, which are written only if the executor has tools: the settings
+of the task on which the executor is trained, and of the task that asks the held-out questions."""

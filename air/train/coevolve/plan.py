@@ -1,6 +1,6 @@
-"""Turns the settings of a co-evolution into the settings of its trainings and evaluations. Checks that the
-existing content of the co-evolution's folder was made with the same settings (`air.train.coevolve.files`
-describes the folder)."""
+"""Turns the settings of a co-evolution into the settings of its trainings and evaluations, and checks that
+existing content of the co-evolution's folder was made with the same settings. `air.train.coevolve.files`
+describes the folder."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from air.worlds.proposals.posed import read_rows, tool_set
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes them from
-    the user's settings."""
+    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes a `Plan`
+    from the user's settings."""
 
     config: CoevolveConfig
     proposer: RunConfig
     """The settings of the training of the proposer, the model that writes questions. Each round replaces the
-    run's name, the model to start from, the seed and the task."""
+    run's name and folder, the model to start from, the seed and the task. `executor` has the same for the
+    executor, the model that answers questions."""
     executor: RunConfig
 
     @property
@@ -79,9 +80,9 @@ class Plan:
         return _run_config(side, name, task, prompts, own)
 
     def payment(self, url: str | None) -> dict[str, Any]:
-        """Returns the content of the file of a task `proposal:…`, in which the proposer writes a question
-        with its answer. `url` is the address of the service `POST /evaluate`, where the executor answers the
-        question, so that the proposal can be rewarded; without `url`, all rewards are 0."""
+        """Returns the content of the file that a task `proposal:…` names, in which the proposer writes a
+        question with an answer. `url` is the address of the service `POST /evaluate`, where the executor
+        answers the question, so that the proposal can be rewarded. None: all rewards are 0."""
         payment, answers = self.config.payment, self.config.answers
         return {
             **payment.model_dump(mode="json"),
@@ -92,8 +93,8 @@ class Plan:
         }
 
     def posed(self, rows: Path) -> dict[str, Any]:
-        """Returns the content of the file of a task `posed:…`, which asks the questions in the file `rows`
-        and offers the executor's tools."""
+        """Returns the content of the file that a task `posed:…` names. The task asks the questions in the
+        file `rows` and offers the executor's tools."""
         answers = self.config.answers.model_dump(mode="json")
         turns, tools = answers["max_turns"], answers["tools"]
         return {"rows": str(rows), "tools": tools, "folder": str(Path.cwd()), "turns": turns}
@@ -108,9 +109,9 @@ class Plan:
         return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
 
     def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
-        """Returns the settings for playing episodes of `task` outside a training. They are those of the
-        training `run`, with another task and sampling temperature. `changes` are further settings of the
-        taskset to replace."""
+        """Returns the settings for playing episodes of `task` outside a training. These settings are those of
+        the training `run`, with `task`, the sampling temperature `temperature` and the changed settings
+        `changes` of the taskset."""
         (source,) = run.orchestrator.train.source
         env: Any = source.env
         taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
@@ -146,8 +147,8 @@ class Plan:
 
     def claim(self) -> None:
         """Writes `coevolve.json`, the settings that the folder's content depends on, so that two
-        co-evolutions never mix in one folder. Raises UsageError if the folder has other content, or belongs
-        to a co-evolution with other settings; only the number of rounds may differ."""
+        co-evolutions never mix in one folder. Raises UsageError if the folder has other content, belongs to a
+        co-evolution with other settings (only the number of rounds may differ), or cannot be written."""
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:

@@ -19,10 +19,10 @@ Line = Mapping[str, Any]
 
 
 def p_hat_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
-    """Returns p̂ of an answered question: the share of the executor's answers that agree, by the definition
-    `definition` (`as_coded` or `published`). Returns 0 if the share of readable answers is below
-    `payment.least_valid`. `line` is the question's line of `answered.jsonl`, and `found` the agreement of its
-    answers."""
+    """Returns p̂ of an answered question: the share of the executor's answers that equal the most frequent
+    answer, by the definition `definition` (`as_coded` or `published`, see `air.rewards.proposals.agreement`).
+    Returns 0 if the share of readable answers is below `payment.least_valid`. `line` is the question's line
+    of `answered.jsonl`, and `found` the agreement of the answers in this line."""
     if found.valid < payment.least_valid * found.k:
         return 0.0
     return p_hat(found, line["proposed"], definition)
@@ -36,7 +36,8 @@ def select_rows(
 ) -> list[dict[str, Any]]:
     """Returns the rows on which the executor is trained: the questions whose p̂ is between `config.least` and
     `config.most`, each with the most frequent answer as its label. Of questions with the same words, only the
-    first is used; questions with the words of a held-out question are left out."""
+    first that qualifies is used. Questions with the same words as one of `held_out`, the tuples of words of
+    the held-out questions, are left out."""
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
     for line in lines:

@@ -24,7 +24,8 @@ the questions with n/10 ≤ p < (n + 1)/10; the last bar also counts p = 1."""
 
 
 def report(plan: Plan) -> dict[str, Any]:
-    """Returns the content of `report.json`, with one entry for each round whose proposals are answered."""
+    """Returns the content of `report.json` as a dict, with one entry for each round whose proposals the
+    executor has answered."""
     rounds = []
     for number in range(plan.config.rounds + 1):
         if (plan.round_folder(number) / ANSWERED).is_file():
@@ -60,9 +61,10 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     """Returns statistics of a round's answered proposals; `lines` are the lines of `answered.jsonl`.
 
     `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
-    that agree) is within the range for the executor's training. `rewards` has the mean reward by both
-    definitions, `as_coded` and `published`. Similarity to other proposals, which lowers rewards, is computed
-    among the first 512 well-formed proposals."""
+    that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
+    reward by each definition, `as_coded` and `published`, over the malformed and the first 512 well-formed
+    proposals. Similarity to other proposals, which lowers rewards, is computed among these 512. The
+    proposer's own tool calls, which `as_coded` rewards, are not recorded and count as 0."""
     read = [line for line in lines if "malformed" not in line]
     found = [agreement(line["answers"]) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
@@ -122,7 +124,8 @@ _COLUMNS = (
 
 
 def text(content: Mapping[str, Any]) -> str:
-    """Returns the report as a plain-text table, with one line for each round."""
+    """Returns the report as a plain-text table, with one line for each round. `content` is the content of
+    `report.json`."""
     rows = [_COLUMNS, *(_cells(one) for one in content["rounds"])]
     widths = [max(len(row[place]) for row in rows) for place in range(len(_COLUMNS))]
     return "\n".join(

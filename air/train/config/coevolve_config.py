@@ -1,7 +1,8 @@
 """Defines the settings in a file (TOML) of the command `air coevolve`.
 
 A co-evolution trains two models in rounds: a proposer, which writes questions, and an executor, which answers
-them. p̂ of a question is the share of the executor's k answers that equal its most frequent answer.
+them. p̂ of a question is the share of the executor's k answers that equal the most frequent answer; it is 0
+in the cases that the settings `least_valid` and `definition` describe.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
 
 class SideConfig(BaseConfig):
-    """Settings in the tables `[proposer]` and `[executor]`: a model, and how it is trained in each round."""
+    """Settings in the tables `[proposer]` and `[executor]`: a model, and how the model is trained in each
+    round."""
 
     model: str
     """The model of the first round: a Hugging Face hub id, or a folder."""
@@ -28,9 +30,9 @@ class SideConfig(BaseConfig):
     Together they must define exactly one source of prompts; each round replaces its tasks. If a path
     `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keys of run files that override `run_files`, such as `max_steps`."""
+    """Settings that override those of `run_files`, with the same tables and keys, such as `max_steps`."""
     frozen: bool = False
-    """Whether this model is not trained, so that it is the same in all rounds; for example as a control
+    """Whether this model is left untrained, so that it is the same in all rounds, for example in a control
     experiment."""
 
 
@@ -38,7 +40,7 @@ class AnswersConfig(BaseConfig):
     """Settings in the table `[answers]`: how the executor answers the questions that the proposer wrote."""
 
     k: int = Field(10, ge=2, le=64)
-    """The number of answers to each question."""
+    """The number of answers that the executor gives to each question."""
     temperature: float = Field(1.0, ge=0, le=2.0)
     """The sampling temperature of the executor."""
     max_tokens: int = Field(1024, ge=1)
@@ -65,22 +67,23 @@ class PaymentConfig(BaseConfig):
 
     reward: Definition = "as_coded"
     """The definition of the reward and of p̂ in the proposer's training: `as_coded` (as in Agent0's code) or
-    `published` (as in its paper). p̂ is the share of the executor's answers to a question that agree."""
+    `published` (as in its paper). p̂ is the share of the executor's answers to a question that equal the most
+    frequent answer."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the reward term for uncertainty, which is largest at p̂ = ½. p̂ is the share of the
-    executor's answers to a question that agree."""
+    executor's answers to a question that equal the most frequent answer."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the reward term for tool calls: the proposer's calls if `reward` is `as_coded`, the
-    executor's calls if it is `published`."""
+    executor's calls if `reward` is `published`."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
-    """The number of latest proposals with which each new proposal is compared to find similar ones. Set it to
-    the `batch_size` of the proposer's training."""
+    """The number of latest proposals with which each new proposal is compared to find similar ones. It should
+    equal the `batch_size` of the proposer's training."""
     least_valid: float = Field(0.5, ge=0, le=1)
     """The smallest share of the answers to a question that must be readable (the reply has an answer that is
     not too long). With fewer readable answers, p̂ of the question is 0. p̂ is the share of the executor's
-    answers that agree."""
+    answers that equal the most frequent answer."""
     instructions: str = INSTRUCTIONS
     """The instructions that the proposer gets in its prompt."""
     longest: int = Field(4000, ge=1, le=4000)
@@ -96,14 +99,14 @@ class GenerationConfig(BaseConfig):
     """The sampling temperature of the proposer."""
     least: float = Field(LEAST, ge=0, le=1)
     """The smallest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
-    answers to the question that agree."""
+    answers to the question that equal the most frequent answer."""
     most: float = Field(MOST, ge=0, le=1)
     """The largest p̂ of a question on which the executor is trained. p̂ is the share of the executor's
-    answers to the question that agree."""
+    answers to the question that equal the most frequent answer."""
     definition: Definition = "published"
-    """The definition of p̂ for `least` and `most`. `published`: the share of the answers that agree.
-    `as_coded`: the same share, but 0 if these answers contradict the proposer's own answer, or if the share
-    is at most 0.1."""
+    """The definition of p̂ for `least` and `most`. `published`: the share of the executor's answers that
+    equal the most frequent answer. `as_coded`: the same share, but 0 if the most frequent answer differs from
+    the proposer's own answer, or if the share is at most 0.1."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -117,8 +120,8 @@ class HeldOutConfig(BaseConfig):
     evaluated."""
 
     data: Path
-    """A JSON-lines file of rows `{"question": …, "answer": …}`. The executor is never trained on a proposal
-    with the same words as one of these questions."""
+    """A JSON-lines file of rows `{"question": …, "answer": …}`; a relative path starts at the current folder.
+    The executor is never trained on a proposal with the same words as one of these questions."""
     episodes: int = Field(200, ge=1)
     """The number of episodes after each round. Each episode asks one row; after the last row, the first row
     follows again."""

@@ -1,4 +1,5 @@
-"""Settings of curricula: `[[embedded.levels]]` (tasks by level) and `[embedded.rounds]` (turns by stage)."""
+"""Settings of curricula: `[[embedded.levels]]` (tasks by level) and `[embedded.rounds]` (numbers of turns by
+stage)."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ class LevelsConfig(BaseConfig):
     """The source moves to the next level when the mean of `metric` over the last `window` episodes of the
     level reaches this number."""
     window: int = Field(64, ge=1)
-    """Number of latest episodes of the level over which the mean of `metric` is taken. Episodes that failed
-    do not count."""
+    """Number of latest episodes of the level over which the mean of `metric` is taken. Episodes with an
+    infrastructure error do not count."""
     metric: str = "success"
-    """The metric of an episode that `promote_at` refers to: a value that the task's world reports about each
-    episode, such as `success`, or `reward`."""
+    """The metric of an episode that `promote_at` refers to: `reward`, or the name of a number that the task's
+    world reports about each episode, such as `success`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
         """Returns the source of prompts to which the levels belong: the one with the name `source` or, if the
@@ -68,13 +69,15 @@ class LevelsConfig(BaseConfig):
 
 
 class RoundsConfig(BaseConfig):
-    """Settings in the table `[embedded.rounds]`: episodes are short in the first stage and longer in each
-    later stage, as in AgentGym-RL. The table applies to all sources of training. Their tasks must be worlds
-    (such as games) whose rules do not state how many turns the agent has."""
+    """Settings in the table `[embedded.rounds]`: episodes are short in the first stage of the run and longer
+    in each later stage, as in AgentGym-RL. The table applies to all sources of prompts for training. Their
+    tasks must be air's, but no research tasks, and their rules must not state how many turns the agent
+    has."""
 
     max_turns: list[int] = Field(min_length=1)
-    """The largest number of turns of an episode in each stage; it replaces the world's own limit.
-    `env.agent.max_turns` still limits it. The last stage lasts to the end of the run."""
+    """The largest number of turns of an episode in each stage, in place of the world's own limit. If
+    `env.agent.max_turns` is smaller, that setting is the limit. The last stage lasts to the end of the
+    run."""
     stage_steps: int = Field(100, ge=1)
     """Number of training steps of every stage except the last one. A stage is a part of the run with one
     limit of turns; the last stage lasts to the end of the run."""

@@ -47,7 +47,7 @@ class EstimatorConfig(BaseConfig):
 
 def usable_cores() -> int:
     """Returns the number of CPU cores that this process may use. If the environment variable OMP_NUM_THREADS
-    is set, its value is returned instead."""
+    is a positive integer, or a list (`4,2`) that begins with one, returns this number instead."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if wanted.isdigit() and int(wanted):
         return int(wanted)
@@ -56,14 +56,15 @@ def usable_cores() -> int:
 
 
 class ComputeConfig(BaseConfig):
-    """Settings in the table `[embedded]` for all training on this machine, including the command `sft`."""
+    """Settings in the run file's table `[embedded]` that both `rl` and `sft` (supervised training) have."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: torch uses all cores for training and half of the cores
     for sampling, because boxes need cores, too. (Threads that wait for each other on busy cores are many
-    times slower than one thread.) If episodes play during updates, training also uses half. The number of
-    cores is what the process may use, or the environment variable OMP_NUM_THREADS. If other work keeps the
-    machine busy, set 1."""
+    times slower than one thread.) If episodes play during updates (`orchestrator.max_off_policy_steps` above
+    0), training also uses only half of the cores. The number of cores is that of the cores that the process
+    may use, or the environment variable OMP_NUM_THREADS if it is set. If other work keeps the machine busy,
+    set 1."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
@@ -72,15 +73,17 @@ class ComputeConfig(BaseConfig):
     `nvidia-smi`). `auto`: a GPU that torch can use and no box holds. If there is none, or the only GPU is too
     small for both vLLM and the policy, `auto` means the CPU. The engine leases its GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for it, else
-    float32; vLLM on a GPU beside a policy on the CPU then uses bfloat16. In bfloat16 the optimiser keeps
-    float32 copies of trained weights, because small updates would be lost in rounding."""
+    """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for
+    bfloat16, else float32. If the policy is then in float32 on the CPU, but vLLM runs on a GPU, vLLM uses
+    bfloat16. In bfloat16 the optimiser keeps float32 copies of trained weights, because small updates would
+    be lost in rounding."""
     attention: Literal["auto", "sdpa", "eager"] = "auto"
     """How attention is computed: `sdpa` (torch's fused attention) or `eager` (slower, more memory). `auto`:
     `sdpa` if the model's family supports it, else `eager`."""
     gradient_checkpointing: bool = False
-    """Whether the backward pass computes the results of layers again, so that they need not be kept in
-    memory. It saves most of the memory of training on long sequences, and costs one more forward pass."""
+    """Whether the backward pass computes the results of layers again, so that these results need not be kept
+    in memory. This saves most of the memory of training on long sequences, and costs one more forward
+    pass."""
 
     def set_threads(self) -> None:
         """Sets the number of CPU threads that torch uses while boxes run commands: the setting `threads`, or
@@ -92,8 +95,8 @@ class ComputeConfig(BaseConfig):
     @contextmanager
     def training_threads(self) -> Iterator[None]:
         """Context manager: inside the block, torch uses the number of CPU threads in the setting `threads`,
-        or as many as there are cores. Use it only for work during which no reply is sampled and no box runs a
-        command."""
+        or as many as there are cores. Use this context manager only for work during which no reply is sampled
+        and no box runs a command."""
         import torch
 
         before = torch.get_num_threads()
@@ -117,17 +120,17 @@ class EmbeddedConfig(ComputeConfig):
     max_batch: int = Field(64, ge=1)
     """Largest number of replies that are generated at the same time."""
     prefix_cache_mb: float | None = Field(None, ge=0, allow_inf_nan=False)
-    """Largest size in MiB of the prefix cache of air's own inference server: it keeps the keys and values of
-    prompts and replies, so that a group computes its prompt once and a turn computes only what is new. The
-    cache is empty while the weights are trained. None: an eighth of the memory that is available at the
-    start. 0: no prefix cache. vLLM has a prefix cache of its own."""
+    """Largest size in MiB of the prefix cache of air's own inference server. The cache keeps the keys and
+    values of prompts and replies, so that a group computes its prompt once and a turn computes only what is
+    new. The cache is empty while the weights are trained. None: an eighth of the memory that is available at
+    the start. 0: no prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
     reward_to_go: bool = False
-    """Whether each turn gets an advantage of its own. It comes from the rewards of that turn and later turns,
-    compared with the same turn in the group's other episodes. Needs `credit = "episode"` in the `env` of
-    every source. false: all turns of an episode (or segment, as `credit` says) get one advantage, from its
-    whole reward."""
+    """Whether each turn gets an advantage of its own. This advantage comes from the sum of the rewards of the
+    turn and all later turns, compared with the same sum in the group's other episodes. Needs
+    `credit = "episode"` in the `env` of every source. false: all turns of an episode (or segment, as `credit`
+    says) get one advantage, from its whole reward."""
     estimator: EstimatorConfig | None = None
     """A user's advantage estimator that replaces `orchestrator.algo`. None: `orchestrator.algo` is used."""
     duration_weight_cap: float | None = Field(None, gt=1, allow_inf_nan=False)
@@ -142,7 +145,8 @@ class EmbeddedConfig(ComputeConfig):
     """Number of times that a group whose rewards are all equal is played again in the same step, with the
     same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
     levels: list[LevelsConfig] = Field(default_factory=list)
-    """Curricula of levels: a source begins with easy tasks, and later plays harder ones."""
+    """Curricula of levels, at most one for each source of prompts: the source begins with easy tasks, and
+    later plays harder ones. Empty: no such curriculum."""
     rounds: RoundsConfig | None = None
     """A curriculum in which episodes get longer from stage to stage. None: no such curriculum."""
     kl: KLConfig | None = None
@@ -153,18 +157,19 @@ class EmbeddedConfig(ComputeConfig):
     """The value model of the algorithm `gae` (generalised advantage estimation, as in PPO)."""
     record_tokens_mb: float = Field(256.0, ge=0, allow_inf_nan=False)
     """Largest size in MiB of the run's folder `tokens/`, which the viewer shows. For each sampled token of
-    the last steps it holds the log-probability, the trainer's probability ratio and the advantage. Files of
-    earlier steps are deleted. 0: nothing is recorded."""
+    the last steps, this folder holds the log-probability, the trainer's probability ratio and the advantage.
+    Files of earlier steps are deleted. 0: nothing is recorded."""
     tensorboard: bool = False
     """Whether to write metrics to the run's folder `tensorboard/`, too; `tensorboard --logdir FOLDER` shows
-    them. It needs `pip install 'air-agent[tensorboard]'`."""
+    them. This setting needs `pip install 'air-agent[tensorboard]'`."""
     best_metric: str = "reward"
     """The metric of evaluations (`orchestrator.eval`) whose highest value marks the best checkpoint, such as
-    `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of failed episodes
-    is better than any with a larger one, because the metric leaves failed episodes out. The best checkpoint
-    is never deleted."""
+    `reward`, `phi`, `test_score` or `reward/<term>`. An evaluation with a smaller share of episodes with
+    infrastructure errors always counts as better than one with a larger share, because the metric leaves
+    these episodes out. The best checkpoint is never deleted."""
     max_failed_steps: int = Field(3, ge=1)
-    """The run stops after this many consecutive steps in which every episode failed."""
+    """The run stops after this many consecutive steps in which every episode ended with an infrastructure
+    error."""
     seed: int = 0
     """Seed of the random order of prompts, of the sampled replies, and of `shuffle_rewards`."""
     deterministic: bool = False

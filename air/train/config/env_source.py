@@ -12,7 +12,8 @@ class EnvSource(BaseModel):
     """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML)."""
 
     name: str | None = None
-    """The name of this source of prompts in logs. None: the id of its taskset."""
+    """The name of this source of prompts in logs. None: the id of its taskset, the plugin of verifiers that
+    provides its tasks."""
     ratio: float = Field(1.0, gt=0)
     """Weight of this source of prompts. On average, twice the weight gives twice as many prompts."""
     group_size: int | None = Field(None, ge=1)
@@ -27,5 +28,5 @@ class EnvSource(BaseModel):
 
     @property
     def resolved_name(self) -> str:
-        """The name of this source of prompts in logs: `name`, or the id of its taskset."""
+        """The name of this source of prompts in logs: `name`, or the id of its taskset if `name` is None."""
         return self.name or self.env.env_id

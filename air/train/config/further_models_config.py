@@ -49,11 +49,13 @@ class TeacherConfig(BaseConfig):
     (on-policy distillation) learns from.
 
     The keys and defaults are those of prime-rl's `FrozenModelConfig`, but `base_url` is optional. The teacher
-    must have the policy's tokenizer, because it scores the policy's token ids.
+    must have the policy's tokenizer, because the teacher computes log-probabilities of the policy's token
+    ids.
     """
 
     name: str
-    """The teacher's name on its server, or, without `base_url`, a Hugging Face hub id or a folder."""
+    """If `base_url` is set, the teacher's name on that server. Otherwise a Hugging Face hub id or a
+    folder."""
     base_url: str | None = None
     """URL of a vLLM server, such as `http://localhost:8001/v1`, that answers `/completions` with
     `prompt_logprobs`. None: the teacher is loaded into the training process."""
@@ -64,7 +66,7 @@ class TeacherConfig(BaseConfig):
     wait_for_ready_timeout: int = Field(1800, ge=0)
     """Number of seconds that the run waits, at its start, until the server answers."""
     skip_model_check: bool = False
-    """Whether to leave out the check, at the start, that the server lists the model `name`."""
+    """Whether to skip the check, at the start of the run, that the server lists the model `name`."""
 
     @field_validator("base_url")
     @classmethod

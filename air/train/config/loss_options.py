@@ -19,7 +19,8 @@ Normalization = Literal["token", "sequence", "constant"]
 
 
 class PolicyLossConfig(BaseConfig):
-    """Settings that all policy losses have. Only the embedded training engine knows them."""
+    """Base class with the settings that all policy losses have. These settings exist only in the embedded
+    training engine."""
 
     normalization: Normalization = "token"
     """How the losses of a step's tokens are averaged. `token`: every trained token has the same weight.
@@ -28,7 +29,8 @@ class PolicyLossConfig(BaseConfig):
     the same in long and short samples; more trained tokens make a larger update (Dr. GRPO, arXiv
     2503.20783)."""
     normalization_tokens: int | None = Field(None, ge=1)
-    """The divisor of `normalization = "constant"`, for example the longest reply in tokens."""
+    """The divisor of `normalization = "constant"`, for example the longest reply in tokens. None with every
+    other `normalization`."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Coefficient of the entropy bonus, which rewards exploration: the entropy of each token's prediction is
     multiplied by this number and subtracted from the loss. If it is above 0, tokens with advantage 0 are
@@ -44,8 +46,9 @@ class PolicyLossConfig(BaseConfig):
 
 
 class DefaultLossConfig(PolicyLossConfig):
-    """Settings of the default policy loss: an importance-weighted policy gradient, masked (tokens whose
-    probability has moved too far since they were sampled are left out), with a KL term."""
+    """Settings of the default policy loss: an importance-weighted policy gradient with a KL term. Tokens
+    whose probability has moved too far since they were sampled are left out of the policy gradient
+    (masked)."""
 
     type: Literal["default"] = "default"
     """The name of the loss."""
@@ -85,7 +88,7 @@ class PPOClipLossConfig(PolicyLossConfig):
     """The name of the loss."""
     clip_low: float = Field(0.2, ge=0, lt=1)
     """A token with a negative advantage has no gradient if its probability ratio is below 1 − `clip_low`. The
-    ratio is its probability now divided by its probability when it was sampled."""
+    ratio is the token's probability now divided by its probability when it was sampled."""
     clip_high: float = Field(0.2, ge=0)
     """A token with a positive advantage has no gradient if its probability ratio is above 1 + `clip_high`.
     DAPO (arXiv 2503.14476) sets 0.28, so that the probability of unlikely tokens can rise further. The
@@ -99,10 +102,11 @@ class CustomLossConfig(PolicyLossConfig):
     type: Literal["custom"] = "custom"
     """The name of the loss."""
     import_path: str
-    """The loss function, as `module.function`; Python must be able to import it. It is called for each sample
-    as `function(inputs, **kwargs)`. `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and
-    `loss_mask`: tensors with one element for each trained token. The function returns an object with `loss`
-    (the sum over these tokens) and `metrics` (tensors by name; their means over the samples are recorded)."""
+    """The loss function, as `module.function` or `module:function`; Python must be able to import it. It is
+    called once for each sample of a training step (one conversation) as `function(inputs, **kwargs)`.
+    `inputs` has `trainer_logprobs`, `inference_logprobs`, `advantages` and `loss_mask`: tensors with one
+    element for each trained token. The function returns an object with `loss` (the sum over these tokens) and
+    `metrics` (tensors by name; their means over the samples are recorded)."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments with which the user's loss function is called."""
 
@@ -148,7 +152,8 @@ class KLConfig(BaseConfig):
     """How a token's penalty is computed from x: its log-probability under the policy minus that under the
     reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between
     ±20 and the result between ±10. `full`: the exact divergence, which is the mean of x over all tokens of
-    the vocabulary, weighted by the policy's probabilities. It costs one more forward pass of both models."""
+    the vocabulary, weighted by the policy's probabilities. `full` costs one more forward pass of both
+    models."""
     place: Literal["reward", "loss"] = "reward"
     """Where the penalty counts. `reward`: it is computed with the policy's probabilities at sampling, and
     subtracted from the reward of each sampled token. `loss`: it is computed with the probabilities of the

@@ -43,15 +43,17 @@ class MatrixConfig(BaseConfig):
     Together they must define exactly one source of prompts; each row replaces its tasks. If a path
     `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Keys of run files that override `run_files`, such as `max_steps`, or `model.name`."""
+    """Settings that override those of `run_files`, with the same tables and keys: for example `max_steps`, or
+    the key `name` in the table `model`."""
     rows: dict[str, list[str]] = Field(min_length=1)
-    """The tasks that each row's model is trained on, by the row's name."""
+    """The rows: for each row's name the ids of the tasks that its model is trained on. The name `base` is
+    reserved."""
     columns: list[str] = Field(min_length=1)
-    """The tasks that every row's model plays."""
+    """The columns: the ids of the tasks that every row's model plays."""
     base: bool = True
     """Whether the matrix has a row `base`: the model from which the trainings start, without training."""
     seeds: list[int] = Field(default=[0], min_length=1)
-    """The seeds (`embedded.seed`) with which each row is trained."""
+    """The seeds (`embedded.seed`) with which each row is trained: one training for each seed."""
     evaluation: MatrixEvaluationConfig = MatrixEvaluationConfig()
     """How the episodes of each cell are played."""
 

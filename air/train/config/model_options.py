@@ -14,8 +14,8 @@ from air.config import BaseConfig
 
 
 class LoRAConfig(BaseConfig):
-    """Settings of LoRA: small matrices beside the model's weights are trained, and the weights stay as they
-    are."""
+    """Settings of LoRA: two small matrices beside each chosen weight matrix are trained, and the model's own
+    weights do not change."""
 
     rank: int = Field(16, ge=1, le=512)
     """Rank of the matrices. A higher rank can learn more, and needs more memory."""
@@ -37,8 +37,8 @@ class LoRAConfig(BaseConfig):
         ],
         min_length=1,
     )
-    """Names of the linear layers that get matrices. If the list is the default one, names that the model does
-    not have are ignored. Any other list with such a name is refused; the error lists the model's names."""
+    """Names of the linear layers that get trained matrices. In the default list, names that the model does
+    not have are ignored. In any other list, such a name is an error; its message lists the model's names."""
 
 
 class _OptimizerConfig(BaseConfig):
@@ -49,7 +49,8 @@ class _OptimizerConfig(BaseConfig):
     weight_decay: float = Field(0.01, ge=0)
     """Weight decay; it is applied to all parameters."""
     max_norm: float | None = Field(1.0, ge=0)
-    """Largest gradient norm; larger gradients are scaled down to it. None: gradients are not scaled down."""
+    """Largest gradient norm; larger gradients are scaled down to this norm. None: gradients are not scaled
+    down."""
 
 
 class SGDConfig(_OptimizerConfig):
@@ -102,7 +103,8 @@ class LinearSchedulerConfig(BaseConfig):
     warmup_steps: int = Field(10, ge=0)
     """Number of steps in which the learning rate rises from `min_lr` (if 0: nearly 0) to its peak."""
     decay_steps: int = Field(10, ge=0)
-    """Number of steps, at the run's end, in which the learning rate falls. If not 0, needs `max_steps`."""
+    """Number of steps, at the run's end, in which the learning rate falls. A number above 0 needs
+    `max_steps`."""
     min_lr: float = Field(0.0, ge=0)
     """Learning rate at the first and the last step."""
 
@@ -137,7 +139,8 @@ class HeldOutDataConfig(BaseConfig):
     type: Literal["sft"] = "sft"
     """The kind of data; `sft` is the only possible value."""
     name: str = ""
-    """Path of a JSON-lines file; each line is {"messages": [{"role": …, "content": …}, …]}."""
+    """Path of a JSON-lines file, absolute or relative to the current folder. Each line is
+    `{"messages": [{"role": …, "content": …}, …]}`. The path must be set: the empty default names no file."""
     seq_len: int = Field(128, ge=2)
     """Longest demonstration in tokens; longer demonstrations are cut."""
 

@@ -1,7 +1,7 @@
 """Defines the settings in a run file's table `[monitors]`: where metrics are written besides `metrics.jsonl`.
 
-The keys, defaults and meanings are those of prime-rl (`prime_rl.configs.monitors`) in the version of the
-page "Keys of prime-rl only" in the reference.
+The keys, defaults and meanings are those of prime-rl (`prime_rl.configs.monitors`), in the version that the
+page "Keys of prime-rl only" of the reference documentation names.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class WandbMonitorConfig(BaseConfig):
     name: str | None = None
     """The run's name on Weights & Biases. None: `run.name`."""
     group: str | None = None
-    """The group of runs to which this run belongs."""
+    """The group of runs on Weights & Biases to which this run belongs. None: no group."""
     tags: list[str] | None = None
-    """The tags of the run."""
+    """The tags of the run on Weights & Biases. None: no tags."""
     offline: bool = False
     """Whether to write only to the folder `wandb/` in the run's folder, without uploading; `wandb sync`
     uploads it later. The environment variable `WANDB_MODE` has precedence."""

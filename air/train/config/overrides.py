@@ -5,9 +5,9 @@ The syntax is prime-rl's, read by the same package (`prime-pydantic-config`): `r
 boolean on or creates an optional table, `--no-x` switches it off or removes it, `--x a b` sets a list, `--x @
 FILE` fills a table from a file, and the value `None` unsets a key.
 
-Air adds two rules. A number in a path names an element of a list (`--orchestrator.train.source.0.env.delta
-best`). If the schema (the run file's pydantic class) defines no type for a key, its value is read as TOML; if
-it is not valid TOML, it is text.
+Air adds two rules. A number in a path names an element of a list
+(`--orchestrator.train.source.0.env.delta best`). If the schema (the run file's pydantic class) defines no
+type for a key, its value is read as TOML; a value that is not valid TOML is text.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class MergedSettings:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the file or flag that set the key at the path `loc`, for error messages. If none set this
-        key, returns the file or flag of the key whose path has the longest common beginning with `loc`; if
-        there is no such key, the last run file."""
+        """Returns the file or flag that set the key at the path `loc`, for error messages. If no file or flag
+        set this key, returns that of the key whose path has the longest common beginning with `loc`. If there
+        is no such key, returns the last run file or, without run files, `command line`."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -53,9 +53,10 @@ class MergedSettings:
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
-    """Reads the run files and flags in command-line arguments, and returns the merged settings.
-    `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables. Raises
-    MissingError if a file does not exist, and ConfigError if a file is not TOML or an argument is unknown."""
+    """Reads the run files and flags in command-line arguments, and returns the merged settings. `kind`, the
+    pydantic class of the run file, defines which flags are switches, lists and tables. Raises MissingError if
+    a file does not exist. Raises ConfigError if a file is not TOML, if an argument is neither a file nor a
+    flag, or if a flag does not fit the schema `kind`."""
     merged = read_files(args)
     apply_flags(merged, args, kind)
     return merged
@@ -119,8 +120,8 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 
 def build(kind: type[ConfigT], merged: MergedSettings) -> ConfigT:
-    """Checks the merged settings and returns them as a config of the class `kind`.
-    Raises ConfigError, which names the key and the file or flag that set it, if a key or a value is wrong."""
+    """Checks the merged settings and returns them as a config of the class `kind`. Raises ConfigError if a
+    key or a value is wrong; the message names the key and the file or flag that set the key."""
     given = copy.deepcopy(merged.data)  # a copy, because validation changes its input
     try:
         config = kind.model_validate(merged.data)
@@ -248,9 +249,9 @@ def _types_at(
     """Follows the dotted path of a key through the pydantic class `kind`. Returns a tuple (types, class,
     start).
 
-    `types` are the types that the key may have. It is empty if `kind` has no such key, or if the path ends
-    with a list index. `class` is the pydantic class of the list element at the last index in the path, and
-    `start` is the number of parts of the path up to and including this index. If the path has no index,
+    `types` lists the types that the key may have. The list is empty if `kind` has no such key, or if the path
+    ends with a list index. `class` is the pydantic class of the list element at the last index in the path,
+    and `start` is the number of parts of the path up to and including this index. If the path has no index,
     `class` is `kind` and `start` is 0.
     """
     here: list[Any] = [kind]

@@ -77,7 +77,8 @@ class TrainedModelConfig(BaseConfig):
 
 
 class TrainerConfig(BaseConfig):
-    """Settings in the run file's table `[trainer]`: what is trained, optimiser, schedule and loss."""
+    """Settings in the run file's table `[trainer]`: trained weights, optimiser, learning-rate schedule and
+    loss."""
 
     model: TrainedModelConfig = TrainedModelConfig()
     """Which weights are trained: all weights of the model, or a LoRA adapter."""
@@ -93,7 +94,8 @@ class SamplingConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.train.sampling]`: how the model samples replies."""
 
     temperature: float = Field(1.0, gt=0, le=2.0)
-    """Sampling temperature. The trainer divides the logits by the same number."""
+    """Sampling temperature. When the trainer computes log-probabilities, it divides the logits by the same
+    number."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
     it."""
@@ -217,7 +219,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_durations(self) -> None:
-        """Raises ValueError if actions cannot be weighted by their durations, although this is set."""
+        """Raises ValueError if `embedded.duration_weight_cap` is set, but no source of prompts for training
+        measures the durations of actions."""
         if self.embedded.duration_weight_cap is None:
             return
         if not any(measures_actions(source.env) for source in self.orchestrator.train.source):

@@ -1,4 +1,4 @@
-"""The name of a run: the run file's table `[run]`, and the name of a run whose run file gives none."""
+"""The name of a run: the settings in the run file's table `[run]`, and a default for runs without a name."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from pydantic import field_validator
 from air.config import BaseConfig
 
 _NAMED_TASKS = 3
-"""Largest number of task ids in a run's default name. Further tasks appear there as a number, `N-more`."""
+"""Largest number of task ids in a run's default name. If there are N further tasks, the name has the text
+`N-more` in place of their ids."""
 
 
 class RunNameConfig(BaseConfig):
     """Settings in the run file's table `[run]`: the name of the run."""
 
     name: str | None = None
-    """The name of the run; its folder is `output_dir / name`. None: a new name from the date, the tasks and
-    the model, with a random part."""
+    """The name of the run, whose folder is `output_dir / name`. A name with slashes, such as `games/first`,
+    is a path below `output_dir`. None: a new name from the date, the tasks and the model, with a random
+    part."""
 
     @field_validator("name")
     @classmethod

@@ -25,7 +25,7 @@ _WHERE = "embedded.device"
 
 @dataclass(frozen=True)
 class Device:
-    """The device that was chosen for the policy, with the reason for the choice in words."""
+    """The device on which the policy is stored and trained, with the reason for the choice in words."""
 
     torch_device: torch.device
     reason: str
@@ -73,12 +73,12 @@ def choose(
     """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
     `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
-    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`.
-    `inference` is the GPU of vLLM, if any, which the run has leased; the policy shares this GPU only if no
-    other GPU is free. `auto`
-    takes a GPU that torch can use, that boxes may not use and that is not leased; if there is no such GPU,
-    the CPU. Raises UsageError if `setting` requires a GPU and there is none, boxes may use all GPUs, or other
-    processes have leased them; also if a named GPU does not exist.
+    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`: names of
+    GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty: none named. `inference` is the GPU that
+    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. With
+    `auto`, the device is a GPU that torch can use, that boxes may not use and that is not leased; if there is
+    no such GPU, it is the CPU. Raises UsageError if `setting` requires a GPU, but there is none, or boxes may
+    use all GPUs, or all are leased. Also raises UsageError if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -122,7 +122,8 @@ def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = 
 
 
 def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
-    """Returns the GPUs that the boxes of the environments `envs` may use: their settings `gpus` together."""
+    """Returns the GPUs that the boxes of the environments `envs` may use: the names of GPUs in all settings
+    `gpus`, or `auto` (all GPUs) if one of the settings is `auto`."""
     boxes: list[str] = []
     for env in envs:
         if isinstance(env, ResearchEnvConfig):
@@ -133,8 +134,8 @@ def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
 
 
 def cpu_instead(place: Device, reason: str) -> Device:
-    """Releases the GPU of `place` and returns the CPU as the device, with `reason`. No tensor on the GPU may
-    be in use any more."""
+    """Releases the GPU of `place`, and returns the CPU as the policy's device, with `reason` as the reason.
+    Call this function only when no tensor on the GPU is in use any more."""
     gc.collect()
     if place.gpu is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -163,7 +164,7 @@ def free_for_training(
 
 
 def _problem_of_torch() -> str:
-    """Returns the reason in words why torch cannot use any GPU, or an empty string if it can."""
+    """Returns the reason in words why torch cannot use any GPU, or an empty string if torch can use one."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     return "" if torch.cuda.is_available() else "torch sees no GPU"

@@ -19,8 +19,8 @@ from air.errors import UsageError
 
 
 class MasterWeights:
-    """An optimiser for weights of lower precision than float32. It has the methods of a torch optimiser that
-    the trainer uses. `make` builds the inner torch optimiser from the list of float32 copies."""
+    """An optimiser for weights of lower precision than float32. It has those methods of a torch optimiser
+    that the trainer calls. `make` builds the inner torch optimiser from the list of float32 copies."""
 
     def __init__(
         self,

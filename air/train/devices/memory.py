@@ -25,7 +25,8 @@ LEAST_FOR_REPLIES = GB
 """The least memory in bytes that vLLM needs besides the model's weights, for its key-value cache and
 temporary tensors."""
 PROGRAM = GB // 2
-"""Memory in bytes that the trainer's process needs besides tensors. On a CPU, 0.4 to 0.5 GB were measured."""
+"""Memory in bytes that the trainer's process needs besides tensors. Measurements on a CPU gave 0.4 to 0.5
+GB."""
 _GRADIENT_COPIES = 3
 """The number of temporary tensors of the size of the largest weight that the backward pass holds at once,
 besides that weight's gradient. The backward pass makes such a tensor for each use of a weight. The largest
@@ -56,8 +57,8 @@ class Memory:
     weights: int
     """The bytes of the policy's weights."""
     optimizer: int
-    """The bytes of the gradients, of the optimiser's states, and the float32 copies of trained weights in
-    bfloat16."""
+    """The bytes of the gradients, of the optimiser's states, and of the float32 copies of trained weights
+    that are in bfloat16."""
     activations: int
     """The bytes of the activations that the forward pass of one micro-batch stores for the backward pass, and
     of the logits."""
@@ -124,13 +125,13 @@ def estimate(
     """Returns the estimated memory of a run that trains the loaded `model` (with a LoRA adapter, if it has
     one).
 
-    `max_batch` is the number of replies that this process samples at the same time, each of at most `seq_len`
-    tokens; 0 if another process samples. The prefix cache stores the `batch_size` replies of a step, in at
-    most `prefix_cache` bytes. `weight_copies` is the memory in bytes of the copies of weights that the
-    sampler holds. With `gradient_checkpointing`, each layer stores only its input, and the
-    backward pass computes the layers again one at a time. `other_models` is the memory in bytes of further
-    models, such as a reference or value model. `divergence` says whether the KL divergence over the whole
-    vocabulary is computed."""
+    `micro_batch_tokens` is the largest number of tokens in one forward and backward pass. `max_batch` is the
+    number of replies that this process samples at the same time, each of at most `seq_len` tokens; 0 if
+    another process samples. The prefix cache stores the `batch_size` replies of a step, in at most
+    `prefix_cache` bytes. `weight_copies` is the memory in bytes of the copies of weights that the sampler
+    holds. With `gradient_checkpointing`, each layer stores only its input, and the backward pass computes the
+    layers again one at a time. `other_models` is the memory in bytes of further models, such as a reference
+    or value model. `divergence` says whether the KL divergence over the whole vocabulary is computed."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -181,8 +182,9 @@ def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
 def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
     """Returns the share (0 to 1) of a GPU's memory that vLLM may use if the trainer uses the same GPU.
     `total` is the GPU's memory and `model_bytes` the size of the model's weights in vLLM, both in bytes. vLLM
-    gets all but `memory.resident` and `CONTEXTS`, since the trainer uses no more while vLLM samples. Raises
-    UsageError if too little memory remains for vLLM, or for training while vLLM sleeps."""
+    gets all memory except for `memory.resident` and `CONTEXTS`, since the trainer uses no more than these
+    while vLLM samples. Raises UsageError if too little memory remains for vLLM, or for training while vLLM
+    sleeps."""
     left = total - memory.resident - CONTEXTS
     trained = memory.resident + memory.training + CONTEXTS
     if left < model_bytes + LEAST_FOR_REPLIES or trained > total:
@@ -208,8 +210,9 @@ def split(memory: Memory, total: int, share: float) -> str:
 
 
 def available(device: torch.device) -> int:
-    """Returns the free bytes of a device's memory. For the CPU it is the smaller of the machine's available
-    memory and the memory limit of the container in which this process runs, if it has a limit."""
+    """Returns the free bytes of a device's memory. For the CPU, this is the smaller of the machine's
+    available memory and the memory limit of the container in which this process runs. Without such a limit,
+    it is the machine's available memory."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     return min(_available_memory())

@@ -1,5 +1,5 @@
-"""Checks the episodes of a run: failures, sources whose groups have equal rewards, replies that are cut off
-at the token limit, and bottlenecks."""
+"""Checks the episodes of a run for infrastructure errors, sources whose groups have equal rewards, replies
+that are cut off at the token limit, and bottlenecks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that one task has far more failed episodes than the other tasks. Failed episodes are dropped,
-    so the training would be biased against this task."""
+    """Reports that the episodes of one task end with infrastructure errors far more often than those of the
+    other tasks. Such episodes are not trained on, so the policy would learn too little from this task."""
     played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -75,8 +75,8 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports a task whose grader failed in every episode of the last steps. Such work gets the lowest
-    reward, although the grader or the tests of the task may be broken."""
+    """Reports a task whose grader failed in every episode of the last steps. The agents' work in these
+    episodes gets the lowest score, although the grader or the tests of the task may be broken."""
     count, since = Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):

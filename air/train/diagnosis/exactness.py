@@ -40,8 +40,8 @@ class Exactness:
     """
 
     def __init__(self, step: int, groups: Sequence[Group], *, trains_zeros: bool = False) -> None:
-        """Starts with no differences. `groups` are the groups of the training step `step`. `trains_zeros`
-        says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
+        """Creates a collector without differences. `groups` are the groups of the training step `step`.
+        `trains_zeros` says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
         self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
@@ -72,7 +72,8 @@ class Exactness:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the metrics of the step, such as `mismatch_kl/all/mean` and `off_policy/max`;
-        docs/training.md describes them. A metric that has no tokens or episodes to summarise is left out."""
+        docs/training.md describes them. A metric is left out if there are no tokens or episodes to compute it
+        from."""
         row: dict[str, Any] = {}
         # As in prime-rl, an episode is as old as its oldest reply.
         played = [r.weights_version for r in self._rollouts if r.weights_version is not None]
@@ -116,7 +117,7 @@ def _report(differences: Floats) -> dict[str, float]:
 
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
     """Whether the sampler's log-probabilities in one step differed from the trainer's by more than rounding,
-    although both had the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
+    although both used the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
     of the weights, such as `float32`."""
     version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)

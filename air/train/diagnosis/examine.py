@@ -15,7 +15,7 @@ from air.train.diagnosis.series import Row
 
 Check = Callable[[Sequence[Row], int], Finding | None]
 """A function that looks for one known problem. Its arguments are the lines of `metrics.jsonl` and the number
-of steps over which means are taken. It returns None if it does not find the problem."""
+of steps over which means are taken. The function returns None if it does not find the problem."""
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,
@@ -23,7 +23,7 @@ ALWAYS: tuple[Check, ...] = (
     episodes.failures_on_one_task,
     episodes.ungraded_task,
 )
-"""The checks that run even if the training run has only a few steps."""
+"""The checks that run whatever the number of steps of the training run."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
     learning.no_update,
@@ -37,7 +37,8 @@ TRENDS: tuple[Check, ...] = (
     episodes.cut_episodes,
     episodes.bottleneck,
 )
-"""The checks that need several steps, for example because they compare the last steps with the first."""
+"""The checks that run only if the training run has at least `LIMITS.fewest_steps` steps, because they need
+several steps, for example to compare the last steps with the first."""
 
 SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, episodes.starving_source)
 """The checks that concern only algorithms that learn nothing from groups with equal rewards."""
@@ -65,9 +66,10 @@ def names(*, short: bool = False) -> list[str]:
 
 
 def examine(rows: Sequence[Row], *, needs_spread: bool = True) -> list[Finding]:
-    """Runs the checks and returns their findings, sorted by the step when the problem began. The list is
-    empty for a healthy run. `needs_spread` says whether the algorithm learns nothing from groups with equal
-    rewards; if it is false, the checks in `SPREAD_CHECKS` do not run."""
+    """Runs the checks on `rows`, the lines of `metrics.jsonl`, and returns the findings, sorted by the step
+    when the problem began. The list is empty for a healthy run. `needs_spread` says whether the algorithm
+    learns nothing from groups with equal rewards; if it is false, the checks in `SPREAD_CHECKS` do not
+    run."""
     window = LIMITS.window(len(rows))
     checks = ALWAYS + (TRENDS if len(rows) >= LIMITS.fewest_steps else ())
     checks = tuple(check for check in checks if needs_spread or check not in SPREAD_CHECKS)

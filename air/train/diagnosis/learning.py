@@ -59,7 +59,8 @@ def no_update(rows: Sequence[Row], window: int) -> Finding | None:
 
 def _lacks_update(row: Row) -> float | None:
     """Returns 1 if the step of a line of `metrics.jsonl` did not change the weights, else 0. Returns None if
-    the step had nothing to train: no group with unequal rewards, or a warm-up of the value model."""
+    the policy had nothing to learn in this step: no group had unequal rewards, or the step trained only the
+    value model (a warm-up step)."""
     updated, groups, equal = (
         metric_rows.number(row, name) for name in ("train/updated", "groups", "zero_spread_groups")
     )

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the checks of a training run. A "mean" is the mean of a metric over the last steps, and its
-    "start" is the mean over the first steps. Both cover the number of steps that `window` returns. For
-    entropy, well-formed replies, `mismatch_kl` and the distance to the reference model, the start is the
-    value of the first step if that is the better of the two, so that a change in the first steps counts."""
+    """Limits of the checks of a training run. "Report" means that a check returns a finding, which
+    `air doctor` shows. A "mean" is the mean of a metric over the last steps, and its "start" is the mean over
+    the first steps. Both cover the number of steps that `window` returns. For entropy, well-formed replies,
+    `mismatch_kl` and the distance to the reference model, the start is instead the value of the first step if
+    this value is better than the mean over the first steps, so that a change in the first steps counts."""
 
     fewest_steps: int = 6
     """Smallest number of steps for which all checks run. In shorter runs, only the checks for failed episodes
@@ -38,19 +39,21 @@ class Limits:
     reference_kl_growth: float = 5.0
     """See `reference_kl`: the mean distance must be above this number times its start."""
     starving: float = 0.25
-    """Report a source of tasks if few of its groups have unequal rewards: its share of all groups with
-    unequal rewards is less than this number times its share of all groups."""
+    """Report a source of tasks if few of its groups have unequal rewards: the source's share of all groups
+    with unequal rewards is less than this number times the source's share of all groups."""
     starving_groups: int = 8
-    """The check of a source of tasks needs at least this number of its groups in the last steps."""
+    """Report a source of tasks (see `starving`) only if it has at least this number of groups in the last
+    steps."""
     task_failures: float = 0.25
-    """Report a task if at least this share of its episodes ended with an error, and the other tasks
-    together less than half as often."""
+    """Report a task if at least this share of its episodes ended with an infrastructure error, and if the
+    same share over all other tasks together is less than half as large as the task's."""
     task_failed_episodes: int = 3
-    """Report a task only if at least this number of its episodes ended with an error."""
+    """Report a task (see `task_failures`) only if at least this number of its episodes ended with an
+    infrastructure error."""
     ungraded_episodes: int = 16
     """Report a task if its grader failed in at least this number of episodes in a row."""
     failures: float = 0.5
-    """Report if the mean share of failed episodes is at least this number."""
+    """Report if the mean share of episodes with infrastructure errors is at least this number."""
     bottleneck: float = 0.5
     """Report a bottleneck if waiting for boxes, commands, or grading takes at least this share of the
     episodes' time."""

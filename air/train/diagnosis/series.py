@@ -1,5 +1,5 @@
-"""The values of one metric over the steps of a run: means of the first and last steps, and the step when a
-problem began."""
+"""The values of one metric over the steps of a run, from which the means of the first and last steps and the
+step when a problem began are computed."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class Series:
 
     @property
     def high_start(self) -> float:
-        """The larger of the first value and `first`. A fall in the first steps is measured from here, because
-        `first` already contains it."""
+        """The larger of the first value and `first`. A fall is measured from this number, because `first`
+        already contains a fall in the first steps."""
         return max(self.values[0], self.first)
 
     @property
     def low_start(self) -> float:
-        """The smaller of the first value and `first`. A rise in the first steps is measured from here."""
+        """The smaller of the first value and `first`. A rise is measured from this number, because `first`
+        already contains a rise in the first steps."""
         return min(self.values[0], self.first)
 
     @property
@@ -51,11 +52,12 @@ class Series:
         return fmean(self.values[-self.window :])
 
     def began(self, bad: Callable[[float], bool]) -> int | None:
-        """Returns the step at which a problem began that lasts to the end, or None if there is no such
-        problem.
+        """Returns the step at which a problem began that lasts to the last step, or None if there is no such
+        problem. `bad` says whether a value of the metric shows the problem.
 
         A problem lasts while `bad` is true for the running mean over `window` steps. The running mean reacts
-        late, so the method returns the first step in the first bad window whose own value is bad.
+        late. So the method takes the first window from which on all running means are bad, and returns the
+        first step in this window whose own value is bad.
         """
         means = [
             fmean(self.values[end - self.window : end])

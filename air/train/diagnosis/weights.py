@@ -20,8 +20,8 @@ _FEWEST_STALE = 2
 
 
 def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that several consecutive steps were sampled with the same weights although the trainer changed
-    its weights."""
+    """Reports that the episodes of several consecutive steps were sampled with the same weights, although the
+    trainer had changed the weights in between."""
     behind: list[tuple[int, float]] = []
     last, served = None, None
     for row in rows:

@@ -2,8 +2,9 @@
 
 The episodes of an evaluation after step N are recorded in the run's folder `evaluations/step_N/SOURCE/`. The
 metrics are one line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`.
-The numbers beside `sources` are means over the sources. The line is written last, so an evaluation without a
-line is not finished.
+The numbers beside `sources` are means over the sources, except for `episodes` and `failed_episodes` (sums),
+`reward_stderr` (of the mean reward) and `seconds`. The line is written last, so an evaluation without a line
+is not finished.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ _AT_ONCE = 32
 class Evaluations:
     """The evaluations of the training run in `folder`: reads recorded evaluations, and plays new ones.
 
-    `fill_in_settings` fills in the settings of a source's environment that come from the run; its second
-    argument is the folder for the trajectories. `seed` seeds the sampling of replies at a temperature above
-    0; None sets no seed. `best_metric` is the metric whose highest value marks the best step, among the
-    evaluations with the smallest share of failed episodes.
+    `fill_in_settings` is a function of a source and the folder for the source's trajectories. It returns a
+    copy of the source, in which the environment has the settings that come from the run. `seed` seeds the
+    sampling of replies at a temperature above 0; None: no seed is sent. `best_metric` is the metric whose
+    highest value marks the best step, among the evaluations with the smallest share of episodes with
+    infrastructure errors.
     """
 
     def __init__(
@@ -66,8 +68,8 @@ class Evaluations:
         return evaluations.rows(self._folder)
 
     def due(self, step: int, max_steps: int) -> bool:
-        """Whether an evaluation must follow training step `step` and is not recorded yet. `max_steps` is the
-        number of the last step."""
+        """Whether an evaluation must follow training step `step` and is not recorded yet. Steps count from 1;
+        step 0 is the start of the run. `max_steps` is the number of the last step."""
         done = any(row["step"] == step for row in self.rows)
         return self.config.due(step, max_steps) and not done
 
@@ -79,16 +81,16 @@ class Evaluations:
         )
 
     def check_tasks(self) -> None:
-        """Raises ConfigError if a source's environment cannot be loaded, has no task, or has an unknown
-        task."""
+        """Raises ConfigError if the environment of a source cannot be loaded, has no task, or names an
+        unknown task."""
         for source in self.config.source:
             if not list(_tasks(source)):
                 raise ConfigError("has no task", where=f"source {source.resolved_name}")
 
     def trained_prompts(self, trained: Iterable[vf.Task]) -> list[vf.Task]:
-        """Returns the prompts of the evaluations that are not held out: those of which `trained`, the prompts
-        of the training, has the same task with the same seed. Prompts of tasks that are not air's are never
-        returned, because their seeds are not known."""
+        """Returns those prompts of the evaluations that are not held out, because `trained`, the prompts of
+        the training, has a prompt with the same task and the same seed. Prompts of tasks that are not air's
+        are never returned, because the seeds of such prompts are not known."""
         known = {_identity(task) for task in trained}
         return [
             task
@@ -101,7 +103,8 @@ class Evaluations:
         self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
     ) -> dict[str, Any]:
         """Plays and records the evaluation after training step `step`, and returns its metrics. `ctx` is the
-        model context with which the policy's replies are sampled. `on_done` is called after each episode."""
+        model context with which the policy's replies are sampled. `on_done` is called with each episode when
+        it has ended."""
         began = time.monotonic()
         recording.TRAINING_STEP.set(step)
         played = {
@@ -116,14 +119,14 @@ class Evaluations:
 
     def best_step(self, steps: Iterable[int]) -> int | None:
         """Returns the step among `steps` with the best evaluation: the one with the largest share of episodes
-        that did not fail and, among equal shares, the highest value of the metric `best_metric`. Returns None
-        if no step was evaluated."""
+        without an infrastructure error and, among equal shares, the highest value of the metric
+        `best_metric`. Returns None if none of these steps was evaluated."""
         return evaluations.best_step(self.rows, self._best_metric, steps)
 
     def summary(self, row: dict[str, Any]) -> str:
-        """Returns a line of text about the last evaluation: its metrics, and the best step so far. `row` is
-        the evaluation's line of `evaluations.jsonl`. Raises ConfigError if no evaluation has the metric
-        `best_metric`."""
+        """Returns a line of text about an evaluation: its metrics, and the best step so far. `row` is the
+        evaluation's line of `evaluations.jsonl`. Raises ConfigError if no evaluation has the metric
+        `best_metric`, although in one of them each source has an episode without an infrastructure error."""
         evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
         values = [f"{name} {number(evaluations.value(row, name), '+z.3f')}" for name in names]
@@ -197,8 +200,8 @@ _NOT_MEANS = {"episodes", "failed_episodes", "reward_stderr", "tasks"}
 
 
 def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dict[str, Any]:
-    """Returns the line of `evaluations.jsonl` for the evaluation after `step`. `played` has the episodes by
-    the source's name; `seconds` is the duration of the evaluation."""
+    """Returns the line of `evaluations.jsonl`, as a dict, for the evaluation after training step `step`.
+    `played` has the episodes by the source's name; `seconds` is the duration of the evaluation."""
     sources = {name: _metrics(rollouts) for name, rollouts in played.items()}
     names = dict.fromkeys(
         name for one in sources.values() for name, value in one.items() if name not in _NOT_MEANS

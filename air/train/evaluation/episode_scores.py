@@ -21,8 +21,8 @@ from air.trajectories.outcome import EpisodeOutcome
 
 @dataclass(frozen=True)
 class EpisodeScores:
-    """The results of one episode that ended without an infrastructure error: the scores of all gradings
-    (tries), the reward, and others."""
+    """The results of one episode that ended without an infrastructure error: the scores of all tries
+    (gradings on the validation split), the reward, and others."""
 
     task: str
     scale: RewardScale
@@ -30,15 +30,15 @@ class EpisodeScores:
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
     """The score, on the test split, of the artefact that the episode's result is based on; None if this
-    artefact has no test score. For a world, the world's score."""
+    artefact has no test score. In a world that is not a research task, the world's own score."""
     reward: float
     turns: int
     format_errors: int
     success: float | None = None
-    """The value `success` that a world reports at the end of an episode; None for research tasks, and for
-    worlds that do not report it."""
+    """The number `success` that a world reports at the end of an episode; None for research tasks, and for
+    worlds that do not report this number."""
     seed: int | None = None
-    """The seed of the episode if it was read from a recording, else None."""
+    """The seed of the episode if these results were read from a recording (`of_outcome`), else None."""
 
     @classmethod
     def of_rollout(cls, rollout: Rollout) -> EpisodeScores:
@@ -121,8 +121,8 @@ class Estimate:
         return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
 
     def minus(self, other: Estimate) -> Estimate:
-        """Returns this mean minus the mean `other`, with the standard error of the difference. The two means
-        must be independent of each other."""
+        """Returns this mean minus the mean `other`, with the standard error of the difference, which is None
+        if that of one of the two is None. The two means must be independent of each other."""
         errors = (self.stderr, other.stderr)
         return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
 
@@ -146,8 +146,8 @@ def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]
 
 
 def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. Returns None
-    if there are no episodes."""
+    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. The standard
+    error is None if a task has only one episode. Returns None if there are no episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:

@@ -26,8 +26,8 @@ class LocalModel:
 
     ctx: vf.ModelContext
     fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """A function that fills in those settings of an environment that depend on this model, such as the GPU on
-    which the model runs and the model's context length."""
+    """A function that returns a copy of an environment's settings, with those that depend on this model
+    filled in, such as the GPU on which the model runs and the model's context length."""
     description: str
     """One line for the user: the model's device, the precision of its weights, and its kind of attention."""
 

@@ -31,9 +31,12 @@ def research_env(
 ) -> ResearchEnvConfig:
     """Returns the settings of an environment that has each task in `tasks` once.
 
-    `runtime` is the kind of box, such as `docker`. `max_turns` limits the turns of an episode; None leaves
-    the limit to the worlds. `record_dir` is the folder for trajectories. `tokenizer`, a Hugging Face id or a
-    folder, counts the tokens of observations. `max_context_tokens` limits the length of an episode."""
+    `runtime` is the kind of box: `docker`, or `subprocess` for process boxes. `max_turns` limits the turns of
+    an episode; None: each task has its own limit. `record_dir` is the folder for trajectories; None: nothing
+    is recorded. `mlgym_root` is the folder of an MLGym checkout. `tokenizer`, a Hugging Face hub id or a
+    folder, counts the tokens of observations; None: three bytes count as one token. `max_context_tokens`
+    limits the tokens of an episode; None: only the model server limits them. `warm_boxes` is the number of
+    boxes that are started in advance for each combination of box settings."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -56,9 +59,10 @@ async def evaluate(
     keep: Callable[[vf.Task], bool] = lambda _: True,
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
-    the episodes. If `episodes` is a mapping, it has the number of episodes by task id. At most `at_once`
-    episodes run concurrently; `on_done` is called after each episode. `keep` is called with each task of
-    verifiers, which is one prompt; prompts for which `keep` returns false are not played."""
+    the episodes as rollouts. If `episodes` is a mapping, it has the number of episodes by task id; tasks that
+    it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with each
+    episode when it has ended. `keep` is called with each task of verifiers, which is one prompt; prompts for
+    which `keep` returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
@@ -75,9 +79,10 @@ async def served(
     renderer: Any = None,
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block. Yields a
-    `ModelContext` of verifiers for this server; its client exchanges token ids, not text. `max_model_len` is
-    the context length in tokens. `renderer` is a config of the package `renderers`; None: the renderer of the
-    model's family."""
+    `ModelContext` of verifiers for this server; its client exchanges token ids, not text. `max_tokens` limits
+    the tokens of each reply; None: only the context length limits them. `max_model_len` is the context length
+    in tokens, at most that of the model. `renderer` is a config of the package `renderers`; None: the
+    renderer of the model's family."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
     try:
@@ -100,8 +105,9 @@ def endpoint(
     top_p: float | None = None,
 ) -> vf.ModelContext:
     """Returns a `ModelContext` of verifiers (model, client and sampling) for the OpenAI-compatible endpoint
-    at `url`. `model` is the model's name there. `api_key_var` is the name of the environment variable that
-    holds the API key."""
+    at `url`. `model` is the name by which the endpoint knows the model. `api_key_var` is the name of the
+    environment variable that holds the API key. `max_tokens` limits the tokens of each reply. If `max_tokens`
+    or `top_p` is None, the endpoint's default applies."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

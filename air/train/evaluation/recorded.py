@@ -49,14 +49,15 @@ class Evaluation:
         return [EpisodeScores.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns by task id how many episodes are still to be played, if `episodes` episodes of each task
-        are wanted."""
+        """Returns, by task id, the number of episodes that are still to be played if `episodes` episodes of
+        each task are wanted."""
         played = Counter(one.task for one in self.episodes())
         wanted = self.wanted(episodes)
         return {task: max(0, number - played[task]) for task, number in wanted.items()}
 
     def wanted(self, episodes: int) -> dict[str, int]:
-        """Returns by task id how many episodes the evaluation needs in total: `episodes` for every task."""
+        """Returns, by task id, the number of episodes that the evaluation needs in total: `episodes` for
+        every task."""
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return dict.fromkeys(tasks, episodes)
 
@@ -67,8 +68,8 @@ class Evaluation:
         fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
         """Plays episodes with the model in `ctx`, records them, and returns them. `missing` has the number of
-        episodes by task id. `fill_in_settings` fills in the settings of an environment that depend on the
-        model."""
+        episodes by task id. `fill_in_settings` returns a copy of an environment's settings, with those that
+        depend on the model filled in."""
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
@@ -88,8 +89,8 @@ class Evaluation:
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
         """Returns a copy of `taskset`, the settings of a taskset, for playing the missing episodes of the
-        tasks `own`. `missing` has the number of these episodes by task id. Worlds get seeds that no training
-        and no recorded episode uses."""
+        tasks `own`. `missing` has the number of these episodes by task id. Tasks other than research tasks
+        get seeds that no training and no recorded episode uses."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())
@@ -117,7 +118,8 @@ class Evaluation:
 
     def open(self) -> None:
         """Creates the folder and `evaluation.json` if they do not exist. Raises UsageError if the folder has
-        other content, belongs to another evaluation, or cannot be written."""
+        other content, belongs to an evaluation of another model or with other settings, or cannot be
+        written."""
         file, text = self.folder / FILE, json.dumps(self._identity(), indent=2)
         try:
             if file.is_file():

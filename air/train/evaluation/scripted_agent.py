@@ -81,8 +81,9 @@ async def demonstrate(
     agent: Script | None = None,
 ) -> list[Rollout]:
     """Plays `episodes` demonstration episodes of each task, and records their trajectories in `record_dir`.
-    `agent` writes the replies; None: a `ScriptedAgent` with the seed `seed`. Returns the episodes. Raises
-    InfrastructureError if more than one in ten episodes failed."""
+    `runtime` is the kind of box: `docker`, or `subprocess` for process boxes. `agent` writes the replies;
+    None: a `ScriptedAgent` with the seed `seed`. Returns the episodes. Raises InfrastructureError if more
+    than one in ten episodes ended with an infrastructure error."""
     env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(agent or ScriptedAgent(seed)) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")

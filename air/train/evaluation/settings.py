@@ -22,7 +22,8 @@ CHECKPOINTS = "checkpoints"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings with which episodes of an evaluation are played."""
+    """The settings with which episodes of an evaluation are played. `envs` are the settings of the
+    environments, which name the tasks. `temperature` is the sampling temperature."""
 
     envs: Sequence[ResearchEnvConfig]
     temperature: float
@@ -36,7 +37,7 @@ class Settings:
     """The settings of a model that this process loads: device, type of the weights and attention."""
 
     def check_tasks(self) -> None:
-        """Raises MissingError if a task does not exist, and ConfigError if its id is malformed."""
+        """Raises MissingError if a task does not exist, and ConfigError if the id of a task is malformed."""
         for env in self.envs:
             taskset: Any = env.taskset
             for name in taskset.worlds:
@@ -59,9 +60,9 @@ class Settings:
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
-    """Returns the settings of an environment as JSON data, without secrets. Leaves out default values of
-    settings that earlier versions of air did not have, so that evaluations recorded by these versions still
-    count as having the same settings."""
+    """Returns the settings of an environment as JSON data, without secrets. Leaves out each setting that
+    earlier versions of air did not have and that has its default value, so that evaluations recorded by these
+    versions still count as having the same settings."""
     data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
     for table, key, default in (
         (data, "reuse_boxes", False),
@@ -78,8 +79,8 @@ def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """The new values that a command-line flag gives to one key in the settings of a run's environments, when
-    a checkpoint of the run is evaluated."""
+    """The new values, as texts, that a command-line flag gives to one key in the settings of a run's
+    environments, when a checkpoint of the run is evaluated."""
 
     flag: str
     """The flag that set the values, such as `--tasks`; error messages name it."""
@@ -88,8 +89,8 @@ class Change:
 
 @dataclass(frozen=True)
 class EvaluatedCheckpoint:
-    """A checkpoint of a training run, the model from which the run started, and the settings to evaluate
-    them."""
+    """A checkpoint of a training run, and the settings with which it is evaluated. `checkpoint` and `run` are
+    the folders of both. `start` is the model from which the run started: a folder or a hub id."""
 
     checkpoint: Path
     run: Path
@@ -100,10 +101,11 @@ class EvaluatedCheckpoint:
 def find_checkpoint(
     model: str, step: int | Literal["best"] | None = None
 ) -> tuple[Path, Path] | None:
-    """Returns the folder of a run and the folder of the checkpoint to evaluate. `model` is the folder of a
-    checkpoint or of a run. For a run, `step` chooses the checkpoint; None: the last checkpoint. Returns None
-    if `model` is neither, for example a hub id, or the folder of a run of `sft`, which holds a trained model.
-    Raises MissingError if the run has no such checkpoint."""
+    """Returns a pair: the folder of a run, and the folder of the checkpoint to evaluate. `model` is the
+    folder of a checkpoint or of a run. For a run, `step` chooses the checkpoint: the number of a step, `best`
+    (see `best_step`), or None for the last checkpoint. Returns None if `model` is something else, such as a
+    hub id or the folder of a run of `sft` (which is a model itself). Raises MissingError if the run has no
+    such checkpoint."""
     path = Path(model).expanduser()
     if (path / run_folder.SFT_FILE).is_file():
         return None
@@ -129,8 +131,8 @@ def find_checkpoint(
 
 def best_step(run: Path) -> int:
     """Returns the step of the best checkpoint of the run in the folder `run`, by the metric
-    `embedded.best_metric` of the run's config. Raises MissingError if no checkpoint was evaluated, and
-    ConfigError if the evaluations lack the metric."""
+    `embedded.best_metric` of the run's config. Raises MissingError if no step with a checkpoint was
+    evaluated, and ConfigError if the evaluations lack the metric."""
     checkpoints = run_folder.steps(run / CHECKPOINTS)
     rows, metric = evaluations.rows(run), evaluations.best_metric(run)
     step = evaluations.best_step(rows, metric, checkpoints)
@@ -151,10 +153,11 @@ def read_evaluated_checkpoint(
     sampling: Mapping[str, Any],
     compute: Mapping[str, Any],
 ) -> EvaluatedCheckpoint:
-    """Returns the settings to evaluate `checkpoint`, a checkpoint of the run in the folder `run`: the run's
-    settings with the user's changes. `changes` has new values for keys of the run's environments, by key,
-    such as `agent.max-turns`. `sampling` has new values for fields of `Settings`, and `compute` for keys of
-    `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
+    """Returns the settings to evaluate the checkpoint in the folder `checkpoint` of the run in the folder
+    `run`: the run's settings with the user's changes. `changes` has new values for keys of the run's
+    environments, by key, such as `agent.max-turns`. New tasks (`taskset.tasks`) are played only in the first
+    of the run's environments that is air's. `sampling` has new values for fields of `Settings`, and `compute`
+    for keys of `[embedded]`. Raises ConfigError if the run's `config.json` or a change is wrong."""
     file = run / run_folder.CONFIG_FILE
     sources = overrides.read_files([f"@{file}"])
     if "taskset.tasks" in changes:
@@ -191,9 +194,9 @@ def read_evaluated_checkpoint(
 
 
 def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings `env` of an environment. If they have no limit of turns and the environment's
-    tasks are research tasks, a copy with the default limit is returned. Other worlds limit the turns
-    themselves. Call this function after the tasks in `env` were replaced."""
+    """Returns the settings `env` of an environment. If `env` has no limit of turns and has only research
+    tasks, returns a copy with the default limit. Worlds other than research tasks limit the turns themselves.
+    Call this function after the tasks in `env` were replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env
@@ -202,8 +205,9 @@ def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
 
 
 def _leave_out_task_settings(data: dict[str, Any], file: Path) -> None:
-    """Removes from `data`, the settings of a run, those that name the run's own tasks or depend on them: the
-    shares of the tasks, and the curricula. They concern the training alone, and would not fit other tasks."""
+    """Removes from `data`, the settings of a run, those settings that would not fit other tasks than the
+    run's own: the weights of the tasks, and the curricula. `file` is the settings' file, which error messages
+    name."""
     for table in _tables(data, file):
         table.get("env", {}).get("taskset", {}).pop("weights", None)
     for key in ("levels", "rounds"):

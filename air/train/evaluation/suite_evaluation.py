@@ -39,14 +39,14 @@ class SuiteEvaluation(Evaluation):
     data: Sequence[Data] = ()
 
     def wanted(self, _: int) -> dict[str, int]:
-        """Returns, by the id of the benchmark's task, how many episodes the evaluation needs: the number of
-        questions times the number of samples. The argument has no effect; the base class needs it as the
-        number of episodes of each task."""
+        """Returns, by the id of the benchmark's task, the number of episodes that the evaluation needs: the
+        number of questions times the number of answers to each question. The argument has no effect; the base
+        class needs it as the number of episodes of each task."""
         return {one.task: one.episodes for one in self.data}
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns, by the id of the benchmark's task, how many episodes are still to be played. `episodes`
-        has no effect; the base class needs it as the number of episodes of each task."""
+        """Returns, by the id of the benchmark's task, the number of episodes that are still to be played.
+        `episodes` has no effect; the base class needs it as the number of episodes of each task."""
         done = self._seeds()
         return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
 
@@ -57,8 +57,8 @@ class SuiteEvaluation(Evaluation):
         fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
         """Plays episodes with the model in `ctx`, each with a seed of its own, records them, and returns
-        them. `missing` has the number of episodes by task id. `fill_in_settings` fills in the settings of an
-        environment that depend on the model."""
+        them. `missing` has the number of episodes by task id. `fill_in_settings` returns a copy of an
+        environment's settings, with those that depend on the model filled in."""
         rollouts: list[Rollout] = []
         done = self._seeds()
         for one, env in zip(self.data, self.settings.envs, strict=True):
@@ -78,7 +78,7 @@ class SuiteEvaluation(Evaluation):
         return rollouts
 
     def _seeds(self) -> dict[str, set[int]]:
-        """Returns by task id the seeds of the recorded episodes. Ignores seeds outside the range that the
+        """Returns, by task id, the seeds of the recorded episodes. Ignores seeds outside the range that the
         evaluation uses."""
         played: dict[str, set[int]] = {one.task: set() for one in self.data}
         episodes = {one.task: one.episodes for one in self.data}
@@ -90,7 +90,8 @@ class SuiteEvaluation(Evaluation):
 
     def _identity(self) -> dict[str, Any]:
         """Returns the content of `evaluation.json`: the model, the settings and a digest of the questions.
-        The number of samples is not part of it, so it can be raised later."""
+        The number of answers to each question is not part of this content, so a user can raise this number
+        later."""
         digests = {one.task: one.digest for one in self.data}
         return {**super()._identity(), "data": json.loads(json.dumps(digests))}
 
@@ -106,8 +107,10 @@ def suite_settings(
     renderer: Any = None,
     compute: ComputeConfig | None = None,
 ) -> Settings:
-    """Returns the settings for playing a suite. Arguments that are None get the same defaults for every
-    model. A question may be as long as the context, so no question is shortened."""
+    """Returns the settings for playing a suite. `runtime` is the kind of box, such as `docker`. `max_turns`
+    limits the turns of an episode; None: each task has its own limit. If `temperature`, `max_tokens` (longest
+    reply) or `context` (longest episode, in tokens) is None, it is `TEMPERATURE`, `TOKENS` or `CONTEXT` for
+    every model. A question may be as long as the context, so no question is shortened."""
     longest = context or CONTEXT
     envs = []
     for one in data:
@@ -128,8 +131,8 @@ def suite_settings(
 
 
 def accuracy(data: Data, episodes: Sequence[EpisodeScores]) -> Estimate | None:
-    """Returns the accuracy of a model on the benchmark `data`, or None if none of `episodes` belongs to
-    it."""
+    """Returns the accuracy of a model on the benchmark of `data`, from 0 to 1, or None if none of the
+    `episodes` belongs to this benchmark."""
     right: dict[int, list[float]] = {}
     for one in episodes:
         number = -1 if one.seed is None else one.seed - VALIDATION_SEED
@@ -140,7 +143,7 @@ def accuracy(data: Data, episodes: Sequence[EpisodeScores]) -> Estimate | None:
 
 
 def suite_table(suite: Suite, evaluations: Sequence[SuiteEvaluation]) -> Table:
-    """Returns the table of measured and published accuracies, in percent. It also has the published
+    """Returns the table of measured and published accuracies, in percent. The table also has the published
     accuracies of benchmarks for which the user has no data."""
     result = plain_table(
         "accuracy in percent (pass@1): mean ± standard error over questions\n"

@@ -23,10 +23,11 @@ from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
 _FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
-"""The options of the task for a file of rows: how to ask its questions and check the answers. They are the
-same as in Agent0's evaluation of its executor."""
+"""The options of the task for a file of rows: how to ask the file's questions and check the answers.
+Questions are asked and checked as in Agent0's evaluation of its executor."""
 _SOLUTION = ("####", "\\boxed")
-"""Texts that show that the answer in a row is a whole solution: a final answer contains none of them."""
+"""Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
+them."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer. All final answers of MATH are shorter."""
 
@@ -36,16 +37,17 @@ class Benchmark:
     """A benchmark and its published accuracies."""
 
     name: str
-    """The name of the user's file with the questions, without suffix."""
+    """The name of the user's file with the questions, without suffix, such as `math500` for
+    `math500.jsonl`."""
     title: str
     samples: int = 1
-    """How often the model answers each question by default. Benchmarks with few questions need more samples
-    of each question. The number is air's choice, not a published one."""
+    """How often the model answers each question by default. A benchmark with few questions needs more answers
+    to each, so that its accuracy is not mostly chance. The number is air's choice, not a published one."""
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by the name of the model."""
     above: float | None = None
-    """An accuracy in percent. The table says whether the model's accuracy is above this number. None: the
-    table says nothing."""
+    """An accuracy in percent with which the table compares the model's: it says `above`, `not above` or,
+    while episodes are missing, `incomplete`. None: the table makes no comparison."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,10 @@ class Data:
 
 
 def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], list[str]]:
-    """Reads the user's data of a suite from `folder`. Returns the data of each benchmark that has a file, and
-    for each other benchmark a line of text that says how to provide the file. `samples` is how often the
-    model answers each question; None: the benchmark's default. Raises MissingError if the folder does not
-    exist or has no file of the suite, and ConfigError if a file is malformed."""
+    """Reads the user's data of the suite `suite` (a key of `SUITES`) from `folder`. Returns the data of each
+    benchmark that has a file, and for each other benchmark a line of text that says how to provide the file.
+    `samples` is how often the model answers each question; None: the benchmark's default. Raises MissingError
+    if the folder does not exist or has no file of the suite, and ConfigError if a file is malformed."""
     benchmarks = SUITES[suite].benchmarks
     if not folder.is_dir():
         raise MissingError("no such folder", where=str(folder), remedy=_how(folder, benchmarks))
@@ -117,8 +119,8 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 
 def _file(folder: Path, name: str) -> Path | None:
     """Returns the file of the benchmark `name` in `folder`, or None if there is no file. If there are several
-    files, returns the `.toml` file, and raises ConfigError if there is none. Also raises ConfigError if the
-    path of `folder` contains a `#`."""
+    files, returns the `.toml` file. Raises ConfigError if there are several files but no `.toml` file, or if
+    there is a file and the path of `folder` contains a `#`."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):

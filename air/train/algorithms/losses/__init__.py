@@ -1,7 +1,8 @@
 """The losses that the trainer minimises, one file each, and the terms that may be added to them.
 
-To add a policy loss, write a file with its formula, and a class of its settings in
-`air.train.config.loss_options`; then add both to the table `POLICY_LOSSES` of this module.
+To add a policy loss, write a file with a function that computes the loss, and a class of the loss's settings
+in `air.train.config.loss_options`. Then add the class and the function to the table `POLICY_LOSSES` of this
+module.
 """
 
 from __future__ import annotations

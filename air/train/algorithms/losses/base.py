@@ -24,7 +24,8 @@ class LossInputs:
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
-    """Arrays that the algorithm returned besides advantages, by name (`Sample.arrays`)."""
+    """Arrays [N] that the algorithm returned besides advantages, by name (`Credit.arrays` and
+    `Credit.clip_high`)."""
     samples: Tensor | None = None
     """The index in the micro-batch of the sample that each entry (a sampled token and a sample that trains
     it) belongs to. None if not known; only the loss `custom` needs these indices."""
@@ -50,4 +51,5 @@ class TokenLosses:
     """True for each entry (a sampled token and a sample that trains it) whose policy gradient the loss leaves
     out, because the token's probability has moved too far from that at sampling."""
     metrics: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further metrics of the loss by name; each is a scalar, summed over the samples."""
+    """Further metrics of the loss by name. Each is a scalar: the sum of the metric over the micro-batch's
+    samples."""

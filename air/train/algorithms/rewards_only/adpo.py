@@ -29,7 +29,7 @@ from air.train.algorithms.rewards_only.grpo_std import GRPOStdConfig
 
 
 class ADPOConfig(AlgorithmConfig):
-    """Settings of ADPO (ambiguity-dynamic policy optimisation). It computes the advantages of the algorithm
+    """Settings of ADPO (ambiguity-dynamic policy optimisation). ADPO computes the advantages of the algorithm
     `grpo_std`, but tasks on which the group's episodes disagree get smaller advantages and a higher upper
     bound of the PPO clip. ADPO needs the loss `ppo_clip`, whose setting `clip_high` is replaced by this
     bound."""
@@ -44,8 +44,8 @@ class ADPOConfig(AlgorithmConfig):
     bound grows to ε + 0.1."""
     share: str | None = None
     """The name of the environment's metric that measures p, the share of the group's episodes that agree on
-    an answer. The metric must be between 0 and 1; p is its mean over the group's episodes. None: p is the
-    share of episodes with a positive reward, before any KL penalty."""
+    an answer. The metric must be between 0 and 1; p is the mean of the metric over the group's episodes.
+    None: p is the share of episodes with a positive reward, before any KL penalty."""
 
     def build(self) -> Algorithm:
         """Returns a new algorithm with these settings."""

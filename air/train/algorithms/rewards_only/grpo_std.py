@@ -4,9 +4,9 @@
 
 From Shao et al. 2024 (arXiv 2402.03300). In a group of size 1, the mean counts as 0 and the standard
 deviation as 1, as in AgentFly and verl (`compute_grpo_outcome_advantage`). If only one episode of a larger
-group has a reward, because all others failed, its advantage is 0. In groups that are very easy or very hard,
-rewards hardly differ; the division gives these groups as much weight as all others (Liu et al. 2025, arXiv
-2503.20783).
+group has a reward, because all others ended with an infrastructure error, its advantage is 0. In groups that
+are very easy or very hard, rewards hardly differ; the division gives these groups as much weight as all
+others (Liu et al. 2025, arXiv 2503.20783).
 
 With segments, mean(r) is the mean of the episodes' mean rewards, and std(r) is the standard deviation over
 all segments of the group. The standard deviation of the episodes' means would not work, because it can be 0
@@ -44,8 +44,8 @@ class GRPOStd(FromRewards):
     parts are segments, this is the standard deviation of all segment rewards of the group."""
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group: a list for each episode, empty if the episode
-        failed (None in `rewards`). An advantage is the segment's reward minus the mean of the episodes' mean
+        """Returns the advantages of all segments in a group: a list for each episode, empty for an episode
+        that is None in `rewards`. An advantage is the segment's reward minus the mean of the episodes' mean
         rewards, divided by the standard deviation of all segment rewards of the group."""
         every = [reward for parts in rewards for reward in parts or ()]
         factor = 1 / (_deviation(every, len(rewards)) + EPSILON)

@@ -6,8 +6,8 @@ As in prime-rl 0.8, `prime_rl/orchestrator/algo/max_rl.py`, after arXiv 2602.027
 and groups of n episodes, the expected gradient is that of log p expanded to order n, where p is the
 probability of success. So a prompt that rarely succeeds has a weight of about 1/p. Rewards should not be
 negative: if rewards have both signs, their mean can be close to 0, and the advantages become arbitrarily
-large, as in prime-rl. Since a KL penalty can make rewards negative, it must be in the loss, not in the
-reward.
+large, as in prime-rl. A KL penalty can make rewards negative, so it is allowed only in the loss
+(`embedded.kl.place`), not in the reward.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from air.train.algorithms.episode_baselines import FromRewards, mean, over_score
 
 class MaxRLConfig(AlgorithmConfig):
     """Settings of MaxRL: an episode's advantage is its reward minus the group's mean reward, divided by this
-    mean. Meant for rewards of 0 and 1."""
+    mean. The algorithm is meant for rewards of 0 and 1."""
 
     penalties_in_reward: ClassVar[bool] = False
 

@@ -8,8 +8,8 @@ As in prime-rl 0.8, `prime_rl/orchestrator/algo/rae.py`, after SPIRAL (arXiv 250
 so `group_size` may be 1. In games of an agent against itself, the mean of a group is no useful baseline,
 because one side's gain is the other's loss.
 
-The advantage of a part is computed before its reward updates the baseline. With `reward_to_go`, r is the sum
-of the rewards from a turn on, and each turn number has a baseline of its own.
+The advantage of a part is computed before the part's reward r updates the baseline. With `reward_to_go`, r is
+the sum of the rewards from a turn on, and each turn number has a baseline of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from air.train.algorithms.base import (
 
 class RAEConfig(AlgorithmConfig):
     """Settings of RAE (role-conditioned advantage estimation): an episode's advantage is its reward minus the
-    moving average of the agent's earlier rewards. Meant for games, also with groups of one episode."""
+    moving average of the agent's earlier rewards. The algorithm is meant for games; it also works with groups
+    of one episode."""
 
     needs_spread: ClassVar[bool] = False
 

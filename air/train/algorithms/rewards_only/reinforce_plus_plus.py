@@ -75,8 +75,8 @@ class ReinforcePlusPlus(Algorithm):
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Returns the discounted return G_t = r_t + γ G_{t+1} of each token; `rewards` has the r_t, `gamma` is
-    γ."""
+    """Returns the discounted return G_t = r_t + γ G_{t+1} of each token. `rewards` has the reward r_t of each
+    token, and `gamma` is the discount γ."""
     result = [0.0] * len(rewards)
     later = 0.0
     for t in reversed(range(len(rewards))):

@@ -3,9 +3,9 @@
     B_i = r_i − mean(r)          A_t = (B_i − mean(B)) / sqrt(var(B) + 1e-8)
 
 mean(r) is the mean reward of the group, as in `grpo`. In a group of size 1, mean(r) counts as 0. (If only one
-episode of a larger group has a reward, because all others failed, its B is 0.) mean(B) and the (unbiased)
-var(B) are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose rewards hardly differ do
-not gain weight, because all groups are divided by the same number.
+episode of a larger group has a reward, because all others ended with an infrastructure error, its B is 0.)
+mean(B) and the (unbiased) var(B) are over all sampled tokens of the step. Unlike in `grpo_std`, groups whose
+rewards hardly differ do not gain weight, because the rewards of all groups are divided by the same number.
 
 From Hu 2025 (arXiv 2501.03262), as in verl (`compute_reinforce_plus_plus_baseline_outcome_advantage`).
 """
