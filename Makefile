@@ -93,7 +93,7 @@ learning: $(READY)  ## show that training raises the reward, against a control (
 	@$(AIR_CLI) setup
 	@$(PY) bench/learning.py $(ARGS)
 
-harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pass, planted flaws are caught (half an hour or more)
+harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pass, planted flaws are caught (a quarter of an hour)
 	@AIR_FULL=1 $(BIN)/pytest tests/harbor $(ARGS)
 
 matrix: $(READY)  ## train a small policy on each of four games, and play seven with each; interrupted, it continues
