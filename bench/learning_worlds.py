@@ -79,7 +79,9 @@ def main() -> int:
     parser.add_argument("--games", nargs="+", default=GAMES, help="names without game:")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first-seed", type=int, default=0, help="for seeds that nobody has seen")
-    parser.add_argument("--episodes", type=int, default=1024, help="held-out ones, before and after")
+    parser.add_argument(
+        "--episodes", type=int, default=1024, help="held-out ones, before and after"
+    )
     parser.add_argument("--demos", type=int, default=4000)
     parser.add_argument("--sft-steps", type=int, default=800, help="of the warm start")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
