@@ -1,10 +1,11 @@
 """Tests whether a policy of about one million weights learns the games of `air.worlds.games`: `make learning
 ARGS=--worlds`.
 
-For each game and seed, scripted players play demonstrations, in which half of the replies are random. Then
-`sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
+For each game and seed, scripted players play demonstrations, in which half of the replies are a single random
+move. Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
 (`configs/grl/small.toml`), and separately a control whose rewards are shuffled within each group. Before and
-after, the policy plays held-out instances of the game.
+after, the policy plays held-out instances of the game. Their rewards are the game's own, without the run
+file's penalty for malformed replies.
 
 Results are written after each seed. The same command continues an interrupted program; for other settings,
 give another `--out`.
@@ -34,7 +35,7 @@ from rich.table import Table
 
 from air import paths
 from air.actions import ThinkAnswer
-from air.actions.base import Standing
+from air.actions.base import Action, Standing
 from air.cli.runs import sft
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
@@ -59,8 +60,8 @@ GAMES = (
 costs moves."""
 MEASURES = ("reward", "success", "action_is_valid", "num_actions", "well_formed")
 GOOD = 0.5
-"""The share of replies in the demonstrations that come from a scripted player that plays well; the others are
-random."""
+"""The share of replies in the demonstrations that come from a scripted player that plays well. The others are
+one random move each: replies of several random moves hide from a small policy what depends on the board."""
 FORMAT = ThinkAnswer()
 GENTLY = ("--optim.lr", "1.5e-3", "--scheduler.min-lr", "1e-4")
 """Flags for the learning rate of the warm start (training on demonstrations). At the quickstart's rate, which
@@ -79,9 +80,7 @@ def main() -> int:
     parser.add_argument("--games", nargs="+", default=GAMES, help="names without game:")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first-seed", type=int, default=0, help="for seeds that nobody has seen")
-    parser.add_argument(
-        "--episodes", type=int, default=1024, help="held-out ones, before and after"
-    )
+    parser.add_argument("--episodes", type=int, default=512, help="held-out ones, before and after")
     parser.add_argument("--demos", type=int, default=4000)
     parser.add_argument("--sft-steps", type=int, default=800, help="of the warm start")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
@@ -164,9 +163,10 @@ async def conversation(game: str, number: int, seed: int) -> list[dict[str, str]
         {"role": "user", "content": f"{task.instructions}\n\n{first.text}"},
     ]
     for left in reversed(range(task.max_turns)):
-        good = rng.random() < GOOD
-        player = SolverPlayer() if good else RandomPlayer(rng.getrandbits(32))
-        action = reply(world, player)
+        if rng.random() < GOOD:
+            action = reply(world, SolverPlayer())
+        else:
+            action = Action(answer=RandomPlayer(rng.getrandbits(32)).moves(world.game)[0])
         step = await world.step(action)
         # Spaces keep the small tokenizer from joining a tag with a move, which makes the format fragile.
         messages.append({"role": "assistant", "content": f"<answer> {action.answer} </answer>"})
@@ -205,14 +205,15 @@ async def measure(args: argparse.Namespace, config: RunConfig, model: Path) -> d
 async def play(
     config: RunConfig, model: Path, episodes: int, tasks: Sequence[str] | None = None
 ) -> list[Rollout]:
-    """Plays held-out episodes of the given tasks, by default the tasks that the run file lists first."""
+    """Plays held-out episodes of the given tasks, by default the tasks that the run file lists first, without
+    the run file's penalty for malformed replies."""
     policy = policies.load(model)
     env = config.orchestrator.train.source[0].env
     taskset = env.taskset.model_copy(
         update={"purpose": "evaluation", "examples_per_task": episodes}
         | ({} if tasks is None else {"tasks": list(tasks)})
     )
-    env = env.model_copy(update={"taskset": taskset})
+    env = env.model_copy(update={"taskset": taskset, "format_penalty": 0.0})
     sampling = config.orchestrator.train.sampling
     async with served(
         policy,
