@@ -434,8 +434,8 @@ class Box(ABC):
 
         The processes stop while the workspace is copied, which takes longer for a larger workspace. Raises
         BoxCommandError if an `exec` is running, if the box is frozen, or if commands made the workspace
-        impossible to copy, for instance by a folder that they may not read. Raises ConfigError if the box
-        keeps its image's files (`OpenBox.keep`).
+        impossible to copy, for instance by a folder that they may not read. Raises InfrastructureError if
+        this machine cannot store the copy, ConfigError if the box keeps its image's files (`OpenBox.keep`).
         """
         raise self._lacks("makes no copy")
 

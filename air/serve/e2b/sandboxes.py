@@ -242,8 +242,8 @@ class Sandboxes:
                 if sandbox.dead or not getattr(box, "alive", True):
                     raise SandboxGone(sandbox.id) from error
                 raise ApiError(500, str(error)) from error
-            except OSError as error:  # such as a full disk of this machine
-                raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
+            except InfrastructureError as error:  # such as a full disk of this machine
+                raise ApiError(500, str(error)) from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
         """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
