@@ -402,7 +402,7 @@ class Box(ABC):
 
         `path` and `user` are as in `read`. Raises BoxFileError if `path` does not exist, if all files
         together have more than `max_bytes`, or if `path` is or contains anything other than regular files and
-        folders, such as a link.
+        folders, such as a link. Raises InfrastructureError if this machine's disk is full.
         """
 
     @abstractmethod

@@ -20,7 +20,7 @@ from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of
 from tests.processes import running
-from tests.unit.sandbox.process.full_disk import copied_on_a_full_disk
+from tests.unit.sandbox.process.full_disk import played_on_a_full_disk
 from tests.until import until
 
 pytestmark = pytest.mark.docker
@@ -260,8 +260,10 @@ async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 def test_a_full_disk_during_a_copy_is_a_failure_of_the_machine(tmp_path: Path) -> None:
-    error, files = copied_on_a_full_disk("docker", tmp_path)
-    assert error.startswith(f"InfrastructureError: a copy of a workspace cannot be stored in {tmp_path}")
+    error, files = played_on_a_full_disk("docker", "copy", tmp_path)
+    assert error.startswith(
+        f"InfrastructureError: a copy of a workspace cannot be stored in {tmp_path}"
+    )
     assert error.endswith("No space left on device")
     assert files == "big"
 

@@ -1,10 +1,10 @@
-"""A copy of a box's workspace on a machine whose disk is full: a small file system in memory, which only this
+"""Takes files out of a box on a machine whose disk is full: a small file system in memory, which only this
 program sees, holds the temporary files. Only root may mount it.
 
-    python -m tests.unit.sandbox.process.full_disk PROVIDER
+    python -m tests.unit.sandbox.process.full_disk PROVIDER copy|get
 
-prints the type and the text of the error. Then it frees the disk, and prints the names of the files in a
-second copy.
+prints the type and the text of the error. Then it frees the disk, tries again, and prints the names of the
+files that it has now.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 from air.errors import AirError
 from air.sandbox import open_box
-from air.sandbox.contract.box import BoxSpec
+from air.sandbox.contract.box import Box, BoxSpec
 
 MOUNT = 'mount -t tmpfs -o size=16m tmpfs "$TMPDIR" && exec "$0" "$@"'
 
 
-def copied_on_a_full_disk(provider: str, folder: Path) -> list[str]:
+def played_on_a_full_disk(provider: str, operation: str, folder: Path) -> list[str]:
     """The lines that this program prints. `folder` becomes the folder of temporary files."""
-    program = [sys.executable, "-m", "tests.unit.sandbox.process.full_disk", provider]
+    program = [sys.executable, "-m", "tests.unit.sandbox.process.full_disk", provider, operation]
     argv = ["unshare", "--mount", "sh", "-c", MOUNT, *program]
     env = {**os.environ, "TMPDIR": str(folder)}
     return subprocess.run(
@@ -42,20 +42,31 @@ def _fill(file: Path) -> None:
             return
 
 
-async def main(provider: str) -> None:
+async def _copied(box: Box) -> str:
+    async with await box.copy() as snapshot, await open_box(box.spec) as other:
+        await other.restore(snapshot)
+        return (await other.exec("ls", timeout=60)).text.strip()
+
+
+async def _got(box: Box) -> str:
+    folder = Path(tempfile.gettempdir(), "out")
+    await box.get("big", folder)
+    return " ".join(os.listdir(folder))  # noqa: PTH208 — no Path in a coroutine
+
+
+async def main(provider: str, operation: str) -> None:
+    work = {"copy": _copied, "get": _got}[operation]
     spec = BoxSpec(provider="docker" if provider == "docker" else "process")
     async with await open_box(spec) as box:
         await box.write("big", os.urandom(3 << 20))
         filler = Path(tempfile.gettempdir(), "filler")
         _fill(filler)
         try:
-            await box.copy()
+            print(await work(box))
         except (AirError, OSError) as error:
             print(f"{type(error).__name__}: {error}")
-        filler.unlink()
-        async with await box.copy() as snapshot, await open_box(spec) as other:
-            await other.restore(snapshot)
-            print((await other.exec("ls", timeout=60)).text.strip())
+        os.unlink(filler)  # noqa: PTH108
+        print(await work(box))
 
 
 if __name__ == "__main__":
