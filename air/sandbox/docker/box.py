@@ -86,8 +86,7 @@ class DockerBox(GuestBox):
         """
         await oci_runtime.check()
         image = await engine.image_of_box(spec.image)
-        if spec.open and spec.open.keep:
-            usage.note_use(image["Id"])
+        usage.note_use(image["Id"])
         spec = with_open_box_defaults(spec, image["Config"])
         for _ in range(_MOST_RESTARTS):
             python = await _python(spec, run)

@@ -1,5 +1,4 @@
-"""Records, in the user's cache folder, when images of tasks were last used and which images were pulled for
-tasks."""
+"""Records, in the user's cache folder, when images were last used and which images were pulled for tasks."""
 
 from __future__ import annotations
 
