@@ -18,8 +18,11 @@ from air.errors import ConfigError
 from air.integrity.gate import run as run_module
 from air.integrity.gate.check import GateVerdict, digest_of, network_lines, read_declared
 from air.integrity.gate.hacks import BEGIN, HACKS, Hack
+from air.integrity.gate.plays import files
 from air.integrity.gate.run import Gate, read
 from air.integrity.gate.task_files import named, task_files
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec, OpenBox
 from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.sources.harbor.source import HarborRules
 from tests.docker.client import docker_client
@@ -241,6 +244,20 @@ def test_the_scene_holds_what_the_tests_name_and_the_solution_makes(tmp_path: Pa
     assert about.programs == ("/app/run",)
     assert [answer.split()[::2] for answer in about.answers] == [["21", "/app/out/list.txt"]]
     assert "TESTS=test.sh" in about.variables
+
+
+@pytest.mark.docker
+async def test_folders_links_and_large_files_take_no_place_of_the_files_that_hacks_see() -> None:
+    async with await open_box(BoxSpec(open=OpenBox())) as box:
+        made = await box.exec(
+            "mkdir in && cd in && mkdir $(seq 200) && ln -s / link && truncate -s 2M large"
+            " && for i in $(seq 301); do echo $i > z$i; done",
+            timeout=60,
+        )
+        assert made.ok
+        seen = await files(box, f"{box.workspace}/in")
+    assert len(seen) == 300
+    assert all(path.startswith(f"{box.workspace}/in/z") for path in seen)
 
 
 def test_a_hack_never_leaves_a_reward_half_written(tmp_path: Path) -> None:

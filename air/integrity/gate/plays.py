@@ -144,16 +144,17 @@ class Player:
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
     """Returns the contents of the files below a folder of a box, by absolute path. Omits links, files above a
-    million bytes, files more than eight levels deep, and all but the first 300 entries. For the folder `/`,
-    returns an empty dict."""
+    million bytes, files more than eight levels deep, and all but the first 300 other files. For the folder
+    `/`, returns an empty dict."""
     if folder == "/":
         return {}
     contents = {}
-    for entry in (await box.list(folder, depth=_DEPTH, user="root"))[:_MOST_INPUTS]:
-        if entry.kind == "file" and not entry.link and entry.size <= _MOST_BYTES:
-            path = posixpath.join(folder, entry.path)
-            try:
-                contents[path] = await box.read(path, max_bytes=_MOST_BYTES, user="root")
-            except BoxFileError:  # a health check or a service of the task removed it meanwhile
-                continue
+    entries = await box.list(folder, depth=_DEPTH, user="root")
+    wanted = [e for e in entries if e.kind == "file" and not e.link and e.size <= _MOST_BYTES]
+    for entry in wanted[:_MOST_INPUTS]:
+        path = posixpath.join(folder, entry.path)
+        try:
+            contents[path] = await box.read(path, max_bytes=_MOST_BYTES, user="root")
+        except BoxFileError:  # a health check or a service of the task removed it meanwhile
+            continue
     return contents

@@ -402,7 +402,7 @@ class Box(ABC):
 
         `path` and `user` are as in `read`. Raises BoxFileError if `path` does not exist, if all files
         together have more than `max_bytes`, or if `path` is or contains anything other than regular files and
-        folders, such as a link.
+        folders, such as a link. Raises InfrastructureError if this machine's disk is full.
         """
 
     @abstractmethod
@@ -434,8 +434,8 @@ class Box(ABC):
 
         The processes stop while the workspace is copied, which takes longer for a larger workspace. Raises
         BoxCommandError if an `exec` is running, if the box is frozen, or if commands made the workspace
-        impossible to copy, for instance by a folder that they may not read. Raises ConfigError if the box
-        keeps its image's files (`OpenBox.keep`).
+        impossible to copy, for instance by a folder that they may not read. Raises InfrastructureError if
+        this machine cannot store the copy, ConfigError if the box keeps its image's files (`OpenBox.keep`).
         """
         raise self._lacks("makes no copy")
 

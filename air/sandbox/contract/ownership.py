@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from air.errors import BoxDiedError
+from air.errors import BoxDiedError, InfrastructureError, boundary
 
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
@@ -85,6 +85,13 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
     except ValueError:
         return False
     return expired or is_dead(labels[OWNER_LABEL])
+
+
+def make_folder() -> Path:
+    """Makes an empty folder for a snapshot in the folder for temporary files, and returns its path. Raises
+    InfrastructureError if that is impossible, for example because the disk is full."""
+    with boundary(InfrastructureError, "no folder for a snapshot can be made", OSError):
+        return Path(tempfile.mkdtemp(prefix=folder_prefix()))
 
 
 def remove_folder(folder: Path) -> None:

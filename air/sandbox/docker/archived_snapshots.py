@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from pathlib import Path
 
 from air.aio import wait_shielded
-from air.errors import BoxCommandError, BoxDiedError
+from air.errors import BoxCommandError, BoxDiedError, InfrastructureError, boundary
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
 from air.sandbox.contract.running import RunningCommand
@@ -36,11 +35,14 @@ class ArchivedSnapshot(Snapshot):
 
         Raises BoxCommandError if the command fails or prints more than `most` bytes. Commands in the box can
         cause this, for example by unreadable folders, or by sparse files, which are small on disk but large
-        in an archive.
+        in an archive. Raises InfrastructureError if this machine cannot store the archive, for example
+        because its disk is full. After an error, the command may still run.
         """
-        snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
+        snapshot = cls(ownership.make_folder())
+        storing = f"a copy of a workspace cannot be stored in {snapshot._folder}"
         try:
-            await snapshot._store(packing, most)
+            with boundary(InfrastructureError, storing, OSError):
+                await snapshot._store(packing, most)
         except BaseException:  # cancellation too: half an archive is useless
             await snapshot.close()
             raise
@@ -53,7 +55,6 @@ class ArchivedSnapshot(Snapshot):
                 if stream == "stdout":
                     size += len(data)
                     if size > most:
-                        await packing.signal(9)
                         raise BoxCommandError(
                             "a copy failed: the archive is larger than the workspace may be"
                         )
@@ -65,11 +66,11 @@ class ArchivedSnapshot(Snapshot):
 
     async def unpack(self, unpacking: RunningCommand) -> None:
         """Writes the archive to the standard input of the command `unpacking`, and waits for the command's
-        end. Raises BoxDiedError if the command fails, or if the snapshot was closed."""
+        end. Raises BoxDiedError if the command fails, or if the snapshot was closed. After an error, the
+        command may still run."""
         try:
             archive = await asyncio.to_thread((self._folder / "workspace.tar").open, "rb")
         except FileNotFoundError as error:
-            await unpacking.signal(9)
             raise BoxDiedError("a snapshot was not unpacked: it was closed before") from error
         with (
             archive as file,

@@ -9,11 +9,12 @@ read the workspace, but cannot enter the scratch folders.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from air.aio import wait_shielded
-from air.errors import BoxDiedError, BoxStartError, ConfigError
+from air.errors import BoxCommandError, BoxDiedError, BoxStartError, ConfigError
 from air.sandbox.contract.box import MOST_CHANGES, BoxSpec, Command, Isolation, Snapshot
 from air.sandbox.contract.entries import Change
 from air.sandbox.contract.running import CommandInfo, RunningCommand
@@ -85,8 +86,7 @@ class DockerBox(GuestBox):
         """
         await oci_runtime.check()
         image = await engine.image_of_box(spec.image)
-        if spec.open and spec.open.keep:
-            usage.note_use(image["Id"])
+        usage.note_use(image["Id"])
         spec = with_open_box_defaults(spec, image["Config"])
         for _ in range(_MOST_RESTARTS):
             python = await _python(spec, run)
@@ -191,24 +191,34 @@ class DockerBox(GuestBox):
         self._check_awake()
         await self.freeze()
         try:
-            packing = await self._tar(archived_snapshots.PACK, stdin=False)
-            most = 2 * self.spec.limits.disk_mb * MIB
-            return await archived_snapshots.ArchivedSnapshot.of(packing, most)
+            async with self._tar(archived_snapshots.PACK, stdin=False) as packing:
+                most = 2 * self.spec.limits.disk_mb * MIB
+                return await archived_snapshots.ArchivedSnapshot.of(packing, most)
         finally:
             await wait_shielded(self.thaw())
 
-    async def _tar(self, command: list[str], *, stdin: bool) -> RunningCommand:
+    @asynccontextmanager
+    async def _tar(self, command: list[str], *, stdin: bool) -> AsyncIterator[RunningCommand]:
+        """Async context manager: starts `command`, a run of `tar`, in the workspace, and yields a handle to
+        it. Kills the command if the block raises an exception."""
         info = CommandInfo(0, command, self.workspace, {}, "", stdin, False)
         request = self._request(command, archived_snapshots.SECONDS, self.workspace, {})
         request |= {"user": "0"} if self.spec.open else {}
-        return await self._started.start(request, info, None)
+        tar = await self._started.start(request, info, None)
+        try:
+            yield tar
+        except BaseException:  # cancellation too: nobody reads the command's output any more
+            with suppress(BoxCommandError, BoxDiedError):  # the command may have ended
+                await tar.signal(9)
+            raise
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Replaces the empty workspace by a copy of the workspace in `snapshot`; see `Box.restore`. Mounts
         the copy, or unpacks it if the snapshot is an archive."""
         self._check_mounted()
         if isinstance(snapshot, archived_snapshots.ArchivedSnapshot):
-            await snapshot.unpack(await self._tar(archived_snapshots.UNPACK, stdin=True))
+            async with self._tar(archived_snapshots.UNPACK, stdin=True) as unpacking:
+                await snapshot.unpack(unpacking)
             return
         if not isinstance(snapshot, snapshot_service.ContainerSnapshot):
             raise ConfigError("a container starts only from a snapshot of a container")

@@ -68,15 +68,18 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 async def warn_once(container: str) -> None:
     """Logs a warning if the container engine ignores a limit of the container with the id or name
-    `container`. Checks only the first box of this process for each engine.
+    `container`. Checks only one box of this process for each engine; a check that failed does not count.
 
     Raises BoxDiedError if the box is gone.
     """
     key = (os.getpid(), os.environ.get("DOCKER_HOST", ""))
     if key in _CHECKED:
         return
+    missing = ignored_limits(await engine.inspected(container))
+    if key in _CHECKED:  # by another box, meanwhile
+        return
     _CHECKED.add(key)
-    if missing := ignored_limits(await engine.inspected(container)):
+    if missing:
         _LOG.warning(
             "WARNING: the Docker engine holds no box to its limit of %s — let its user have the controllers "
             "cpu, memory and pids of cgroup v2 (under systemd: `Delegate=cpu memory pids`)",

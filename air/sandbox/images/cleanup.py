@@ -31,7 +31,7 @@ class StoredImage:
     them. Equals the field `size` if `stored_images` did not compute the shares."""
     used: float
     """The time in epoch seconds of the image's last use: when a box last started from it or when it was made,
-    whichever is later. Only starts of boxes that keep their image's files (`OpenBox.keep`) are recorded."""
+    whichever is later."""
     busy: bool
     """Whether a container, running or stopped, uses the image."""
     shipped: bool

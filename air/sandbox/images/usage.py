@@ -1,5 +1,4 @@
-"""Records, in the user's cache folder, when images of tasks were last used and which images were pulled for
-tasks."""
+"""Records, in the user's cache folder, when images were last used and which images were pulled for tasks."""
 
 from __future__ import annotations
 
@@ -8,15 +7,16 @@ import time
 from pathlib import Path
 
 from air import paths
+from air.errors import MissingError
 
 _USED, _PULLED = "used", "pulled"
 
 
 def note_use(image_id: str) -> None:
     """Records that a box starts from an image now. `image_id` is the container engine's id of the image. If
-    the record cannot be written, does nothing, so the image may later seem unused. Raises MissingError if the
-    user has no home folder."""
-    with contextlib.suppress(OSError):
+    the record cannot be written, or the user has no home folder, does nothing, so the image may later seem
+    unused."""
+    with contextlib.suppress(OSError, MissingError):
         _touch(_folder(_USED) / image_id.removeprefix("sha256:"))
 
 

@@ -8,14 +8,18 @@ XFS).
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 from air.aio import wait_shielded
-from air.errors import BoxDiedError
+from air.errors import BoxDiedError, InfrastructureError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
+
+_FULL = tuple(f": {os.strerror(number)}" for number in (errno.ENOSPC, errno.EDQUOT))
+"""The ends of the lines that `cp` prints if the disk to which it copies is full."""
 
 
 class CopiedSnapshot(Snapshot):
@@ -26,11 +30,14 @@ class CopiedSnapshot(Snapshot):
 
     @classmethod
     async def of(cls, workspace: Path) -> CopiedSnapshot:
-        """Copies the workspace of a box whose processes have ended or are frozen. Raises BoxDiedError if that
-        fails."""
-        snapshot = cls(Path(tempfile.mkdtemp(prefix=ownership.folder_prefix())))
+        """Copies the workspace of a box whose processes have ended or are frozen. Raises InfrastructureError
+        if this machine's disk is full, and BoxDiedError if the copy fails for another reason."""
+        snapshot = cls(ownership.make_folder())
         try:
-            await _copy(workspace, snapshot._folder / "workspace")
+            lines = await _copy(workspace, snapshot._folder / "workspace")
+            if full := [line for line in lines if line.endswith(_FULL)]:
+                raise InfrastructureError(f"a copy of a workspace cannot be stored: {full[0]}")
+            _check(lines)
         except BaseException:  # cancellation too: half a copy is useless
             await snapshot.close()
             raise
@@ -39,18 +46,25 @@ class CopiedSnapshot(Snapshot):
     async def fill(self, workspace: Path) -> None:
         """Copies the files of the snapshot into the empty workspace of a box. Raises BoxDiedError if that
         fails."""
-        await _copy(self._folder / "workspace", workspace)
+        _check(await _copy(self._folder / "workspace", workspace))
 
     async def close(self) -> None:
         await wait_shielded(asyncio.to_thread(ownership.remove_folder, self._folder))
 
 
-async def _copy(source: Path, dest: Path) -> None:
+async def _copy(source: Path, dest: Path) -> list[str]:
     """Copies the contents of the folder `source` into the folder `dest`, which may exist. Links are copied as
-    links, not followed. Raises BoxDiedError if copying fails."""
+    links, not followed. Returns the lines of the error messages; none if the copy succeeded."""
     argv = ["cp", "-a", "--reflink=auto", "-T", "--", f"{source}/.", f"{dest}/"]
-    run = asyncio.to_thread(subprocess.run, argv, capture_output=True, check=False)
+    env = os.environ | {"LC_ALL": "C"}  # messages in English
+    run = asyncio.to_thread(subprocess.run, argv, env=env, capture_output=True, check=False)
     result = await wait_shielded(run)
-    if result.returncode:
-        lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise BoxDiedError(f"a snapshot could not be copied: {lines[-1] if lines else 'cp failed'}")
+    if not result.returncode:
+        return []
+    return result.stderr.decode("utf-8", "replace").strip().splitlines() or ["cp failed"]
+
+
+def _check(lines: list[str]) -> None:
+    """Raises BoxDiedError if `lines`, the error messages of a copy, are not empty."""
+    if lines:
+        raise BoxDiedError(f"a snapshot could not be copied: {lines[-1]}")

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from air.errors import BoxFileError
+from air.errors import BoxFileError, InfrastructureError
+from air.machine_failures import is_machine_failure
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -85,7 +86,8 @@ def lay(entries: list[Entry], dest: Path, name: str) -> None:
     """Writes `entries`, which come from a box, into the host folder `dest`, and creates this folder if it
     does not exist. If `entries` is a single file with an empty `Entry.path`, its copy is `dest/name`.
 
-    Raises BoxFileError if the path of an entry leads out of `dest`, or if a file cannot be written.
+    Raises BoxFileError if the path of an entry leads out of `dest`, or if a file cannot be written. Raises
+    InfrastructureError if this machine is the cause, for example because its disk is full.
     """
     try:
         dest.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,8 @@ def lay(entries: list[Entry], dest: Path, name: str) -> None:
                 file.write(entry.data)
                 os.fchmod(file.fileno(), executable(entry.mode))
     except OSError as error:
-        raise BoxFileError(f"{str(dest)!r}: {error.strerror}") from error
+        kind = InfrastructureError if is_machine_failure(error) else BoxFileError
+        raise kind(f"{str(dest)!r}: {error.strerror}") from error
 
 
 def _safe(path: str) -> Path:

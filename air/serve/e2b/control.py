@@ -83,13 +83,16 @@ class Control:
         task = self._creations.get(key)
         if task is None:
             task = self._creations[key] = asyncio.create_task(create())
-            forget = asyncio.get_running_loop().call_later
-            task.add_done_callback(lambda _: forget(_KEYS_SECONDS, self._creations.pop, key, None))
-        try:
-            return await asyncio.shield(task)
-        except ApiError:  # the client may try again with the same key
-            self._creations.pop(key, None)
-            raise
+            task.add_done_callback(lambda ended: self._created(key, ended))
+        return await asyncio.shield(task)
+
+    def _created(self, key: str, task: asyncio.Task[Response]) -> None:
+        """Forgets a creation that has ended: a successful one after 10 minutes, a failed one at once, so that
+        the client may try again with the same key."""
+        if task.cancelled() or task.exception() is not None:
+            del self._creations[key]
+        else:
+            asyncio.get_running_loop().call_later(_KEYS_SECONDS, self._creations.pop, key)
 
     async def get(self, request: Request) -> Response:
         return JSONResponse(self._sandbox(request).details(self._domain(request)))

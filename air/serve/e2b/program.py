@@ -116,8 +116,7 @@ class Program:
             self._reader.cancel()
             await asyncio.wait([self._reader])
         if command is not None:
-            with contextlib.suppress(BoxCommandError, BoxDiedError):  # it has ended already
-                await command.signal(9)
+            await _kill(command)
 
     async def _started(self) -> RunningCommand:
         if self._command is None:
@@ -142,11 +141,11 @@ class Program:
                 buffer += data
                 await self._take(buffer)
             error = BoxCommandError(f"the program ended: {errors.decode('utf-8', 'replace')}")
-        except BoxDiedError as died:
-            error = died
-        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as broken:
+        except AirError as failure:  # of the box, or of the stream from it
+            error = failure
+        except Exception as broken:  # code in the box can choose what the program sends
             error = BoxCommandError(f"the program sent nonsense: {broken!r}")
-            await command.signal(9)
+            await _kill(command)
         finally:
             self._lose(error)
 
@@ -173,3 +172,8 @@ class Program:
                 answer.set_exception(error)
         if self.events is not None:
             self.events.lost(error)
+
+
+async def _kill(command: RunningCommand) -> None:
+    with contextlib.suppress(BoxCommandError, BoxDiedError):  # it has ended already
+        await command.signal(9)

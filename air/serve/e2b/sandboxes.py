@@ -4,12 +4,12 @@ snapshots of them."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from air.aio import wait_shielded
@@ -102,7 +102,7 @@ class Sandboxes:
         self._leases[box] = stack
         return box
 
-    def set_end(self, sandbox: Sandbox, seconds: int) -> None:
+    def set_end(self, sandbox: Sandbox, seconds: float) -> None:
         """Sets a sandbox's timeout to `seconds` from now. At the timeout, the sandbox is paused or ended, as
         its creator chose."""
         sandbox.set_end(seconds, lambda: self._at_end(sandbox))
@@ -113,7 +113,7 @@ class Sandboxes:
                 await self.pause(sandbox, memory=sandbox.settings.keep_processes)
             else:
                 await self.kill(sandbox)
-        except AirError as error:
+        except Exception as error:  # of any kind: nobody else would end the sandbox
             if sandbox.state == "paused":  # by a request that came first
                 return
             _LOG.warning("sandbox %s did not end in order: %s", sandbox.id, error)
@@ -128,17 +128,21 @@ class Sandboxes:
     async def _end(self, sandbox: Sandbox) -> None:
         sandbox.stop_timer()
         sandbox.dead = True
-        await self._give_back(sandbox)
-        if sandbox.frozen_files is not None:
-            files, sandbox.frozen_files = sandbox.frozen_files, None
-            await files.close()
+        files, sandbox.frozen_files = sandbox.frozen_files, None
+        try:
+            await self._give_back(sandbox)
+        finally:
+            if files is not None:
+                await files.close()
 
     async def _give_back(self, sandbox: Sandbox) -> None:
         """Kills air's helper programs in a sandbox's box, and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
-        await sandbox.stop_programs()
-        if box is not None:
-            await self._leases.pop(box).aclose()
+        try:
+            await sandbox.stop_programs()
+        finally:
+            if box is not None:
+                await self._leases.pop(box).aclose()
 
     def _drop_dead(self) -> None:
         """Removes the sandboxes whose boxes have ended, for instance because a process in the box used too
@@ -155,7 +159,8 @@ class Sandboxes:
         and its box is returned to the pool.
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
-        reached.
+        reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
+        continues to run, with its timeout.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -168,10 +173,16 @@ class Sandboxes:
                     if memory:
                         await box.freeze()
                     else:
-                        sandbox.frozen_files = await box.snapshot()
+                        files = await box.snapshot()
+                        if sandbox.dead:
+                            await files.close()
+                            raise SandboxGone(sandbox.id)
+                        sandbox.frozen_files = files
                         await self._give_back(sandbox)
                 except BaseException:
                     sandbox.state = "running"
+                    if not sandbox.dead:
+                        self.set_end(sandbox, sandbox.seconds_left)
                     raise
 
     def paused(self) -> tuple[int, int]:
@@ -199,13 +210,17 @@ class Sandboxes:
             )
 
     async def resume(self, sandbox: Sandbox) -> bool:
-        """Resumes a paused sandbox. Returns False if it was not paused."""
+        """Resumes a paused sandbox. Returns False if it was not paused. Raises SandboxGone if the sandbox was
+        killed meanwhile."""
         async with sandbox.lock:
             if sandbox.state == "running":
                 return False
-            if sandbox.frozen_files is not None:
-                sandbox.box = await self._box(sandbox.spec, sandbox.frozen_files)
-                files, sandbox.frozen_files = sandbox.frozen_files, None
+            if (files := sandbox.frozen_files) is not None:
+                box = await self._box(sandbox.spec, files)
+                if sandbox.dead:
+                    await self._leases.pop(box).aclose()
+                    raise SandboxGone(sandbox.id)
+                sandbox.box, sandbox.frozen_files = box, None
                 await files.close()
             elif sandbox.box is not None:
                 await sandbox.box.thaw()
@@ -242,8 +257,8 @@ class Sandboxes:
                 if sandbox.dead or not getattr(box, "alive", True):
                     raise SandboxGone(sandbox.id) from error
                 raise ApiError(500, str(error)) from error
-            except OSError as error:  # such as a full disk of this machine
-                raise ApiError(500, f"the snapshot cannot be stored: {error}") from error
+            except InfrastructureError as error:  # such as a full disk of this machine
+                raise ApiError(500, str(error)) from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
         """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
@@ -257,6 +272,9 @@ class Sandboxes:
                     )
                 except ApiError as error:
                     return error
+                except Exception as error:  # of any kind: the other forks still need the snapshot
+                    _LOG.exception("a fork of sandbox %s failed", sandbox.id)
+                    return ApiError(500, f"the sandbox did not start: {error!r}")
 
             return await asyncio.gather(*(one() for _ in range(count)))
 
@@ -269,11 +287,14 @@ class Sandboxes:
         await kept.files.close()
 
     async def close(self) -> None:
-        """Ends all sandboxes, and deletes all snapshots."""
-        for sandbox in list(self._sandboxes.values()):
-            with contextlib.suppress(BoxDiedError):
-                await self.kill(sandbox)
-        for snapshot_id in list(self.snapshots):
-            await self.delete_snapshot(snapshot_id)
+        """Ends all sandboxes, and deletes all snapshots. If that fails for one of them, logs the error, and
+        goes on with the others."""
+        ends = [partial(self.kill, sandbox) for sandbox in self._sandboxes.values()]
+        ends += [partial(self.delete_snapshot, snapshot_id) for snapshot_id in self.snapshots]
+        for end in ends:
+            try:
+                await end()
+            except AirError as error:
+                _LOG.warning("a sandbox or a snapshot did not end in order: %s", error)
         if self._ends:
             await asyncio.wait(list(self._ends))

@@ -8,7 +8,8 @@ seconds; a `cell_timeout` of 0 is no limit), and `most_output` (the maximum numb
 of each output stream of a cell). RESULT is written again after every cell. It has `cells`, the outputs of
 each cell so far, and `ended`: `all` (all cells so far have ended), `time` (the total time is over, or a cell
 did not end after its interruption) or `died` (the kernel has ended). If no kernel starts, the exit status is
-`NOT_STARTED`. The program imports nothing of air.
+`NOT_STARTED`. The program imports nothing of air. The server, which may lack jupyter_client, also imports
+this module, for `NOT_STARTED`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ import time
 import traceback
 from typing import Any
 
-from jupyter_client.manager import KernelManager
-
 _POLL_SECONDS = 0.5
 _INTERRUPT_SECONDS = 3.0
 READY_SECONDS = 150
 NOT_STARTED = 75
+"""The exit status that says that the Jupyter kernel did not start, so that no cell has run."""
 
 
 def main(request_path: str, result_path: str) -> None:
@@ -60,6 +60,8 @@ def _started() -> tuple[Any, Any]:
     """Starts a kernel. Returns its manager and its client. Exits with status `NOT_STARTED` if the kernel does
     not start."""
     try:
+        from jupyter_client.manager import KernelManager
+
         manager = KernelManager(kernel_name="python3")
         manager.start_kernel()
         client = manager.client()

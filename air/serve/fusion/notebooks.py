@@ -10,6 +10,7 @@ from pydantic import BaseModel, FailFast, ValidationError
 
 from air.errors import BoxFileError
 from air.sandbox.contract.box import Box
+from air.serve.fusion.kernel_driver import NOT_STARTED
 from air.serve.fusion.messages import Cell, RunJupyterAnswer, RunJupyterRequest
 from air.serve.fusion.programs import (
     OUTPUT_BYTES,
@@ -24,9 +25,6 @@ FOLDER = "/tmp/air-kernel"
 RESULT_BYTES = 4 * OUTPUT_BYTES
 """The maximum size in bytes of the result file that the server reads. A cell can overwrite the file, and the
 server needs many times its size as memory to parse it."""
-NOT_STARTED = 75
-"""The exit status with which air's program in the box, which runs the notebook cells, says that the Jupyter
-kernel did not start, so that no cell has run."""
 START_SECONDS = 180.0
 """Seconds that the kernel may take to start and to end, in addition to the time limit of the cells."""
 CHECK = 'python3 -c "import ipykernel, jupyter_client"'

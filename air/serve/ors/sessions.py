@@ -43,10 +43,13 @@ class Session:
         self.seen = time.monotonic()
         self._lock = asyncio.Lock()
         self._calls: dict[str, asyncio.Task[str]] = {}
+        self._closed = False
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Starts a tool call in the background, and returns the call's id. Raises Refused if `MOST_CALLS`
-        calls are unfinished."""
+        calls are unfinished, or if the session was closed after the client's request began."""
+        if self._closed:
+            raise _no_session()
         running = [task_id for task_id, call in self._calls.items() if not call.done()]
         if len(running) >= MOST_CALLS:
             raise Refused(429, f"{MOST_CALLS} calls of this session have not ended")
@@ -68,6 +71,7 @@ class Session:
 
     async def close(self) -> None:
         """Cancels the session's tool calls, and ends its episode."""
+        self._closed = True
         for call in self._calls.values():
             await cancel_and_wait(call)
         await self.episode.close()
@@ -98,6 +102,11 @@ def _result(turn: Turn) -> dict[str, Any]:
         "finished": turn.done,
     }
     return {"ok": True, "output": output}
+
+
+def _no_session() -> Refused:
+    """Returns the error to raise if a client names no session that exists."""
+    return Refused(404, "Active environment not found")
 
 
 class Sessions:
@@ -151,7 +160,7 @@ class Sessions:
         deleted. Raises Refused if there is no such session."""
         session = self._sessions.get(session_id)
         if session is None:
-            raise Refused(404, "Active environment not found")
+            raise _no_session()
         session.seen = time.monotonic()
         return session
 

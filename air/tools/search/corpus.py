@@ -1,20 +1,23 @@
 """A corpus: a JSON Lines file with a passage `{"text": …, "title": …, "id": …}` in each line. Only `text`
 is required.
 
-Memory holds only the offsets of the lines. A passage is read from the file when a search shows it.
+Memory holds only the offsets and the checksums of the lines. A passage is read from the file when a search
+shows it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from air.errors import ConfigError, InfrastructureError, MissingError
+from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class Passage:
 class Corpus:
     """The passages of a JSON Lines file. `digest` is a digest of the file. The constructor raises
     MissingError if the file does not exist, and ConfigError if a line is malformed or the file has no
-    passage."""
+    passage. Later, reading a passage raises InfrastructureError if the file cannot be read or its line is no
+    longer the same."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offsets = array("Q")
         self._numbers = array("Q")
+        self._checksums = array("I")
         digest = hashlib.sha256()
         for offset, number, line in _lines(path):
             digest.update(line)
@@ -48,6 +53,7 @@ class Corpus:
                 _parsed(line, path, number)
                 self._offsets.append(offset)
                 self._numbers.append(number)
+                self._checksums.append(zlib.crc32(line))
         if not self._offsets:
             raise ConfigError("the corpus has no passage", where=str(path), remedy="add lines")
         self.digest = digest.hexdigest()
@@ -55,20 +61,33 @@ class Corpus:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        with (
+            boundary(InfrastructureError, "the corpus cannot be read any more", OSError),
+            self.path.open("rb") as file,
+        ):
+            yield file
+
     def __iter__(self) -> Iterator[Passage]:
-        for _, number, line in _lines(self.path):
-            if line.strip():
-                yield _parsed(line, self.path, number)
+        with self._opened() as file:
+            for position in range(len(self)):
+                yield self._passage(file, position)
 
     def read(self, position: int) -> Passage:
-        """Reads the passage at `position` in the corpus, counted from 0. Raises InfrastructureError if no
-        passage can be read there, because the file has changed since the corpus was opened."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offsets[position])
-                return _parsed(file.readline(), self.path, self._numbers[position])
-        except (OSError, ConfigError) as error:
-            raise InfrastructureError(f"the corpus has changed during the run: {error}") from error
+        """Reads the passage at `position` in the corpus, counted from 0."""
+        with self._opened() as file:
+            return self._passage(file, position)
+
+    def _passage(self, file: BinaryIO, position: int) -> Passage:
+        number = self._numbers[position]
+        file.seek(self._offsets[position])
+        line = file.readline()
+        if zlib.crc32(line) != self._checksums[position]:
+            raise InfrastructureError(
+                f"the corpus has changed during the run: {self.path}:{number}"
+            )
+        return _parsed(line, self.path, number)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from air.sandbox.ops import listing
 from air.sandbox.pool.box_pool import Pool
 from tests.docker.client import boxes_of
 from tests.processes import running
+from tests.unit.sandbox.process.full_disk import played_on_a_full_disk
 from tests.until import until
 
 pytestmark = pytest.mark.docker
@@ -254,6 +256,16 @@ async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
         assert boxes_of("killed-keeper")
         harness.send_signal(signal.SIGKILL)
     await until(lambda: not boxes_of("killed-keeper"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_during_a_copy_is_a_failure_of_the_machine(tmp_path: Path) -> None:
+    error, files = played_on_a_full_disk("docker", "copy", tmp_path)
+    assert error.startswith(
+        f"InfrastructureError: a copy of a workspace cannot be stored in {tmp_path}"
+    )
+    assert error.endswith("No space left on device")
+    assert files == "big"
 
 
 async def test_a_container_does_not_start_from_another_kind_of_box() -> None:

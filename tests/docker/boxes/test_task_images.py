@@ -88,6 +88,18 @@ async def test_tasks_images_are_built_once_and_used_and_collected(
     assert engine.image(one) is None
 
 
+async def test_a_start_of_any_box_is_a_use_of_its_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_CACHE", str(tmp_path / "cache"))
+    began = time.time()
+    async with await open_box(BoxSpec()):
+        pass
+    (base,) = [image for image in cleanup.stored_images(shipped=True) if "air-base" in image.tags]
+    assert base.used >= began - 1
+    assert base not in cleanup.images_to_remove([base], unused_seconds=3600)
+
+
 def test_two_builds_at_once_build_once(tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     wanted = [image for image in images.wanted_of("harbor:.", tasks)[0] if image.where == "one"]

@@ -11,7 +11,11 @@ import pytest
 
 from air.actions.base import Action
 from air.errors import InfrastructureError
+from air.serve.episodes.client_episode import ClientEpisode
+from air.serve.episodes.offered_tasks import OfferedWorld
 from air.serve.episodes.server import EpisodesServer
+from air.serve.episodes.task_list import Refused
+from air.serve.ors import sessions
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
 from air.worlds.ors.options import OrsOptions
@@ -62,6 +66,22 @@ async def test_a_call_runs_once_however_often_its_result_is_asked_for() -> None:
         for each in (sid, other):
             await http.post("/delete", headers={"X-Session-ID": each})
         assert served.ended("left") == 2
+
+
+async def test_a_call_that_comes_while_its_session_ends_does_not_keep_the_episode() -> None:
+    ended: list[bool] = []
+    offered = OfferedWorld(sources.load("air.testing:letters"), 3, 3600.0)
+    episode = ClientEpisode(offered, 1, lambda *_: None, lambda: ended.append(True))
+    served = sessions.Session(episode, await episode.start())
+    call = served.find(served.call("act", {"answer": "a"}))
+    assert call is not None
+    await call
+    closing = asyncio.create_task(served.close())
+    await asyncio.sleep(0)  # it has begun
+    with pytest.raises(Refused):
+        served.call("act", {"answer": "e"})
+    await closing
+    assert ended == [True]
 
 
 async def test_calls_at_once_run_one_after_the_other() -> None:

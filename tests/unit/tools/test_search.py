@@ -252,12 +252,34 @@ async def test_a_search_has_its_whole_time_after_it_waited_for_the_encoder(folde
     assert usual.state_limit > 3600  # a large index takes long
 
 
-async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path) -> None:
+def _changed(corpus: Path, change: str) -> None:
+    """Changes a corpus: to one without the lines of before, to one whose lines are as long but differ, or to
+    none."""
+    if change == "shorter":
+        corpus.write_text("{}\n", "utf-8")
+    elif change == "same length":
+        corpus.write_text(corpus.read_text("utf-8").replace("whale", "shark"), "utf-8")
+    else:
+        corpus.unlink()
+
+
+@pytest.mark.parametrize("change", ["shorter", "same length", "removed"])
+async def test_a_corpus_that_changes_is_a_failure_of_ours(folder: Path, change: str) -> None:
     tools = ToolSet(load({"name": "search", "corpus": "corpus.jsonl"}, folder))
     async with await tools.open(ToolContext(seed=0)) as opened:
-        (folder / "corpus.jsonl").write_text("{}\n", "utf-8")
-        with pytest.raises(InfrastructureError, match="has changed"):
+        _changed(folder / "corpus.jsonl", change)
+        with pytest.raises(InfrastructureError, match=r"the corpus (has changed|cannot be read)"):
             await opened.call("search", {"query": "whale"})
+
+
+@pytest.mark.parametrize("change", ["shorter", "same length", "removed"])
+async def test_a_corpus_that_changes_before_it_is_indexed_is_a_failure_of_ours(
+    folder: Path, change: str
+) -> None:
+    tools = ToolSet(load({"name": "search", "corpus": "corpus.jsonl"}, folder))
+    _changed(folder / "corpus.jsonl", change)
+    with pytest.raises(InfrastructureError, match=r"the corpus (has changed|cannot be read)"):
+        await tools.open(ToolContext(seed=0))
 
 
 @pytest.mark.parametrize(

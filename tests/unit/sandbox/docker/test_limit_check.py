@@ -1,9 +1,10 @@
-"""Which capabilities a container asks for: not one that the engine has refused."""
+"""Which capabilities a container asks for: not one that the engine has refused. When limits are checked."""
 
 from __future__ import annotations
 
 import pytest
 
+from air.errors import MissingError
 from air.sandbox.docker import limit_check
 
 REFUSALS = [
@@ -28,3 +29,10 @@ def test_a_refused_capability_is_asked_for_once(text: str, monkeypatch: pytest.M
     assert limit_check.capabilities() == [*limit_check.CAPABILITIES]
     # otherwise a start would be tried for ever
     assert not limit_check.learn_from_failed_start(text)
+
+
+async def test_a_check_that_failed_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no-such-engine-for-a-check")
+    for _ in range(2):
+        with pytest.raises(MissingError):
+            await limit_check.warn_once("air-none")

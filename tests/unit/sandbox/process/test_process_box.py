@@ -20,6 +20,7 @@ from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
 from tests.processes import running
+from tests.unit.sandbox.process.full_disk import played_on_a_full_disk
 from tests.until import until
 
 SPEC = BoxSpec(provider="process")
@@ -131,6 +132,14 @@ async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: st
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     await until(lambda: not _live(inside))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_during_a_copy_is_a_failure_of_the_machine(mode: str, tmp_path: Path) -> None:
+    error, files = played_on_a_full_disk("process", "copy", tmp_path)
+    assert error.startswith("InfrastructureError: a copy of a workspace cannot be stored: ")
+    assert error.endswith(": No space left on device")
+    assert files == "big"
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.03, 0.1])

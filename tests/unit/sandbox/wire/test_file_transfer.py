@@ -17,6 +17,7 @@ from air.sandbox import open_box
 from air.sandbox.contract.box import BoxLimits, BoxSpec
 from air.sandbox.docker.container_stream import detach_socket
 from air.sandbox.process.box import ProcessBox
+from tests.unit.sandbox.process.full_disk import played_on_a_full_disk
 
 MIB = 1 << 20
 SPEC = BoxSpec(provider="process", limits=BoxLimits(memory_mb=512, disk_mb=64))
@@ -91,6 +92,13 @@ async def test_nothing_is_copied_of_a_folder_that_holds_a_link(tmp_path: Path) -
         with pytest.raises(BoxFileError, match="is a link"):
             await box.put(tmp_path)
         assert (await box.exec("ls -A", timeout=60)).text == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_of_the_host_is_no_fault_of_the_boxs_files(tmp_path: Path) -> None:
+    error, files = played_on_a_full_disk("process", "get", tmp_path)
+    assert error == f"InfrastructureError: '{tmp_path}/out': No space left on device"
+    assert files == "big"
 
 
 def test_an_encrypted_stream_is_refused() -> None:

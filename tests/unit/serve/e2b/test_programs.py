@@ -1,0 +1,74 @@
+"""Air's helper programs in the box of an E2B sandbox, if code in the box has taken them over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from air.sandbox import open_box
+from air.sandbox.contract.box import Box, BoxSpec
+from air.sandbox.contract.running import RunningCommand
+from air.serve.e2b.envd.filesystem import Watchers
+from air.serve.e2b.errors import RpcError
+from air.serve.e2b.program import Program
+
+SPEC = BoxSpec(provider="process")
+FRAMES = """
+import json, struct, sys, time
+
+def receive():
+    head, body = struct.unpack(">II", sys.stdin.buffer.read(8))
+    return json.loads(sys.stdin.buffer.read(head))
+
+def send(header):
+    text = json.dumps(header).encode()
+    sys.stdout.buffer.write(struct.pack(">II", len(text), 0) + text)
+    sys.stdout.buffer.flush()
+"""
+MALFORMED_CHANGE = """
+send({"id": receive()["id"]})  # a folder is watched
+receive()
+send({"watch": 1, "event": {"entry": "no object"}})
+time.sleep(600)
+"""
+
+
+class TakenOver:
+    """A box in which each helper program is this program instead. `commands` are those that run it."""
+
+    def __init__(self, box: Box, program: str) -> None:
+        self._box, self._program = box, program
+        self.commands: list[RunningCommand] = []
+
+    async def start(self, *_: Any, **__: Any) -> RunningCommand:
+        argv = ["python3", "-c", FRAMES + self._program]
+        self.commands.append(await self._box.start(argv, stdin=True))
+        return self.commands[-1]
+
+
+@asynccontextmanager
+async def taken_over(program: str) -> AsyncIterator[tuple[TakenOver, Program]]:
+    async with await open_box(SPEC) as box:
+        mine = TakenOver(box, program)
+
+        async def awake() -> Box:
+            return cast(Box, mine)
+
+        helper = Program(awake, "files")
+        try:
+            yield mine, helper
+        finally:
+            await helper.close()
+
+
+async def test_a_program_that_reports_nonsense_is_killed() -> None:
+    async with taken_over(MALFORMED_CHANGE) as (box, program):
+        await Watchers(program).add("user", {"path": "/"})
+        with pytest.raises(RpcError, match="nonsense"):
+            await program.ask("stat")
+        ended = await asyncio.wait_for(box.commands[0].wait(), 60)
+        assert ended.signal == 9

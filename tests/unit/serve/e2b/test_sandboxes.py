@@ -1,0 +1,195 @@
+"""What stays of E2B's sandboxes if a step of them fails, or if a client kills one in the middle of a step: no
+box, no snapshot, and no sandbox without a timeout. Process boxes stand in for containers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from air.errors import BoxCommandError, BoxDiedError
+from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
+from air.sandbox.process.box import ProcessBox
+from air.sandbox.process.copy_snapshots import CopiedSnapshot
+from air.serve.app import Server
+from air.serve.boxes import Boxes
+from air.serve.e2b.errors import ApiError, SandboxGone
+from air.serve.e2b.program import Program
+from air.serve.e2b.sandbox import Sandbox, SandboxSettings
+from air.serve.e2b.sandboxes import KeptSnapshot, Sandboxes
+from air.serve.e2b.templates import Templates
+from air.serve.log import Log
+from air.serve.metrics import Metrics
+from air.serve.settings import ServeConfig
+from tests.until import until
+
+SETTINGS = SandboxSettings("any")
+
+
+class Processes(Templates):
+    """Every template is a process box."""
+
+    async def spec(self, template: str) -> BoxSpec:
+        return BoxSpec(provider="process")
+
+
+class Lender:
+    """Lends boxes of one class, and counts those that are not closed. With `failure`, it raises this error in
+    place of the second box."""
+
+    def __init__(self, kind: type[ProcessBox], failure: Exception | None = None) -> None:
+        self.kind, self.failure = kind, failure
+        self.requests = self.lent = 0
+
+    @asynccontextmanager
+    async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
+        self.requests += 1
+        if self.failure is not None and self.requests == 2:
+            raise self.failure
+        self.lent += 1
+        try:
+            async with await self.kind.open(spec) as box:
+                yield box
+        finally:
+            self.lent -= 1
+
+
+def _sandboxes(lender: Lender) -> Sandboxes:
+    server = Server(ServeConfig(), Metrics(), Log(), cast(Boxes, lender))
+    return Sandboxes(server, Processes(BoxLimits()))
+
+
+async def test_a_sandbox_whose_pause_fails_still_ends_at_its_timeout() -> None:
+    lender = Lender(ProcessBox)
+    sandboxes = _sandboxes(lender)
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    box = sandbox.running_box
+    assert isinstance(box, ProcessBox)
+    command = asyncio.create_task(box.exec("touch began; sleep 600", timeout=600))
+    await until((box.host_workspace / "began").exists)  # while it runs, the box does not freeze
+    sandbox.ends_at = time.time()
+    with pytest.raises(BoxCommandError):
+        await sandboxes.pause(sandbox, memory=True)
+    await until(lambda: not sandboxes.all() and not lender.lent)
+    with pytest.raises(BoxDiedError):
+        await command
+
+
+class Unfreezable(ProcessBox):
+    async def freeze(self) -> None:
+        raise OSError("no such control group")
+
+
+async def test_a_sandbox_that_cannot_be_paused_at_its_timeout_is_ended() -> None:
+    lender = Lender(Unfreezable)
+    sandboxes = _sandboxes(lender)
+    await sandboxes.create(SandboxSettings("any", pause_at_end=True), 0)
+    await until(lambda: not sandboxes.all() and not lender.lent)
+
+
+class Interrupting(CopiedSnapshot):
+    """A snapshot that calls `then` as soon as a box has its files."""
+
+    then: Callable[[], Awaitable[None]]
+
+    async def fill(self, workspace: Path) -> None:
+        await super().fill(workspace)
+        await self.then()
+
+
+async def test_a_sandbox_that_is_killed_while_it_is_resumed_leaves_no_box(tmp_path: Path) -> None:
+    lender = Lender(ProcessBox)
+    sandboxes = _sandboxes(lender)
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    await sandboxes.pause(sandbox, memory=False)
+    assert sandbox.frozen_files is not None
+    await sandbox.frozen_files.close()
+    sandbox.frozen_files = files = await Interrupting.of(tmp_path)
+    assert isinstance(files, Interrupting)
+    files.then = lambda: sandboxes.kill(sandbox)
+    with pytest.raises(SandboxGone):
+        await sandboxes.resume(sandbox)
+    assert lender.lent == 0
+
+
+class KeptFiles(Snapshot):
+    """A snapshot that counts those that are open. With `failure`, it cannot be closed."""
+
+    id = "files"
+    open = 0
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self._failure = failure
+        KeptFiles.open += 1
+
+    async def close(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        KeptFiles.open -= 1
+
+
+class SlowlyCopied(ProcessBox):
+    """A box that calls `then` when its snapshot is stored."""
+
+    then: Callable[[], Awaitable[None]]
+
+    async def snapshot(self) -> Snapshot:
+        await self.then()
+        return KeptFiles()
+
+
+async def test_a_sandbox_that_is_killed_while_it_is_paused_leaves_no_snapshot() -> None:
+    lender = Lender(SlowlyCopied)
+    sandboxes = _sandboxes(lender)
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    box = sandbox.running_box
+    assert isinstance(box, SlowlyCopied)
+    box.then = lambda: sandboxes.kill(sandbox)
+    with pytest.raises(SandboxGone):
+        await sandboxes.pause(sandbox, memory=False)
+    assert (KeptFiles.open, lender.lent) == (0, 0)
+
+
+class Stubborn:
+    """A program that cannot be ended."""
+
+    async def close(self) -> None:
+        raise RuntimeError("it does not end")
+
+
+async def test_the_box_of_a_sandbox_goes_back_although_a_program_of_it_does_not_end() -> None:
+    lender = Lender(ProcessBox)
+    sandboxes = _sandboxes(lender)
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    sandbox.programs["files"] = cast(Program, Stubborn())
+    with pytest.raises(RuntimeError):
+        await sandboxes.kill(sandbox)
+    assert lender.lent == 0
+
+
+async def test_a_fork_that_fails_in_any_way_takes_no_snapshot_from_the_others() -> None:
+    lender = Lender(ProcessBox, OSError("no more processes"))
+    sandboxes = _sandboxes(lender)
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    await sandbox.running_box.write("file", b"1")
+    failed, fork = await sandboxes.fork(sandbox, 2, 3600)
+    assert isinstance(failed, ApiError)
+    assert isinstance(fork, Sandbox)
+    assert await fork.running_box.read("file") == b"1"
+    await sandboxes.close()
+    assert lender.lent == 0
+
+
+async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox))
+    source: Any = Sandbox(SETTINGS, BoxSpec(provider="process"))
+    for name, failure in (("a", BoxDiedError("it stays")), ("b", None)):
+        sandboxes.snapshots[name] = KeptSnapshot(name, "", source, KeptFiles(failure))
+    before = KeptFiles.open
+    await sandboxes.close()
+    assert KeptFiles.open == before - 1
