@@ -63,8 +63,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
     that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
     reward by each definition, `as_coded` and `published`, over the malformed and the first 512 well-formed
-    proposals. Similarity to other proposals, which lowers rewards, is computed among these 512. The
-    proposer's own tool calls, which `as_coded` rewards, are not recorded and count as 0."""
+    proposals. Similarity to other proposals, which lowers rewards, is computed among these 512."""
     read = [line for line in lines if "malformed" not in line]
     found = [agreement(line["answers"]) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
