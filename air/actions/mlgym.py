@@ -126,7 +126,7 @@ class MLGym(ActionFormat):
         return self.footer(standing)
 
     def footer(self, standing: Standing) -> str:
-        left = "" if standing.left is None else f"[{standing.left} steps left] "
+        left = "" if standing.left is None else f"[{standing.left} turns left] "
         return f"\n{left}[open: {standing.open_file or 'none'}] [in: {standing.cwd}]\n$"
 
 

@@ -26,7 +26,7 @@ from air.env.runtimes.no_box import NoBox
 from air.env.taskset import AirTask
 from air.env.world_boxes import WorldBoxes, lent
 from air.env.world_episode import WatchedWorld, WorldEpisode
-from air.errors import ConfigError
+from air.errors import ConfigError, MissingError
 from air.rewards.delta import DeltaReward
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.pool.box_pool import Pool
@@ -319,8 +319,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     def spec(self, task_id: str) -> TaskSpec:
         """Returns the research task with the id `task_id`, one of the run's tasks, with the data split of
-        this run and the baseline and target for that split."""
+        this run and the baseline and target for that split. Raises MissingError if the run has no such
+        task."""
         self._check_serving()
+        if task_id not in self._specs:
+            known = ", ".join(self._specs) or "none"
+            raise MissingError(
+                f"the run has no research task {task_id!r}", remedy=f"its research tasks: {known}"
+            )
         return self._specs[task_id]
 
     def _check_serving(self) -> None:

@@ -7,6 +7,7 @@ never compared (`NEVER`). The comparison continues after a difference.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from air.worlds import base as worlds
 from air.worlds.research.observations import describe
 
 _TURNS_LEFT_MARKS = ("turns left]", "steps left]")
+_OLD_FOOTER = re.compile(r"^\[(\d+) steps left\] (?=\[open: .*\n\$\Z)", re.MULTILINE)
+"""Matches the number of remaining turns as the action format `mlgym` wrote it in older records."""
 _CUT_MARK = "tokens cut …]"
 
 
@@ -81,9 +84,8 @@ class Comparison:
         if not skip and self._start.prompt:
             left = _remaining_turns(self._start.prompt) if self._old else self._start.max_turns
             opening = self._episode.format.opening(self._world.standing(left))
-            self._compare_text(
-                0, "prompt", self._start.prompt, describe(self._world.task) + opening
-            )
+            prompt = _with_new_footer(self._start.prompt)
+            self._compare_text(0, "prompt", prompt, describe(self._world.task) + opening)
             self._compare_instructions()
         for number, step in enumerate(trajectory.steps[skip:], skip + 1):
             self._result.add_differences(values(number, "turn", step.turn, number))
@@ -155,8 +157,9 @@ class Comparison:
             again = self._then.named(self._episode.format.read(message_of(step)).text)
         except FormatError as error:
             again = self._then.named(str(error)) + self._now.named(self._footer(step))
+        shown = _with_new_footer(step.shown)
         self._result.add_differences(
-            texts(step.turn, "shown", (step.shown, self._then), (again, Folders()), exact=True)
+            texts(step.turn, "shown", (shown, self._then), (again, Folders()), exact=True)
         )
 
     def _check_cut_off_reply(self, step: Step) -> None:
@@ -206,7 +209,8 @@ class Comparison:
             return
         else:
             text = observation
-        self._compare_text(step.turn, "shown", step.shown, text + self._footer(step))
+        shown = _with_new_footer(step.shown)
+        self._compare_text(step.turn, "shown", shown, text + self._footer(step))
 
     def _footer(self, step: Step) -> str:
         left = _remaining_turns(step.shown) if self._old else step.left
@@ -301,6 +305,12 @@ def _counter(harness: AirHarnessConfig, result: ReplayResult) -> TokenCounter | 
     except (ImportError, OSError, ValueError) as error:
         result.notes.append(f"cut observations are not compared: tokenizer {name}: {error}"[:200])
         return None
+
+
+def _with_new_footer(text: str) -> str:
+    """Returns a recorded text for the model, in whose last lines `N steps left` becomes `N turns left`. The
+    action format `mlgym` once wrote the former."""
+    return _OLD_FOOTER.sub(r"[\1 turns left] ", text)
 
 
 def _remaining_turns(text: str) -> int | None:

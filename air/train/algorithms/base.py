@@ -92,8 +92,7 @@ class ScoredGroup:
 
     episodes: Sequence[Sequence[ScoredPart] | None]
     """For each episode its list of parts in order, with at least one part. None for an episode that is not
-    trained: it ended with an infrastructure error, or the setting `embedded.top_spread_share` leaves out its
-    group."""
+    trained, because it ended with an infrastructure error."""
     reward_to_go: bool = False
     """True: the parts are the turns of a conversation, and each turn is credited with its own reward and with
     those of all later turns. False: each part is credited with its own reward only."""

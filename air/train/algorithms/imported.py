@@ -1,9 +1,9 @@
 """Imports a user's advantage estimator, which a run file (TOML) names as `module:function`.
 
-The function is called once per group as `function(rewards, **kwargs)`. `rewards` has one number per episode,
-or None for an episode that is not trained: it ended with an infrastructure error, or the setting
-`embedded.top_spread_share` leaves out its group. The function returns one finite advantage per episode.
-`kwargs` come from the run file (`[embedded.estimator]`).
+The function is called as `function(rewards, **kwargs)` for each group that is trained. `rewards` has one
+number per episode, or None for an episode that is not trained, because it ended with an infrastructure error.
+The function returns one finite advantage per episode. `kwargs` come from the run file
+(`[embedded.estimator]`).
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
 
     `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
     that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
-    reward by each definition, `as_coded` and `published`, over the malformed and the first 512 well-formed
-    proposals. Similarity to other proposals, which lowers rewards, is computed among these 512. The
-    proposer's own tool calls, which `as_coded` rewards, are not recorded and count as 0."""
+    reward of all proposals by each definition, `as_coded` and `published`. The mean over the well-formed ones
+    is estimated from the first 512 of them. Similarity to other proposals, which lowers rewards, is computed
+    among these 512."""
     read = [line for line in lines if "malformed" not in line]
     found = [agreement(line["answers"]) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
@@ -97,16 +97,23 @@ def _mean_reward(
     numbers: Sequence[int],
     config: CoevolveConfig,
 ) -> float | None:
+    """Returns the mean reward of all proposals by the definition `name`, or None if there are none. `numbers`
+    has the cluster numbers of the first well-formed proposals, whose mean reward stands for that of all
+    well-formed ones."""
     payment = config.payment
     weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
-    rewards = [REWARDS[name](Proposal(False), weights) for x in lines if "malformed" in x]
+    malformed = REWARDS[name](Proposal(False), weights)
     read = [line for line in lines if "malformed" not in line]
+    rewards = []
     for line, own in zip(read, numbers, strict=False):
         p = p_hat_of(agreement(line["answers"]), line, name, payment)
         share = numbers.count(own) / len(numbers)
         proposal = Proposal(True, p, share, executor_calls=line["tool_calls"])
         rewards.append(REWARDS[name](proposal, weights))
-    return fmean(rewards) if rewards else None
+    if not rewards:
+        return malformed if lines else None
+    share = len(read) / len(lines)
+    return share * fmean(rewards) + (1 - share) * malformed
 
 
 def write(plan: Plan) -> dict[str, Any]:

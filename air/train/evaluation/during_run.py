@@ -2,9 +2,8 @@
 
 The episodes of an evaluation after step N are recorded in the run's folder `evaluations/step_N/SOURCE/`. The
 metrics are one line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`.
-The numbers beside `sources` are means over the sources, except for `episodes` and `failed_episodes` (sums),
-`reward_stderr` (of the mean reward) and `seconds`. The line is written last, so an evaluation without a line
-is not finished.
+The numbers beside `sources` are means over the sources, except for the metrics in `SUMS`, `reward_stderr` (of
+the mean reward) and `seconds`. The line is written last, so an evaluation without a line is not finished.
 """
 
 from __future__ import annotations
@@ -196,7 +195,9 @@ def _prompts(tasks: Any, count: int) -> list[vf.Task]:
     return every if count == -1 else every[:count]
 
 
-_NOT_MEANS = {"episodes", "failed_episodes", "reward_stderr", "tasks"}
+SUMS = (*metrics.COUNTS, "episodes", "failed_episodes")
+"""The metrics that are summed over the sources of an evaluation."""
+_NOT_MEANS = {*SUMS, "reward_stderr", "tasks"}
 
 
 def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dict[str, Any]:
@@ -211,8 +212,7 @@ def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dic
         "step": step,
         **{name: metrics.mean(one.get(name) for one in sources.values()) for name in names},
         "reward_stderr": _stderr(list(sources.values())),
-        "episodes": sum(one["episodes"] for one in sources.values()),
-        "failed_episodes": sum(one["failed_episodes"] for one in sources.values()),
+        **{name: sum(one[name] for one in sources.values()) for name in SUMS},
         "seconds": seconds,
         "sources": sources,
     }

@@ -28,6 +28,9 @@ _LENGTHS = (
 """The attributes of a trace (verifiers' record of a conversation) that measure its length, such as its number
 of turns. The distribution of each over the episodes becomes metrics."""
 
+COUNTS = ("context_ends", "cut_observations", "cut_replies", "refused_requests")
+"""The metrics that count events in episodes. They are summed over episodes and over sources, not averaged."""
+
 
 @dataclass(frozen=True)
 class StepRow:
@@ -160,7 +163,7 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
         "validation_test_gap": mean(r.metric("validation_test_gap") for r in rollouts),
     }
     values |= {f"reward/{name}": value for name, value in mean_reward_terms(rollouts).items()}
-    for name in ("context_ends", "cut_observations", "cut_replies", "refused_requests"):
+    for name in COUNTS:
         values[name] = sum(r.metric(name) or 0 for r in rollouts)
     return values | world_metrics(rollouts)
 

@@ -109,23 +109,24 @@ def samples(
 
     A branch is one linear conversation in a trace. There is no sample for failed episodes, nor for branches
     whose advantages are all 0, unless `keep_zeros` is set or the algorithm computes returns for a value
-    model. This function sets the field `advantage` of each rollout.
+    model. This function sets the field `advantage` of each rollout in the groups that are trained.
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
     later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
     permutes the rewards within each group, for a control experiment; None: no permutation. `inputs` has the
     numbers that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given,
-    only the groups that `top_of_spread` selects with this share are trained.
+    only the groups that `top_of_spread` selects with this share are trained; `algorithm` gets no other group.
     """
     inputs = inputs or AlgorithmInputs()
-    chosen = range(len(groups)) if top_share is None else top_of_spread(groups, top_share)
+    greedy = inputs.greedy or [None] * len(groups)
+    if top_share is not None:
+        chosen = sorted(top_of_spread(groups, top_share))
+        groups, greedy = [groups[n] for n in chosen], [greedy[n] for n in chosen]
     played = [
-        [parts_of(r, by_turn=by_turn) if r.ok and n in chosen else None for r in group.rollouts]
-        for n, group in enumerate(groups)
+        [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts] for group in groups
     ]
     if shuffle is not None:
         played = [_shuffled(parts, shuffle) for parts in played]
-    greedy = inputs.greedy or [None] * len(groups)
     scored = [
         ScoredGroup(
             [

@@ -97,7 +97,8 @@ class Throughput:
     """Largest number of concurrent boxes."""
     gpu_slots: int | None
     """Number of GPU slots for boxes: the largest number of boxes with one GPU each that can run at the same
-    time, if boxes share GPUs as `slots_per_gpu` allows. None: unknown."""
+    time, if boxes share GPUs as `slots_per_gpu` allows. If sources with the same GPUs differ in this setting,
+    the largest value counts. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -211,7 +212,10 @@ def plan(load: Load) -> Throughput:
     own = [load.in_flight if s.boxes is None else s.boxes for s in load.sources]
     here = [b for b, s in zip(own, load.sources, strict=True) if not s.elsewhere]
     boxes = min(load.in_flight, sum(own) - sum(here) + min(load.host_boxes, sum(here)))
-    return Throughput(boxes, _slots(load), seconds, fullest.name, ages, load.bound, load.max_steps)
+    users = _gpu_users(load)
+    unknown = any(source.gpus is None for source in users)
+    slots = None if unknown else sum(_slots(users).values())
+    return Throughput(boxes, slots, seconds, fullest.name, ages, load.bound, load.max_steps)
 
 
 def check(load: Load) -> Throughput:
@@ -257,21 +261,26 @@ def _places(load: Load, streams: Sequence[_Stream]) -> list[_Place]:
         if source.boxes is not None:
             own = tuple(s for s in streams if s.source is source)
             places.append(_Place(f"the boxes of source {source.name}", source.boxes, own))
-    for gpus in dict.fromkeys(s.gpus for s in load.sources if s.gpus):
-        users = [s for s in load.sources if s.gpus == gpus]
-        mine = tuple(s for s in streams if s.source in users and s.task.gpus)
-        if mine:
-            count = len(gpus) * max(s.slots_per_gpu for s in users)
-            places.append(_Place(f"the slots of GPU {', '.join(gpus)}", count, mine, by_gpus=True))
+    for gpus, count in _slots(_gpu_users(load)).items():
+        mine = tuple(s for s in streams if s.source.gpus == gpus and s.task.gpus)
+        places.append(_Place(f"the slots of GPU {', '.join(gpus)}", count, mine, by_gpus=True))
     return places
 
 
-def _slots(load: Load) -> int | None:
-    wanting = [s for s in load.sources if any(task.gpus for task in s.tasks)]
-    if any(s.gpus is None for s in wanting):
-        return None
-    slots = {s.gpus: len(s.gpus or ()) * s.slots_per_gpu for s in wanting}
-    return sum(slots.values())
+def _gpu_users(load: Load) -> list[Source]:
+    """Returns the sources that have a task whose box needs a GPU."""
+    return [source for source in load.sources if any(task.gpus for task in source.tasks)]
+
+
+def _slots(sources: Sequence[Source]) -> dict[tuple[str, ...], int]:
+    """Returns the number of GPU slots by the names of the GPUs. If sources with the same GPUs differ in
+    `slots_per_gpu`, the largest value counts. Sources whose GPUs are unknown are left out."""
+    slots: dict[tuple[str, ...], int] = {}
+    for source in sources:
+        if source.gpus:
+            count = len(source.gpus) * source.slots_per_gpu
+            slots[source.gpus] = max(count, slots.get(source.gpus, 0))
+    return slots
 
 
 def _time(seconds: float) -> str:

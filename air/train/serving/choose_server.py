@@ -102,8 +102,8 @@ def choose(
     `setting` is the value of `embedded.inference` in the run file. `auto` selects vLLM if vLLM is installed
     and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference,
     `boxes` those that boxes may use. vLLM gets the first free GPU of `names` or, if `names` is empty, the
-    first free visible GPU that is not for boxes. If boxes may use all GPUs (`auto`), vLLM can only get the
-    first visible GPU, and only if there are others for boxes.
+    first free visible GPU that is not for boxes. If boxes may use all GPUs (`auto`), vLLM gets the first free
+    visible GPU except the last one, which remains for boxes.
 
     Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
     `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
@@ -148,7 +148,7 @@ def _free_gpu(
     if names:
         candidates = gpus.select(names, inventory, where="inference_gpus")
     elif boxes == "auto":
-        candidates = visible[: 1 if len(visible) > 1 else 0]
+        candidates = visible[:-1]
     else:
         of_boxes = gpus.select(boxes, inventory)
         candidates = [gpu for gpu in visible if gpu not in of_boxes]

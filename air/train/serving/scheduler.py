@@ -19,6 +19,13 @@ from air.errors import InferenceError
 from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 
+class ServerStoppedError(InferenceError):
+    """The inference server was stopped, so the request gets no reply."""
+
+    def __init__(self) -> None:
+        super().__init__("the inference server was stopped")
+
+
 @dataclass(frozen=True)
 class Reply:
     """A complete sampled reply, with the version of the weights that sampled the reply, and its timings."""
@@ -93,7 +100,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Ends the worker thread after the present forward pass. Unfinished requests fail with
-        InferenceError."""
+        ServerStoppedError."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -103,17 +110,18 @@ class Scheduler:
             self._busy = False
             self._changed.notify_all()
         for job in [*self._waiting, *self._running.values()]:
-            _fail(job, InferenceError("the inference server was stopped"))
+            _fail(job, ServerStoppedError())
         self._waiting.clear()
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
         """Queues a request with the prompt `prompt` (token ids), and returns a future of its reply.
-        Cancelling the future cancels the request. Raises InferenceError if the scheduler has been stopped."""
+        Cancelling the future cancels the request. Raises ServerStoppedError if the scheduler has been
+        stopped."""
         job = _Job(Row(list(prompt), params))
         with self._changed:
             if self._stopping:
-                raise InferenceError("the inference server was stopped")
+                raise ServerStoppedError()
             self._waiting.append(job)
             self._changed.notify_all()
         return job.future
@@ -122,14 +130,14 @@ class Scheduler:
     def exclusive(self) -> Iterator[None]:
         """Context manager in whose `with` block the weights may be changed. Waits until no request is
         running, frees all cached keys and values, and then enters the block. Requests that arrive during the
-        block wait until its end. Raises InferenceError if the scheduler has been stopped."""
+        block wait until its end. Raises ServerStoppedError if the scheduler has been stopped."""
         with self._changed:
             self._paused += 1
             while self._busy and not self._stopping:
                 self._changed.wait()
             if self._stopping:
                 self._paused -= 1
-                raise InferenceError("the inference server was stopped")
+                raise ServerStoppedError()
             # The worker uses the sampler only while it is busy.
             self.sampler.release()
         try:

@@ -43,7 +43,7 @@ from air.train.serving.cross_site_requests import RefusingOtherSites
 from air.train.serving.prefix_cache import default_limit
 from air.train.serving.protocol import BadRequest
 from air.train.serving.sampler import Sampler
-from air.train.serving.scheduler import Metrics, Reply, Scheduler
+from air.train.serving.scheduler import Metrics, Reply, Scheduler, ServerStoppedError
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
@@ -140,7 +140,7 @@ class InferenceServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Stops the server. Unfinished requests get an error response."""
+        """Stops the server. Unfinished requests get a response with the status 503."""
         self._scheduler.stop()
         if self._server is not None:
             self._server.should_exit = True
@@ -162,7 +162,7 @@ class InferenceServer:
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager in whose `with` block the weights may be changed. Waits until no request is
         running, frees all cached keys and values, and then enters the block. Requests that arrive during the
-        block wait until its end. Raises InferenceError if the server has been stopped."""
+        block wait until its end. Raises ServerStoppedError if the server has been stopped."""
         return self._scheduler.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
@@ -252,8 +252,10 @@ class InferenceServer:
                 return await handler(request, await self._body(request))
             except BadRequest as error:
                 status, text = error.status, str(error)
+            except ServerStoppedError as error:
+                status, text = 503, str(error)
             except InferenceError as error:
-                status, text = 503 if "stopped" in str(error) else 500, str(error)
+                status, text = 500, str(error)
             return JSONResponse(protocol.error_body(text, status), status)
 
         return answer

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -261,10 +260,18 @@ def _read(path: Path, _modified: int, _size: int) -> tuple[Sequence[PosedRow], s
 def _row(where: str, value: Any) -> PosedRow:
     row = value if isinstance(value, dict) else {}
     question, answer, p_hat = row.get("question"), row.get("answer"), row.get("p_hat", 1.0)
-    if not (isinstance(question, str) and question.strip() and isinstance(answer, str | int)):
-        raise ConfigError(
-            "a row needs a text `question` and an `answer`", where=where, remedy="correct the row"
-        )
-    if not isinstance(p_hat, int | float) or not math.isfinite(p_hat) or not 0 <= p_hat <= 1:
-        raise ConfigError("`p_hat` must be between 0 and 1", where=where, remedy="correct the row")
-    return PosedRow(question, str(answer), float(p_hat))
+    if not isinstance(question, str) or not question.strip():
+        problem = "a row needs a text `question`"
+    elif not isinstance(answer, str | int) or isinstance(answer, bool):
+        problem = "a row needs an `answer`, which is a text or an integer"
+    elif not _is_share(p_hat):
+        problem = "`p_hat` must be a number between 0 and 1"
+    else:
+        return PosedRow(question, str(answer), float(p_hat))
+    raise ConfigError(problem, where=where, remedy="correct the row")
+
+
+def _is_share(value: Any) -> bool:
+    """Whether `value` is a number from 0 to 1. A boolean is not a number."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= 1

@@ -103,6 +103,20 @@ async def test_tools_shell_and_clocks_replay(mlgym: Path) -> None:
     assert {d.turn for d in exact.differences} == {4}
 
 
+async def test_a_record_that_says_steps_left_is_replayed_too(tmp_path: Path) -> None:
+    """As the format `mlgym` did before it said `turns left`, like the other formats."""
+    harness = {"format": "mlgym"}
+    path = await recorded(tmp_path, "subprocess", *MLGYM[:3], harness=harness, max_turns=3)
+    text = path.read_text()
+    assert text.count("turns left] [open: ") == 4  # after the prompt and three steps
+    old = path.with_name("old.jsonl")
+    old.write_text(text.replace("turns left] [open: ", "steps left] [open: "))
+    assert (await replayed(old)).differences == []
+    other = path.with_name("other.jsonl")
+    other.write_text(text.replace("turns left] [open: ", "tries left] [open: "))
+    assert [d.turn for d in (await replayed(other)).differences] == [0, 1, 2, 3]
+
+
 async def test_from_a_step_on_by_snapshot(mlgym: Path) -> None:
     for step in (4, 7, 10):
         done = await replayed(mlgym, from_step=step)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from air import tasks
-from air.errors import GradingError
+from air.env.environment import ResearchEnv
+from air.errors import GradingError, MissingError
 from air.rewards.delta import DeltaReward
 from air.testing import Message, reasoned, replies
 from air.trajectories import load, read
@@ -232,6 +233,16 @@ async def test_a_grader_that_fails_by_itself_is_refused_at_the_start(tmp_path: P
     config = research(["titanic"], "subprocess", task_roots=[root])
     with pytest.raises(GradingError, match=r"exit 7.*on an empty artefact, where it must"):
         await one(replies(attempt(1, 1)), config)
+
+
+@pytest.mark.parametrize(("task", "known"), [("titanic", "titanic"), ("game:sokoban6", "none")])
+async def test_an_unknown_research_task_is_one_line_that_names_those_of_the_run(
+    task: str, known: str
+) -> None:
+    env = ResearchEnv(research([task], "subprocess"))
+    async with env.serving():
+        with pytest.raises(MissingError, match=rf"^the run has no .* 'titanik' — .*: {known}$"):
+            env.spec("titanik")
 
 
 def fails_where(task: Path, condition: str) -> None:

@@ -70,9 +70,9 @@ def check_solved(trace: Any) -> None:
     assert trace.info["air"]["why_ended"] == "submit"
     first, *rest = shown(trace)
     assert first.endswith("]\n$")
-    assert "[15 steps left] [open: none] [in: " in first
+    assert "[15 turns left] [open: none] [in: " in first
     assert "train.csv" in rest[0]
-    assert "[14 steps left]" in rest[0]
+    assert "[14 turns left]" in rest[0]
     assert "def one_rule" in rest[1]
     assert "/solve.py, lines 1-145 of 145]" in rest[1]
     assert rest[2].splitlines()[1].endswith(":def main():")
@@ -80,7 +80,7 @@ def check_solved(trace: Any) -> None:
     assert "[not scored]" in rest[4]
     assert "1:method=2 level=2" in rest[6]
     assert "/runs]\n$" in rest[7]
-    assert rest[8].startswith("601\nruns\n[6 steps left]")
+    assert rest[8].startswith("601\nruns\n[6 turns left]")
     assert rest[9].startswith("[accuracy] 0.8")
     assert "baseline 0.69)" in rest[9]
     missing, *scored = [x for x in trace.info["air"]["deltas"] if x]
@@ -117,7 +117,7 @@ async def test_format_errors_are_shown_and_asked_again_twice_in_a_row(runtime: s
     assert trace.info["air"]["why_ended"] == "format"
     told = shown(trace)
     assert "Format error: no fenced block" in told[1]
-    assert "[19 steps left]" in told[1]
+    assert "[19 turns left]" in told[1]
     assert "solve.py" in told[3]
     assert trace.metrics["turns"] == 6
     assert trace.metrics["format_errors"] == 5

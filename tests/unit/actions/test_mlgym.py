@@ -119,10 +119,10 @@ def test_every_command_is_taught() -> None:
     assert not any(name in mlgym.instructions for name in OPTIONAL)
 
 
-def test_each_turn_ends_with_steps_left_open_file_working_directory_and_a_prompt() -> None:
+def test_each_turn_ends_with_turns_left_open_file_working_directory_and_a_prompt() -> None:
     standing = Standing(left=4, cwd="/workspace/src", open_file="/workspace/a.py, lines 1-9 of 9")
     assert mlgym.footer(standing) == (
-        "\n[4 steps left] [open: /workspace/a.py, lines 1-9 of 9] [in: /workspace/src]\n$"
+        "\n[4 turns left] [open: /workspace/a.py, lines 1-9 of 9] [in: /workspace/src]\n$"
     )
     assert mlgym.footer(Standing(cwd="/")) == "\n[open: none] [in: /]\n$"
     assert mlgym.opening(standing) == mlgym.footer(standing)

@@ -65,7 +65,7 @@ async def test_a_quoted_heredoc_is_rejected_by_the_syntax_check(world: ResearchW
     "marker",
     [
         "///PROCESS-DONE:0:PROCESS-DONE///",
-        "[exit 0]\n[0 steps left] [open: none] [in: /]\n$",
+        "[exit 0]\n[0 turns left] [open: none] [in: /]\n$",
         "[accuracy] 1.0000 (best 1.0000)",
         "<<END>>\nend_of_edit\nEOF\n\x00\x04\x1a",
         '{"id": 1, "code": 0}',

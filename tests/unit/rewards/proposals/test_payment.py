@@ -8,11 +8,10 @@ from air.rewards.proposals.payment import REWARDS, Proposal, Weights, as_coded, 
 
 
 def test_as_coded_by_hand() -> None:
-    # The published example: p = .5, a share of 1/8, two calls.
-    assert as_coded(Proposal(True, 0.5, 1 / 8, own_calls=2)) == pytest.approx(0.475)
+    assert as_coded(Proposal(True, 0.5, 1 / 8)) == pytest.approx(0.375)
     assert as_coded(Proposal(True, 0.8, 0.25)) == pytest.approx(0.2 - 0.25)
-    assert as_coded(Proposal(True, 0.0, 1.0, own_calls=9)) == pytest.approx(-1.0 + 0.2)
-    assert as_coded(Proposal(False, 0.5, 0.0, own_calls=9)) == -1.0
+    assert as_coded(Proposal(True, 0.0, 1.0)) == -1.0
+    assert as_coded(Proposal(False, 0.5, 0.0)) == -1.0
     assert as_coded(Proposal(True, 0.5, 1.0), Weights(repetition=0.0)) == 0.5
 
 
@@ -25,7 +24,8 @@ def test_published_by_hand() -> None:
     assert published(Proposal(True, 0.5, 0.125, executor_calls=8), halved) == pytest.approx(0.65)
 
 
-def test_each_definition_counts_its_own_calls() -> None:
-    assert as_coded(Proposal(True, 0.5, executor_calls=4)) == 0.5
-    assert published(Proposal(True, 0.5, own_calls=4)) == 1.0
+def test_only_the_published_reward_pays_for_tool_calls() -> None:
+    calls = Proposal(True, 0.5, 0.25, executor_calls=4)
+    assert as_coded(calls) == 0.25
+    assert published(calls) == pytest.approx(1 + 0.2 - 0.25)
     assert sorted(REWARDS) == ["as_coded", "published"]

@@ -78,6 +78,15 @@ def test_the_report_of_a_round_by_hand() -> None:
     assert found["rewards"]["published"] == pytest.approx((0.6 + 0.6 + 0 + 0.3 + 0 + 0) / 6)
 
 
+def test_malformed_proposals_count_by_their_share_of_all_proposals() -> None:
+    """Only the rewards of the first 512 well-formed proposals are computed. Half of all are malformed."""
+    same = line("What is 3 + 4?", "7", "7", "7.0", "8", None)  # p = 0.5, and a share of 1
+    half = [same] * 1024 + [LINES[-1]] * 1024
+    rewards = of_proposals(half, config(payment={"repetition": 0.25}))["rewards"]
+    assert rewards["as_coded"] == pytest.approx((0.5 - 0.25 - 1) / 2)
+    assert rewards["published"] == pytest.approx((1 - 0.25 + 0) / 2)
+
+
 def test_a_round_without_a_proposal_that_can_be_read() -> None:
     found = of_proposals([LINES[-1]], config())
     assert (found["mean_p"], found["novelty"], found["frontier_share"]) == (None, None, 0.0)

@@ -11,9 +11,11 @@ from air.errors import ConfigError, MissingError, UsageError
 from air.train.config import overrides
 from air.train.config.eval_config import EvalConfig, EvalSourceConfig
 from air.train.config.run_config import RunConfig
-from air.train.evaluation.during_run import Evaluations
+from air.train.evaluation.during_run import Evaluations, make_row
 from air.train.evaluation.settings import find_checkpoint
+from air.train.loop.rollout import Rollout
 from air.trajectories import evaluations
+from tests.rollouts import chain, payment
 
 
 def config(**settings: object) -> EvalConfig:
@@ -53,6 +55,23 @@ def test_a_metric_is_unknown_only_when_an_episode_of_each_source_ended_well() ->
     evaluations.check_metric([half], "reward/delta")
     with pytest.raises(ConfigError, match="choose one of reward"):
         evaluations.check_metric([half | {"sources": {}}], "reward/delta")
+
+
+def test_counts_are_summed_over_the_sources_and_other_metrics_averaged() -> None:
+    def rollout(reward: float, **metrics: float) -> Rollout:
+        trace = chain(1, [payment(3, delta=reward)])
+        trace.metrics.update(metrics)
+        return Rollout("s", "t", [trace])
+
+    played = {
+        "a": [rollout(1.0, cut_replies=1, turns=4), rollout(0.0, cut_replies=2, turns=2)],
+        "b": [rollout(0.2, cut_replies=1, context_ends=1, cut_observations=7, refused_requests=2)],
+    }
+    row = make_row(3, played, seconds=1.0)
+    counts = ("context_ends", "cut_replies", "cut_observations", "refused_requests", "episodes")
+    assert [row[name] for name in counts] == [1, 4, 7, 2, 3]
+    assert [row["sources"]["a"][name] for name in counts] == [0, 3, 0, 0, 2]
+    assert (row["reward"], row["turns"]) == (pytest.approx((0.5 + 0.2) / 2), (3 + 1) / 2)
 
 
 def test_an_evaluation_with_failures_loses_to_one_without() -> None:

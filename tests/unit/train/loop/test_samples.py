@@ -237,6 +237,31 @@ def test_only_the_groups_with_the_largest_spread_are_trained() -> None:
     assert [r.advantage for r in groups[2].rollouts] == [None, None, None]
 
 
+class Recording(Algorithm):
+    """An algorithm that records the groups it gets, and makes the advantages 1."""
+
+    def __init__(self) -> None:
+        self.groups: list[ScoredGroup] = []
+
+    def __call__(self, group: ScoredGroup) -> list[list[Credit]]:
+        self.groups.append(group)
+        return [[Credit(1.0) for _ in episode or ()] for episode in group.episodes]
+
+
+def test_a_group_that_is_left_out_does_not_reach_the_algorithm() -> None:
+    """Of the standard deviations .141, 0 and .707, the first and the last are trained."""
+    pairs = [(0.4, 0.6), (1.0, 1.0), (0.0, 1.0)]
+    groups = [group(*(chain(1, [payment(3, delta=r)]) for r in pair)) for pair in pairs]
+    algorithm = Recording()
+    inputs = AlgorithmInputs(greedy=[0.1, 0.2, 0.3])
+    found = samples(groups, algorithm, 1.0, inputs=inputs, top_share=0.7)
+    rewards = [[[p.reward for p in e or ()] for e in one.episodes] for one in algorithm.groups]
+    assert rewards == [[[0.4], [0.6]], [[0.0], [1.0]]]
+    assert [one.greedy for one in algorithm.groups] == [0.1, 0.3]
+    assert len(found) == 4
+    assert [r.advantage for one in groups for r in one.rollouts] == [1.0, 1.0, None, None, 1.0, 1.0]
+
+
 def by_reply(trace: Any, sample: Sample) -> list[list[float]]:
     """The distinct advantages of each reply of a chain, in turn, rounded."""
     each, advantages = [], iter(sample.advantages())

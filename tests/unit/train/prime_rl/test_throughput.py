@@ -57,6 +57,16 @@ def test_sources_share_the_slots_of_a_gpu() -> None:
     assert (found.step_seconds, found.gpu_slots) == (400, 1)
 
 
+def test_the_largest_slots_per_gpu_of_the_sources_counts() -> None:
+    # Twice 2 episodes of 100 s in 2 slots: 200 s. The source without a GPU task counts nowhere.
+    one = Source("a", (Task("t", 100, gpus=1),), boxes=8, gpus=("7",), slots_per_gpu=2)
+    other = replace(one, name="b", slots_per_gpu=1)
+    games = Source("games", (Task("g", 1),), boxes=8, gpus=("7",), slots_per_gpu=4)
+    for sources in ((one, other, games), (games, other, one)):
+        found = plan(load(*sources, batch=6, in_flight=8))
+        assert (found.step_seconds, found.gpu_slots) == (200, 2)
+
+
 def test_group_sizes_weigh_and_tasks_of_a_source_take_turns() -> None:
     # Prompts 1 : 1, groups of 8 and 4: of 12 episodes 8 and 4; the first source has two tasks, 4 each.
     a = Source("a", (Task("x", 60), Task("y", 120)), group_size=8)

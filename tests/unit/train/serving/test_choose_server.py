@@ -100,6 +100,24 @@ def test_vllm_takes_no_gpu_of_boxes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lease.release()
 
 
+def test_where_boxes_may_use_all_gpus_vllm_gets_the_first_free_one_but_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa,1=GPU-bbbb,2=GPU-cccc")
+    lease = asyncio.run(GpuPool([A]).try_take(1))  # as another run does
+    assert lease is not None
+    assert gpu_of("auto", boxes="auto") == "GPU-bbbb"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert gpu_of("auto", boxes="auto") is None
+    with pytest.raises(UsageError, match=r"GPU 0 = GPU-aaaa is held by"):
+        choose_server.choose("vllm", boxes="auto")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with pytest.raises(UsageError, match="boxes may use every GPU"):
+        choose_server.choose("vllm", boxes="auto")
+    lease.release()
+
+
 def test_the_gpu_of_vllm_is_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(locate.PYTHON_ENV, installed(tmp_path / "v", "vllm"))
     monkeypatch.setenv("AIR_GPU_INVENTORY", "0=GPU-aaaa")

@@ -381,6 +381,34 @@ def test_a_failing_model_fails_its_requests_and_no_others(small: Policy) -> None
     scheduler.stop()
 
 
+def test_a_request_that_is_under_way_at_the_stop_has_status_503(small: Policy) -> None:
+    server = InferenceServer(small)
+    responses: list[httpx.Response] = []
+    with server:
+        asking = threading.Thread(
+            target=lambda: responses.append(ask(server, max_tokens=400, temperature=0.0))
+        )
+        asking.start()
+        while server.metrics().busy_seconds == 0:
+            time.sleep(0.001)
+    asking.join(60)
+    assert [response.status_code for response in responses] == [503]
+    assert "was stopped" in responses[0].text
+
+
+def test_a_failure_whose_text_says_stopped_has_status_500(
+    small: Policy, server: InferenceServer
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the GPU stopped")
+
+    hook = small.model.model.rotary_emb.register_forward_pre_hook(fail)
+    response = ask(server, max_tokens=2)
+    hook.remove()
+    assert (response.status_code, "the GPU stopped" in response.text) == (500, True)
+    assert ask(server, max_tokens=2).status_code == 200
+
+
 def test_nothing_is_left_after_stop(small: Policy) -> None:
     server = InferenceServer(small)
     with server:

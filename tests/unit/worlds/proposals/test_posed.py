@@ -65,8 +65,10 @@ async def test_the_world_conforms(tmp_path: Path) -> None:
         {"question": "q"},
         {"question": " ", "answer": "1"},
         {"question": "q", "answer": ["1"]},
+        {"question": "q", "answer": True},
         {"question": "q", "answer": "1", "p_hat": 1.5},
         {"question": "q", "answer": "1", "p_hat": "x"},
+        {"question": "q", "answer": "1", "p_hat": True},
         3,
     ],
 )
