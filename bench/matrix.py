@@ -1,8 +1,8 @@
 """Trains a small policy on several games and evaluates each trained policy on all of them: `make matrix`.
 
 Builds a policy of about one million weights. It is first trained on demonstrations of scripted players in all
-games of `configs/grl/matrix_small.toml`, in which half of the replies are one random move. Then the program calls `air
-matrix`, and passes other flags to it. The same command continues an interrupted program.
+games of `configs/grl/matrix_small.toml`, in which half of the replies are one random move. Then the program
+calls `air matrix`, and passes other flags to it. The same command continues an interrupted program.
 
     make matrix ARGS="--seeds 0 --evaluation.episodes 16"
 """
