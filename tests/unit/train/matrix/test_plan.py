@@ -40,7 +40,8 @@ def test_each_row_and_seed_is_an_ordinary_run_with_the_rows_tasks(tmp_path: Path
 
 
 def test_research_tasks_have_turns_although_worlds_limit_their_own(tmp_path: Path) -> None:
-    planned = tiny(tmp_path, run_files=["configs/grl/small.toml"])
+    settings = {"max_steps": 40}
+    planned = tiny(tmp_path, run_files=["configs/grl/small.toml"], settings=settings)
     turns = [
         planned.evaluation(planned.trained[1], "model", column).settings.envs[0].agent.max_turns
         for column in ("game:sokoban4x5", "titanic")
