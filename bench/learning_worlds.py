@@ -64,6 +64,9 @@ GOOD = 0.5
 """The share of replies in the demonstrations that come from a scripted player that plays well. The others are
 one random move each: replies of several random moves hide from a small policy what depends on the board."""
 FORMAT = ThinkAnswer()
+HIDDEN = 128
+"""The hidden size of the policy. Its weights start with the standard deviation 1/√128 = 0.088: with 0.02, a
+warm start of twice as many steps may never learn to read a board."""
 GENTLY = ("--optim.lr", "1.5e-3", "--scheduler.min-lr", "1e-4")
 """Flags for the learning rate of the warm start (training on demonstrations). At the quickstart's rate, which
 is three times higher, a small policy does not learn to read a board: its moves ignore it."""
@@ -83,7 +86,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="for seeds that nobody has seen")
     parser.add_argument("--episodes", type=int, default=512, help="held-out ones, before and after")
     parser.add_argument("--demos", type=int, default=4000)
-    parser.add_argument("--sft-steps", type=int, default=800, help="of the warm start")
+    parser.add_argument("--sft-steps", type=int, default=400, help="of the warm start")
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
@@ -142,7 +145,14 @@ async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: i
     # The boards' symbols stay single tokens: the tokenizer learns from the rules and a few replies.
     texts = [m["content"] for talk in talks[:8] for m in talk if m["role"] != "user"]
     task = SOURCE.load(game)
-    policies.build(folder / "base", [task.instructions] * 8 + texts, seed=seed, max_length=1024)
+    policies.build(
+        folder / "base",
+        [task.instructions] * 8 + texts,
+        seed=seed,
+        max_length=1024,
+        initializer_range=HIDDEN**-0.5,
+        hidden=HIDDEN,
+    )
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", "1024"]
     flags += ["--data.batch-size", "8", "--max-steps", str(steps)]

@@ -123,6 +123,7 @@ def build(
     head_dim: int = 32,
     vocab: int = 512,
     max_length: int = 4096,
+    initializer_range: float = 0.02,
     seed: int = 0,
 ) -> Path:
     """Writes a small untrained Qwen3 model with a tokenizer to `folder`, which must be new or empty, and
@@ -130,8 +131,9 @@ def build(
 
     The tokenizer is trained on `texts`, and has at most `vocab` tokens, including special tokens.
     `max_length` is the largest number of tokens in a sequence. `hidden`, `layers`, `heads`, `kv_heads` and
-    `head_dim` are the sizes of the model, and `seed` is the seed of the random weights. The same arguments
-    give the same model. After an error, no incomplete folder remains. Raises UsageError if the folder is not
+    `head_dim` are the sizes of the model. `initializer_range` is the standard deviation of the random
+    weights, and `seed` their seed. The default 0.02 suits large models; a model this small learns to use the
+    whole prompt several times faster with 1/√`hidden`. The same arguments give the same model. After an error, no incomplete folder remains. Raises UsageError if the folder is not
     empty, and ConfigError if `vocab` is too small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
@@ -148,6 +150,7 @@ def build(
         num_key_value_heads=kv_heads,
         head_dim=head_dim,
         max_position_embeddings=max_length,
+        initializer_range=initializer_range,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.convert_tokens_to_ids(IM_END),
         pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
