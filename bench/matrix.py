@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from learning_worlds import GENTLY, ONE_THREAD, conversation
+from learning_worlds import GENTLY, HIDDEN, ONE_THREAD, conversation
 
 from air import paths
 from air.cli.runs import sft
@@ -36,7 +36,7 @@ MOST_TOKENS = 1024
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--demos", type=int, default=1500, help="demonstrations of each game")
-    parser.add_argument("--sft-steps", type=int, default=2000)
+    parser.add_argument("--sft-steps", type=int, default=1200)
     parser.add_argument("--policy", type=Path, default=Path("outputs/matrix-policy"))
     args, rest = parser.parse_known_args()
     config = overrides.build(MatrixConfig, overrides.parse([f"@{FILE}", *rest], MatrixConfig))
@@ -63,7 +63,14 @@ def warm_start(folder: Path, games: Sequence[str], *, demos: int, steps: int) ->
     texts = [SOURCE.load(game).instructions for game in games] * 8
     texts += [m["content"] for talk in talks[: 8 * len(games)] for m in talk if m["role"] != "user"]
     if not (folder / "base" / "config.json").is_file():
-        policies.build(folder / "base", texts, seed=0, max_length=MOST_TOKENS)
+        policies.build(
+            folder / "base",
+            texts,
+            seed=0,
+            max_length=MOST_TOKENS,
+            hidden=HIDDEN,
+            initializer_range=HIDDEN**-0.5,
+        )
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / "base")]
     flags += ["--data.name", str(data), "--data.seq-len", str(MOST_TOKENS)]
     flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
