@@ -8,7 +8,7 @@ calls the calculator for products only.
 For each seed, a scripted player writes demonstrations. It calls the calculator in half of the episodes,
 whatever the question. In two of five demonstrations the calculator is not offered: these teach the sums.
 Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
-(`configs/grl/small.toml`), and separately a control whose rewards are shuffled within each group. Before and
+(`configs/grl/small.toml`, but with AdamW), and separately a control whose rewards are shuffled within each group. Before and
 after, the policy answers held-out questions of both kinds, with and without the calculator.
 
 Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
@@ -202,7 +202,8 @@ def run_config(
     flags += [f"{env}.taskset.tasks", tasks, f"{env}.agent.harness.format", FORMAT]
     flags += ["--orchestrator.train.sampling.max-completion-tokens", "24"]
     flags += ["--orchestrator.batch-size", "48"]
-    flags += ["--trainer.optim.lr", "3e-4"]
+    flags += ["--trainer.optim.type", "adamw", "--trainer.optim.lr", "3e-4"]
+    flags += ["--trainer.scheduler.decay-steps", "0", f"{env}.format-penalty", "0"]
     parsed = overrides.parse([*files, *flags, *learning_worlds.ONE_THREAD, *rest], RunConfig)
     return overrides.build(RunConfig, parsed)
 
