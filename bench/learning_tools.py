@@ -8,8 +8,8 @@ calls the calculator for products only.
 For each seed, a scripted player writes demonstrations. It calls the calculator in half of the episodes,
 whatever the question. In two of five demonstrations the calculator is not offered: these teach the sums.
 Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
-(`configs/grl/small.toml`, but with AdamW), and separately a control whose rewards are shuffled within each group. Before and
-after, the policy answers held-out questions of both kinds, with and without the calculator.
+(`configs/grl/small.toml`, but with AdamW), and separately a control whose rewards are shuffled within each
+group. Before and after, the policy answers held-out questions of both kinds, with and without the calculator.
 
 Results are written after each seed; the same command continues an interrupted program. The exit code is 0 if
 the mean gain of the reward exceeds two standard errors over the seeds, and the control's gain does not.

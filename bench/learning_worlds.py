@@ -3,9 +3,9 @@ ARGS=--worlds`.
 
 For each game and seed, scripted players play demonstrations, in which half of the replies are a single random
 move. Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
-(`configs/grl/small.toml` with `configs/embedded/small_policy.toml`), and separately a control whose rewards are shuffled within each group. Before and
-after, the policy plays held-out instances of the game. Their rewards are the game's own, without the run
-file's penalty for malformed replies.
+(`configs/grl/small.toml` with `configs/embedded/small_policy.toml`), and separately a control whose rewards
+are shuffled within each group. Before and after, the policy plays held-out instances of the game. Their
+rewards are the game's own, without the run file's penalty for malformed replies.
 
 Results are written after each seed. The same command continues an interrupted program; for other settings,
 give another `--out`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import random
 from pathlib import Path
@@ -56,3 +57,15 @@ async def test_demonstrations_call_in_half_of_the_episodes_and_answer_sums_exact
         assert all(right) if kind == "sum" else sum(right) < len(right) / 10
         assert all(str(eval(t[2]["content"][8:-9])) == t[-1]["content"] for t in called)
     assert all(0.35 < share < 0.65 for share in calls.values())
+
+
+@pytest.mark.parametrize("arm", ["trained", "control"])
+def test_what_is_set_for_games_does_not_reach_this_training(
+    tools: ModuleType, tmp_path: Path, arm: str
+) -> None:
+    args = argparse.Namespace(out=tmp_path)
+    config = tools.run_config(args, [], 0, arm, Path("policy"))
+    optim, scheduler = config.trainer.optim, config.trainer.scheduler
+    assert (optim.type, optim.lr, scheduler.decay_steps) == ("adamw", 3e-4, 0)
+    assert config.orchestrator.train.source[0].env.format_penalty == 0
+    assert config.embedded.shuffle_rewards == (arm == "control")
