@@ -114,10 +114,12 @@ class Sandboxes:
             else:
                 await self.kill(sandbox)
         except Exception as error:  # of any kind: nobody else would end the sandbox
-            if sandbox.state == "paused":  # by a request that came first
+            paused = sandbox.state == "paused"
+            if paused and isinstance(error, ApiError):  # by a request that came first
                 return
             _LOG.warning("sandbox %s did not end in order: %s", sandbox.id, error)
-            await self.kill(sandbox)
+            if not paused:
+                await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
         """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
@@ -160,7 +162,7 @@ class Sandboxes:
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
         reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout.
+        continues to run, with its timeout; but if its workspace is stored already, it is paused.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -179,10 +181,13 @@ class Sandboxes:
                             raise SandboxGone(sandbox.id)
                         sandbox.frozen_files = files
                         await self._give_back(sandbox)
-                except BaseException:
-                    sandbox.state = "running"
-                    if not sandbox.dead:
-                        self.set_end(sandbox, sandbox.seconds_left)
+                except (
+                    BaseException
+                ):  # cancellation too: otherwise it would stay paused, but not frozen
+                    if sandbox.frozen_files is None:
+                        sandbox.state = "running"
+                        if not sandbox.dead:
+                            self.set_end(sandbox, sandbox.seconds_left)
                     raise
 
     def paused(self) -> tuple[int, int]:

@@ -163,7 +163,7 @@ class Observations(Protocol):
             if isinstance(action, ParsedCall) and action.tool in tools
         }
         async with self._trajectories.used(fields) as used:
-            trajectories = present | used
+            trajectories = {**present, **used}
             works = (
                 self._act(body, n, action, trajectories.get(ids[n]))
                 for n, action in enumerate(actions)
