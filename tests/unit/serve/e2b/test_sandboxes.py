@@ -59,8 +59,8 @@ class Lender:
             self.lent -= 1
 
 
-def _sandboxes(lender: Lender) -> Sandboxes:
-    server = Server(ServeConfig(), Metrics(), Log(), cast(Boxes, lender))
+def _sandboxes(lender: Lender, config: ServeConfig | None = None) -> Sandboxes:
+    server = Server(config or ServeConfig(), Metrics(), Log(), cast(Boxes, lender))
     return Sandboxes(server, Processes(BoxLimits()))
 
 
@@ -196,6 +196,16 @@ async def test_a_fork_that_fails_in_any_way_takes_no_snapshot_from_the_others() 
     assert await fork.running_box.read("file") == b"1"
     await sandboxes.close()
     assert lender.lent == 0
+
+
+async def test_requests_at_once_do_not_exceed_the_limit_on_snapshots() -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox), ServeConfig(max_snapshots=2))
+    first, second = [await sandboxes.create(SETTINGS, 3600) for _ in range(2)]
+    await sandboxes.snapshot(first)
+    works = (sandboxes.snapshot(second), sandboxes.pause(first, memory=False))
+    results = await asyncio.gather(*works, return_exceptions=True)
+    assert [one.status for one in results if isinstance(one, ApiError)] == [429]
+    await sandboxes.close()
 
 
 async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:
