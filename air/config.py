@@ -116,7 +116,7 @@ def _plugin_of_file(file: Path, name: str) -> Any:
         sys.modules[module_name] = module  # dataclasses and pickle look up their module
         try:
             spec.loader.exec_module(module)
-        except BaseException as error:
+        except BaseException as error:  # interrupts too: no half-imported module is left
             del sys.modules[module_name]
             if not isinstance(error, Exception) or isinstance(error, UsageError):
                 raise

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 import verifiers.v1 as vf
 
@@ -40,6 +41,8 @@ from air.worlds.research.score_rounding import step_of
 from air.worlds.research.tools import Tools
 from air.worlds.research.world import ResearchWorld
 from air.worlds.sources import WorldTask, is_world
+
+T = TypeVar("T")
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
@@ -246,14 +249,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     @asynccontextmanager
     async def lend_world(self, task_id: str) -> AsyncIterator[WatchedWorld]:
         """Async context manager: yields a new world of the task `task_id`, with its own box if it needs one.
-        The caller must reset the world, and close it inside the block."""
-        self._check_serving()
-        async with lent(self._worlds[task_id], self._boxes) as world:
+        The caller must reset the world, and close it inside the block. Raises MissingError if the run has no
+        such world."""
+        async with lent(self._world_task(task_id), self._boxes) as world:
             yield world
 
     def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode in `world`, a world that `lend_world` has yielded."""
-        task = self._worlds[task_id]
+        """Returns a new episode in `world`, a world that `lend_world` has yielded for the task `task_id`.
+        Raises MissingError if the run has no such world."""
+        task = self._world_task(task_id)
         name, action_format = self._format(task)
         return WorldEpisode(
             id=recorder.episode,
@@ -322,12 +326,13 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         this run and the baseline and target for that split. Raises MissingError if the run has no such
         task."""
         self._check_serving()
-        if task_id not in self._specs:
-            known = ", ".join(self._specs) or "none"
-            raise MissingError(
-                f"the run has no research task {task_id!r}", remedy=f"its research tasks: {known}"
-            )
-        return self._specs[task_id]
+        return _named(self._specs, task_id, "research task")
+
+    def _world_task(self, task_id: str) -> WorldTask:
+        """Returns the world with the id `task_id`, one of the run's tasks. Raises MissingError if the run has
+        no such world."""
+        self._check_serving()
+        return _named(self._worlds, task_id, "world")
 
     def _check_serving(self) -> None:
         if not self._serves:
@@ -377,3 +382,12 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         if harness is None or action_format is None or not action_format.uses_tools:
             return None
         return Tools(box, harness.tool_settings(spec.network))
+
+
+def _named(tasks: Mapping[str, T], task_id: str, kind: str) -> T:
+    """Returns the task with the id `task_id`. Raises MissingError if `tasks`, the tasks of a run by id, has
+    none. `kind` is the noun for a task in the error's text."""
+    if task_id not in tasks:
+        known = ", ".join(tasks) or "none"
+        raise MissingError(f"the run has no {kind} {task_id!r}", remedy=f"its {kind}s: {known}")
+    return tasks[task_id]

@@ -101,7 +101,7 @@ class ToolSet:
             for tool in self.tools.values():
                 if tool.state is not None and tool.state not in opened.states:
                     opened.states[tool.state] = await _state(tool, context)
-        except BaseException:
+        except BaseException:  # cancellation too: nobody else closes them
             await opened.close()
             raise
         return opened

@@ -134,7 +134,7 @@ def _asked(request: bytes) -> bytes:
         process = _Worker()
     try:
         reply = process.ask(request, SECONDS * _PATIENCE)
-    except BaseException:
+    except BaseException:  # interrupts too: its late reply would answer the next request
         process.close()
         raise
     idle.append(process)

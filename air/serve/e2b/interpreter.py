@@ -107,6 +107,7 @@ class Contexts:
         self._sandbox = sandbox
         self._contexts: dict[str, Context] = {}
         self._default: Context | None = None
+        self._default_lock = asyncio.Lock()
 
     async def create(self, language: str | None, cwd: str | None) -> Context:
         """Creates a context with the working folder `cwd`, relative to the home folder of the default account
@@ -114,13 +115,14 @@ class Contexts:
         language is not Python (None: Python), or if the sandbox has too many contexts."""
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
-        if len(self._contexts) >= MOST_CONTEXTS:
-            raise ApiError(429, f"the sandbox has {MOST_CONTEXTS} contexts: remove one first")
         sandbox = self._sandbox
         try:
             user = await account(sandbox, DEFAULT)
         except RpcError as error:
             raise ApiError(500, str(error)) from error
+        # No `await` follows, so that requests at the same time cannot exceed the limit.
+        if len(self._contexts) >= MOST_CONTEXTS:
+            raise ApiError(429, f"the sandbox has {MOST_CONTEXTS} contexts: remove one first")
         folder = user.path(cwd or "")
         ident = secrets.token_hex(8)
         env = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name} | sandbox.settings.env
@@ -136,9 +138,10 @@ class Contexts:
             return self.find(body.context_id)
         if (body.language or "python") not in _PYTHON:
             raise ApiError(400, f"language {body.language!r} is not served by air: use 'python'")
-        if self._default is None:
-            self._default = await self.create(None, None)
-        return self._default
+        async with self._default_lock:
+            if self._default is None:
+                self._default = await self.create(None, None)
+            return self._default
 
     def find(self, ident: str) -> Context:
         """Returns the context (Jupyter kernel) with this id. Raises ApiError if there is none."""

@@ -44,18 +44,23 @@ class Ports:
         word = secrets.token_hex(16)
         arrival = self._awaited[word] = asyncio.get_running_loop().create_future()
         try:
+            yield await self._dial(port, word, arrival)
+        finally:
+            del self._awaited[word]
+            # The box may have connected although `_dial` failed, for instance because the program died then.
+            if arrival.done() and not arrival.cancelled():
+                arrival.result()[1].close()
+
+    async def _dial(self, port: int, word: str, arrival: asyncio.Future[Streams]) -> Streams:
+        """Lets the program in the box connect the port `port` to this server, and returns the connection,
+        which `_arrived` passes to `arrival`. Raises RpcError if that fails."""
+        try:
             program = await self._started()
             await program.ask("dial", port=port, word=word)
             async with asyncio.timeout(WORD_SECONDS):
-                streams = await arrival
+                return await arrival
         except TimeoutError:
             raise RpcError("unavailable", "the box did not connect") from None
-        finally:
-            del self._awaited[word]
-        try:
-            yield streams
-        finally:
-            streams[1].close()
 
     async def _started(self) -> Program:
         async with self._lock:

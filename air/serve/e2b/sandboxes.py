@@ -7,7 +7,8 @@ import asyncio
 import logging
 import secrets
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,6 +50,8 @@ class Sandboxes:
         self._sandboxes: dict[str, Sandbox] = {}
         self._leases: dict[Box, AsyncExitStack] = {}
         self._ends: set[asyncio.Task[None]] = set()
+        self._begun_snapshots = 0
+        """The number of snapshots that are being stored."""
         self.snapshots: dict[str, KeptSnapshot] = {}
 
     def all(self) -> list[Sandbox]:
@@ -114,10 +117,12 @@ class Sandboxes:
             else:
                 await self.kill(sandbox)
         except Exception as error:  # of any kind: nobody else would end the sandbox
-            if sandbox.state == "paused":  # by a request that came first
+            paused = sandbox.state == "paused"
+            if paused and isinstance(error, ApiError):  # by a request that came first
                 return
             _LOG.warning("sandbox %s did not end in order: %s", sandbox.id, error)
-            await self.kill(sandbox)
+            if not paused:
+                await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
         """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
@@ -160,7 +165,7 @@ class Sandboxes:
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
         reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout.
+        continues to run, with its timeout; but if its workspace is stored already, it is paused.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -173,16 +178,20 @@ class Sandboxes:
                     if memory:
                         await box.freeze()
                     else:
-                        files = await box.snapshot()
+                        with self._storing():
+                            files = await box.snapshot()
                         if sandbox.dead:
                             await files.close()
                             raise SandboxGone(sandbox.id)
                         sandbox.frozen_files = files
                         await self._give_back(sandbox)
-                except BaseException:
-                    sandbox.state = "running"
-                    if not sandbox.dead:
-                        self.set_end(sandbox, sandbox.seconds_left)
+                except (
+                    BaseException
+                ):  # cancellation too: otherwise it would stay paused, but not frozen
+                    if sandbox.frozen_files is None:
+                        sandbox.state = "running"
+                        if not sandbox.dead:
+                            self.set_end(sandbox, sandbox.seconds_left)
                     raise
 
     def paused(self) -> tuple[int, int]:
@@ -202,12 +211,23 @@ class Sandboxes:
                 f"{frozen} sandboxes are paused already, and each holds a box: kill one of them, or start "
                 "the server with a larger --max-paused",
             )
-        if not memory and files + len(self.snapshots) >= config.max_snapshots:
+        kept = files + len(self.snapshots) + self._begun_snapshots
+        if not memory and kept >= config.max_snapshots:
             raise ApiError(
                 429,
                 f"the server keeps {config.max_snapshots} snapshots already: delete one of them, or start "
                 "the server with a larger --max-snapshots",
             )
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        """Context manager: during the block, which stores a snapshot, it counts towards the server's limit on
+        snapshots, so that requests at the same time cannot exceed the limit."""
+        self._begun_snapshots += 1
+        try:
+            yield
+        finally:
+            self._begun_snapshots -= 1
 
     async def resume(self, sandbox: Sandbox) -> bool:
         """Resumes a paused sandbox. Returns False if it was not paused. Raises SandboxGone if the sandbox was
@@ -239,7 +259,9 @@ class Sandboxes:
         """Stores a copy of a sandbox's workspace, from which new sandboxes can be created. The sandbox
         continues to run."""
         self._check_room(memory=False)
-        kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, await self._files(sandbox))
+        with self._storing():
+            files = await self._files(sandbox)
+        kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, files)
         self.snapshots[kept.id] = kept
         return kept
 

@@ -89,7 +89,7 @@ class ClientEpisode:
         fails."""
         try:
             self._world, text = await self._stack.enter_async_context(self.task.open(self.seed))
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: nobody else would end the episode
             expected = isinstance(error, Exception)
             await wait_shielded(self._end("failed" if expected else "left"))
             if expected:
@@ -137,7 +137,7 @@ class ClientEpisode:
         self._turn_runs = True
         try:
             turn = await self._step(self._world, action)
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: nobody else would end the episode
             expected = isinstance(error, Exception)
             await wait_shielded(self._end("failed" if expected else "left"))
             if expected:

@@ -145,7 +145,7 @@ class Sessions:
         self._sessions[session_id] = None
         try:
             prompt = await episode.start()
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: the id must not stay occupied
             self._sessions.pop(session_id, None)  # its client may have deleted it meanwhile
             if isinstance(error, EpisodeFailed):
                 raise Refused(500, str(error)) from error

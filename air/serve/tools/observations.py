@@ -33,7 +33,7 @@ from air.serve.boxes import NoBoxInTime
 from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
 from air.serve.tools.server import ToolsServer
 from air.serve.tools.sessions import BOX_ENDED
-from air.serve.tools.trajectories import Trajectories, TrajectoryLost
+from air.serve.tools.trajectories import Trajectories, Trajectory, TrajectoryLost
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
@@ -154,15 +154,20 @@ class Observations(Protocol):
     async def _results(self, body: ObservationRequest) -> list[ActionResult]:
         """Performs all actions at the same time, and returns their results in order. If air fails in one
         action, the other actions still finish. Then the error is raised."""
-        tools = self._server.sessions.tools.tools
+        tools, ids = self._server.sessions.tools.tools, body.trajectory_ids
+        present = self._trajectories.present(ids)
         actions = await asyncio.to_thread(_parsed_actions, body, tools)
         fields = {
-            body.trajectory_ids[n]: self._public(body.extra(n))
+            ids[n]: self._public(body.extra(n))
             for n, action in enumerate(actions)
             if isinstance(action, ParsedCall) and action.tool in tools
         }
-        async with self._trajectories.used(fields):
-            works = (self._act(body, n, action) for n, action in enumerate(actions))
+        async with self._trajectories.used(fields) as used:
+            trajectories = {**present, **used}
+            works = (
+                self._act(body, n, action, trajectories.get(ids[n]))
+                for n, action in enumerate(actions)
+            )
             results = await asyncio.gather(*works, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
@@ -173,18 +178,26 @@ class Observations(Protocol):
         return {name: extra[name] for name in self._server.config.public if name in extra}
 
     async def _act(
-        self, body: ObservationRequest, index: int, action: ParsedCall | TrajectoryEnd | None
+        self,
+        body: ObservationRequest,
+        index: int,
+        action: ParsedCall | TrajectoryEnd | None,
+        trajectory: Trajectory | None,
     ) -> ActionResult:
+        """Performs the action number `index`. `trajectory` is the trajectory to which the action belongs. If
+        the action calls no tool, it may be None: no such trajectory was open when the request came."""
         name = body.trajectory_ids[index]
         if body.flag("finish", index):
-            await self._trajectories.finish(name)
+            await self._trajectories.finish(name, trajectory)
             return ActionResult("", done=True, valid=False)
-        result = await self._result(name, action)
+        result = await self._result(action, trajectory)
         if result.done or body.flag("is_last_step", index):
-            await self._trajectories.finish(name)
+            await self._trajectories.finish(name, trajectory)
         return result
 
-    async def _result(self, name: str, action: ParsedCall | TrajectoryEnd | None) -> ActionResult:
+    async def _result(
+        self, action: ParsedCall | TrajectoryEnd | None, trajectory: Trajectory | None
+    ) -> ActionResult:
         tools = self._server.sessions.tools.tools
         if isinstance(action, TrajectoryEnd):
             return ActionResult("", done=True, valid=False)
@@ -193,9 +206,10 @@ class Observations(Protocol):
             return ActionResult(
                 reason | {"available_tools": ", ".join(tools)}, done=False, valid=False
             )
+        assert trajectory is not None  # `used` yields one for every call of a tool
         self._server.count(action.tool)
         try:
-            result = await self._trajectories.call(name, action.tool, action.arguments)
+            result = await self._trajectories.call(trajectory, action.tool, action.arguments)
         except BoxEndedError:
             return ActionResult(action.format_observation(BOX_ENDED), done=True, valid=True)
         if result.status == "finish":

@@ -89,7 +89,7 @@ class Sessions:
         try:
             async with asyncio.timeout(within):
                 await turn
-        except BaseException as error:
+        except BaseException as error:  # cancellation too: others wait behind this request
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 self._let_in()  # what waited behind this request may fit

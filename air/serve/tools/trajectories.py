@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -40,6 +40,8 @@ class Trajectory:
         """The number of running requests that use this trajectory. While there are any, no time limit ends
         the trajectory."""
         self.ended = False
+        self.lost = False
+        """Whether it ended without its client's request, so that later requests with its id get an error."""
         self.session: Session | None = None
         self.turn = asyncio.Lock()
         self.stack = AsyncExitStack()
@@ -66,44 +68,58 @@ class Trajectories:
         finally:
             sweep.cancel()
             await asyncio.gather(sweep, return_exceptions=True)
-            for name in list(self.open):
-                self._end(name, "stopped")
+            for one in list(self.open.values()):
+                self._end(one, "stopped")
             await wait_shielded(asyncio.gather(*self._endings))
 
+    def present(self, names: Iterable[str]) -> dict[str, Trajectory]:
+        """Returns those trajectories with the ids `names` that are open now, by id."""
+        return {name: self.open[name] for name in names if name in self.open}
+
     @asynccontextmanager
-    async def used(self, fields: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[None]:
-        """Async context manager: protects trajectories from time limits during the block, and creates those
-        that do not exist yet (all of them or none). `fields` maps each trajectory's id to those fields of the
-        request that tools may read.
+    async def used(
+        self, fields: Mapping[str, Mapping[str, Any]]
+    ) -> AsyncIterator[Mapping[str, Trajectory]]:
+        """Async context manager: yields trajectories by id, and protects them from time limits during the
+        block. Creates those that do not exist yet (all of them or none). `fields` maps each trajectory's id
+        to those fields of the request that tools may read.
 
         Raises TrajectoryLost, and the errors of `Sessions.admit`; then no trajectory was created.
         """
         self._check(fields)
-        if count := sum(name not in self.open for name in fields):
+        present = self.present(fields)
+        if count := len(fields) - len(present):
             await self._sessions.admit(count, self._config.queue_seconds)
-            # Meanwhile another request may have begun some of them, or some may have ended.
-            new = [name for name in fields if name not in self.open]
-            extra = len(new) - count
-            if extra < 0:
-                self._sessions.free(-extra)
-            elif extra:
-                self._sessions.free(count)
-                raise TrajectoryLost("trajectories of this request ended while it waited")
-            try:
-                self._check(fields)
-            except TrajectoryLost:
-                self._sessions.free(len(new))
-                raise
+            new = self._new(fields, count, present.values())
             self.open |= {name: Trajectory(name, fields[name]) for name in new}
-        users = [self.open[name] for name in fields]
-        for one in users:
+        users = self.present(fields)
+        for one in users.values():
             one.uses += 1
         try:
-            yield
+            yield users
         finally:
-            for one in users:
+            for one in users.values():
                 one.uses -= 1
                 one.used = time.monotonic()
+
+    def _new(
+        self, names: Collection[str], count: int, present: Iterable[Trajectory]
+    ) -> Sequence[str]:
+        """Returns those of `names` for which trajectories must be created, after the wait for `count`
+        sessions for them, and gives up the sessions that are not needed. Meanwhile another request may have
+        begun some of these trajectories. `present` are those that were open before the wait. Raises
+        TrajectoryLost, and gives up all `count` sessions, if one of them has ended or a trajectory is
+        lost."""
+        try:
+            if any(one.ended for one in present):
+                raise TrajectoryLost("trajectories of this request ended while it waited")
+            self._check(names)
+        except TrajectoryLost:
+            self._sessions.free(count)
+            raise
+        new = [name for name in names if name not in self.open]
+        self._sessions.free(count - len(new))
+        return new
 
     def _check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -113,17 +129,15 @@ class Trajectories:
                     "another id, or send its `finish`"
                 )
 
-    async def call(self, name: str, tool: str, arguments: Any) -> ToolResult:
-        """Calls the tool `tool` in the trajectory with the id `name`. Call this method inside the block of
-        `used`. Calls in one trajectory run one after the other.
+    async def call(self, trajectory: Trajectory, tool: str, arguments: Any) -> ToolResult:
+        """Calls the tool `tool` in `trajectory`. Call this method inside the block of the call of `used` that
+        yielded `trajectory`. Calls in one trajectory run one after the other.
 
         Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError if something
         failed that the agent cannot cause, HangingToolError if calls of the tool hang in too many
-        trajectories, and TrajectoryLost if an earlier call of the same request ended the trajectory.
+        trajectories, and TrajectoryLost if another request ended the trajectory before this call began.
         """
-        trajectory = self.open.get(name)
-        if trajectory is None:
-            raise TrajectoryLost(f"trajectory {name!r:.100} ended before this action")
+        name = trajectory.name
         async with trajectory.turn:
             if trajectory.ended:
                 raise TrajectoryLost(f"trajectory {name!r:.100} ended before this action")
@@ -133,33 +147,40 @@ class Trajectories:
                     trajectory.session = await trajectory.stack.enter_async_context(opened)
                 return await trajectory.session.call(tool, arguments)
             except BoxEndedError:
-                self._end(name, "box ended")
+                self._end(trajectory, "box ended")
                 raise
             except BaseException as error:  # cancellation too: nobody knows what the call has done
                 left = isinstance(error, asyncio.CancelledError)
                 why = "its client left during a call" if left else "the server failed in it"
-                self._end(name, "left" if left else "failed", lost=why)
+                self._end(trajectory, "left" if left else "failed", lost=why)
                 raise
 
-    async def finish(self, name: str) -> None:
-        """Ends a trajectory at its client's request. Does nothing if there is no such trajectory."""
-        self._lost.pop(name, None)
-        ending = self._end(name, "finished")
+    async def finish(self, name: str, trajectory: Trajectory | None) -> None:
+        """Ends a trajectory at its client's request. `name` is its id. `trajectory` is the trajectory with
+        this id to which the request belongs; None if none was open when the request came. Does nothing if
+        this trajectory has ended already: a later one with the same id goes on. If it was lost, a request
+        with its id starts a new trajectory from now on."""
+        if trajectory is None or trajectory.lost:
+            self._lost.pop(name, None)
+        ending = None if trajectory is None else self._end(trajectory, "finished")
         if ending is not None:
             await asyncio.shield(ending)
 
-    def _end(self, name: str, how: str, *, lost: str = "") -> asyncio.Task[None] | None:
-        """Ends the trajectory with the id `name` in the background. Returns the asyncio task that does so;
-        None if there is no such trajectory. `how` is the reason in the metrics. If `lost` is not empty, later
-        requests for this trajectory get an error with this text. If `lost` is empty, they start a new
-        trajectory."""
-        trajectory = self.open.pop(name, None)
-        if trajectory is None:
+    def _end(
+        self, trajectory: Trajectory, how: str, *, lost: str = ""
+    ) -> asyncio.Task[None] | None:
+        """Ends a trajectory in the background. Returns the asyncio task that does so; None if the trajectory
+        has ended already. `how` is the reason in the metrics. If `lost` is not empty, later requests with the
+        trajectory's id get an error with this text. If `lost` is empty, they start a new trajectory."""
+        if trajectory.ended:
             return None
+        name = trajectory.name
+        del self.open[name]
         trajectory.ended = True
         text = "Trajectories that ended, by why."
         self._metrics.add("air_serve_trajectories_total", text, how=how)
         if lost:
+            trajectory.lost = True
             self._lost[name] = lost
             while len(self._lost) > MOST_REMEMBERED:
                 self._lost.popitem(last=False)
@@ -185,8 +206,6 @@ class Trajectories:
             now = time.monotonic()
             for one in [one for one in self.open.values() if not one.uses]:
                 if now - one.began > age:
-                    self._end(one.name, "expired", lost=f"it ended after {age:g} s")
+                    self._end(one, "expired", lost=f"it ended after {age:g} s")
                 elif now - one.used > idle:
-                    self._end(
-                        one.name, "expired", lost=f"it ended after {idle:g} s without a request"
-                    )
+                    self._end(one, "expired", lost=f"it ended after {idle:g} s without a request")

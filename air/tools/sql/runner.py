@@ -127,7 +127,7 @@ def _answered(given: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     process = _idle_worker()
     try:
         line = process.ask(json.dumps(request).encode(), limits.seconds * _PATIENCE)
-    except BaseException:
+    except BaseException:  # interrupts too: its late reply would answer the next request
         process.close()
         raise
     if line is None:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -50,11 +50,27 @@ class Page:
     """Whether `data` is the whole body. If not, `data` is the beginning of the body."""
 
 
+@functools.cache
+def certificates() -> ssl.SSLContext:
+    """Returns a TLS context with the trusted certificate authorities. The context is cached, because loading
+    the certificates is slow. Raises OSError if they cannot be loaded."""
+    import httpx
+
+    return httpx.create_ssl_context(trust_env=False)
+
+
 class Browser:
     """An HTTP client that may access only the hosts in `entries`, which have the syntax of
-    `BoxSpec.network`. `resolve` replaces the egress proxy's DNS resolution, for tests."""
+    `BoxSpec.network`. `resolve` replaces the egress proxy's DNS resolution, and `load_certificates` replaces
+    the function that loads the trusted certificate authorities, both for tests."""
 
-    def __init__(self, entries: Sequence[str], resolve: Resolve | None = None) -> None:
+    def __init__(
+        self,
+        entries: Sequence[str],
+        resolve: Resolve | None = None,
+        load_certificates: Callable[[], ssl.SSLContext] = certificates,
+    ) -> None:
+        self._load_certificates = load_certificates
         self._entries = tuple(entries)
         self._rules = [network_rules.rule(entry) for entry in entries]
         self._proxy = Proxy(entries, resolve=resolve)
@@ -64,9 +80,13 @@ class Browser:
 
     async def open(self) -> Self:
         """Starts the egress proxy and the client, and returns this object. Raises InfrastructureError if the
-        proxy cannot listen on a port."""
+        trusted certificates cannot be loaded, or if the proxy cannot listen on a port."""
         import httpx
 
+        try:
+            trusted = self._load_certificates()
+        except OSError as error:
+            raise InfrastructureError(f"no certificates for a tool: {error}") from error
         try:
             self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         except OSError as error:
@@ -75,7 +95,7 @@ class Browser:
         self._client = httpx.AsyncClient(
             proxy=f"http://127.0.0.1:{port}",
             trust_env=False,
-            verify=_certificates(),
+            verify=trusted,
             headers={"Accept-Encoding": "identity", "User-Agent": "air"},
             limits=httpx.Limits(max_keepalive_connections=0),
         )
@@ -83,12 +103,12 @@ class Browser:
 
     async def close(self) -> None:
         """Closes the client, the proxy, and its connections."""
-        if self._client is not None:
-            await self._client.aclose()
-        if self._server is not None:
+        if self._server is not None:  # first, so that cancellation leaves no proxy
             self._server.close()
         for task in self._tasks:
             task.cancel()
+        if self._client is not None:
+            await self._client.aclose()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
@@ -143,15 +163,6 @@ class Browser:
                 await self._proxy.serve(reader, writer)
         finally:
             writer.transport.abort() if writer.is_closing() else writer.close()
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Returns a TLS context with the trusted certificate authorities. The context is cached, because loading
-    the certificates is slow."""
-    import httpx
-
-    return httpx.create_ssl_context(trust_env=False)
 
 
 async def _page(answer: httpx.Response, most: int) -> Page:

@@ -87,7 +87,9 @@ def choose(
     candidates: list[Gpu] = []
     if not problem:
         inventory = gpus.inventory()
-        candidates = free_for_training(setting, inventory, boxes=boxes, trainer=trainer)
+        candidates = free_for_training(
+            setting, inventory, boxes=boxes, trainer=trainer, inference=inference
+        )
         if not inventory:
             problem, problem_remedy = "this machine has no NVIDIA GPU", "set it to cpu, or to auto"
         elif not candidates:
@@ -144,11 +146,17 @@ def cpu_instead(place: Device, reason: str) -> Device:
 
 
 def free_for_training(
-    setting: str, inventory: Sequence[Gpu], *, boxes: GpuSelection, trainer: Sequence[str]
+    setting: str,
+    inventory: Sequence[Gpu],
+    *,
+    boxes: GpuSelection,
+    trainer: Sequence[str],
+    inference: Gpu | None = None,
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`
-    and `trainer` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a GPU for the
-    policy, the policy gets the first GPU, but only if another GPU remains for boxes."""
+    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`,
+    `trainer` and `inference` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a
+    GPU for the policy, the policy may use all except the last GPU that vLLM does not use. This last GPU
+    remains for boxes."""
     if setting.startswith("cuda:"):
         wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
@@ -158,7 +166,10 @@ def free_for_training(
     selection = gpus.select(wanted, inventory, where=_WHERE if not trainer else "trainer_gpus")
     if boxes == "auto":
         named = trainer or setting.startswith("cuda:")
-        return selection if named else selection[: 1 if len(selection) > 1 else 0]
+        if named:
+            return selection
+        remaining = [gpu for gpu in selection if gpu != inference][-1:]
+        return [gpu for gpu in selection if remaining and gpu not in remaining]
     of_boxes = gpus.select(boxes, inventory) if boxes else []
     return [gpu for gpu in selection if gpu not in of_boxes]
 

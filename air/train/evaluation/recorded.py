@@ -111,7 +111,7 @@ class Evaluation:
         self.open()
         try:
             yield
-        except BaseException:
+        except BaseException:  # interrupts too: an empty evaluation is not left
             if not there and not (self.folder / TRAJECTORIES).exists():
                 file.unlink(missing_ok=True)
             raise

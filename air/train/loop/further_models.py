@@ -299,7 +299,7 @@ class _ModelLoader:
         endpoint = TeacherEndpoint(config, say, stopping=stopping)
         try:
             endpoint.wait()
-        except BaseException:
+        except BaseException:  # interrupts too: nobody else closes the endpoint
             endpoint.close()
             raise
         return endpoint

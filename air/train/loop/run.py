@@ -318,7 +318,7 @@ class EmbeddedRun:
         before = copy.deepcopy(self._algorithm.state_dict())
         try:
             yield
-        except BaseException:
+        except BaseException:  # cancellation too: the step is not finished
             self._algorithm.load_state_dict(before)
             raise
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from air.cli.main import main
 from air.errors import ConfigError, MissingError
 from air.serve.tools.observations import LONGEST_REPLY
 from air.serve.tools.settings import ToolsConfig
-from tests.tools_server import BOX, serving
+from tests.tools_server import BOX, Served, serving
 from tests.until import until
 
 COUNTING = '''
@@ -62,7 +64,13 @@ async def wait() -> str:
     await GO.wait()
     return "waited"
 
-ALL = [count, fields, wrong, broken, done, wait]
+@tool
+def go() -> str:
+    """Ends all calls of `wait`."""
+    GO.set()
+    return "gone on"
+
+ALL = [count, fields, wrong, broken, done, wait, go]
 '''
 
 
@@ -141,7 +149,7 @@ async def test_a_trainers_flow_ends_its_trajectories(counting: str) -> None:
             {
                 "obs": "",
                 "invalid_reason": "the action asks for none of the tools",
-                "available_tools": "count, fields, wrong, broken, done, wait",
+                "available_tools": "count, fields, wrong, broken, done, wait, go",
             },
             False,
             False,
@@ -232,6 +240,35 @@ async def test_a_client_that_leaves_ends_what_it_waits_for(counting: str) -> Non
         await asyncio.gather(request, return_exceptions=True)
         await until(lambda: not served.server.sessions.taken)
         assert (await served.get(("a", call("count")))).status_code == 410
+
+
+@asynccontextmanager
+async def begun_again(served: Served) -> AsyncIterator[asyncio.Task[httpx.Response]]:
+    """Yields the running last call of a trajectory `a` that its client has finished meanwhile. Another
+    trajectory `a`, which has counted to 1, is open."""
+    call_of_first = asyncio.create_task(served.get(("a", call("wait")), is_last_step=[True]))
+    await until(lambda: served.metric("air_serve_tool_calls_total") == 1)
+    finish = asyncio.create_task(served.get(("a", ""), finish=[True]))
+    await until(lambda: served.metric("air_serve_trajectories_total") == 1)
+    assert (await served.observation(call("count"), "a"))[0] == shown("1")
+    yield call_of_first
+    assert (await finish).status_code == 200
+
+
+async def test_the_end_of_a_call_ends_no_later_trajectory_with_its_id(counting: str) -> None:
+    async with serving(counting) as served:
+        async with begun_again(served) as call_of_first:
+            await served.observation(call("go"), "other")
+            assert (await call_of_first).json()["observations"] == [shown("waited")]
+        assert (await served.observation(call("count"), "a"))[0] == shown("2")
+
+
+async def test_a_client_that_leaves_ends_no_later_trajectory_with_its_id(counting: str) -> None:
+    async with serving(counting) as served:
+        async with begun_again(served) as call_of_first:
+            call_of_first.cancel()
+        await until(lambda: served.server.sessions.taken < 2)
+        assert (await served.observation(call("count"), "a"))[0] == shown("2")
 
 
 async def test_all_trajectories_end_with_the_server(counting: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -170,6 +172,21 @@ async def test_a_name_with_a_private_address_is_not_reached(server: ThreadingHTT
     finally:
         await browser.close()
     assert server.asked == []  # type: ignore[attr-defined]
+
+
+def open_files() -> set[str]:
+    """The numbers of this process's open files and sockets."""
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
+
+
+async def test_a_browser_without_certificates_leaves_no_proxy(tmp_path: Path) -> None:
+    def load_certificates() -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=tmp_path / "none.pem")
+
+    before = open_files()
+    with pytest.raises(InfrastructureError, match=r"no certificates .*No such file"):
+        await Browser(["here.test"], load_certificates=load_certificates).open()
+    assert open_files() <= before
 
 
 async def search(

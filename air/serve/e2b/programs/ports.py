@@ -61,14 +61,16 @@ class ConnectionPairs:
         self.selector = selectors.DefaultSelector()
 
     def dial(self, port: int, word: str) -> None:
-        near = self._connect(port)
+        sockets = [self._connect(port)]
         try:
-            far = socket.create_connection(("127.0.0.1", self.relay_port), timeout=DIAL_SECONDS)
+            relay = ("127.0.0.1", self.relay_port)
+            sockets.append(socket.create_connection(relay, timeout=DIAL_SECONDS))
+            sockets[1].sendall(word.encode() + b"\n")
         except OSError:
-            near.close()
+            for each in sockets:
+                each.close()
             raise
-        far.sendall(word.encode() + b"\n")
-        connections = [PairedConnection(near), PairedConnection(far)]
+        connections = [PairedConnection(each) for each in sockets]
         connections[0].other, connections[1].other = connections[1], connections[0]
         for connection in connections:
             connection.socket.setblocking(False)

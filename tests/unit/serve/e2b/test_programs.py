@@ -12,9 +12,13 @@ import pytest
 from air.sandbox import open_box
 from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.contract.running import RunningCommand
+from air.sandbox.wire.port_relay import Handler
 from air.serve.e2b.envd.filesystem import Watchers
 from air.serve.e2b.errors import RpcError
+from air.serve.e2b.ports import Ports
 from air.serve.e2b.program import Program
+from air.serve.e2b.sandbox import Sandbox, SandboxSettings
+from tests.until import until
 
 SPEC = BoxSpec(provider="process")
 FRAMES = """
@@ -36,16 +40,38 @@ send({"watch": 1, "event": {"entry": "no object"}})
 time.sleep(600)
 """
 
+DIES_AFTER_ITS_CONNECTION = """
+import selectors, socket
+word = receive()["word"].encode()
+selector = selectors.DefaultSelector()
+for _ in range(2):  # the server takes the first one, and closes the other at once
+    connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    connection.sendall(word + b"\\n")
+    selector.register(connection, selectors.EVENT_READ)
+selector.select()
+"""
+
 
 class TakenOver:
-    """A box in which each helper program is this program instead. `commands` are those that run it."""
+    """A box in which each helper program is this program instead. `commands` are those that run it. `opened`
+    and `ended` count the connections from the box to its port relays."""
 
     def __init__(self, box: Box, program: str) -> None:
         self._box, self._program = box, program
         self.commands: list[RunningCommand] = []
+        self.opened = self.ended = 0
 
-    async def start(self, *_: Any, **__: Any) -> RunningCommand:
-        argv = ["python3", "-c", FRAMES + self._program]
+    async def forward(self, port: int, handler: Handler) -> int:
+        async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.opened += 1
+            await handler(reader, writer)
+            self.ended += 1
+
+        return await self._box.forward(port, counted)
+
+    async def start(self, argv: list[str], **_: Any) -> RunningCommand:
+        _python, _isolated, _code, _script, *arguments = argv
+        argv = ["python3", "-c", FRAMES + self._program, *arguments]
         self.commands.append(await self._box.start(argv, stdin=True))
         return self.commands[-1]
 
@@ -72,3 +98,16 @@ async def test_a_program_that_reports_nonsense_is_killed() -> None:
             await program.ask("stat")
         ended = await asyncio.wait_for(box.commands[0].wait(), 60)
         assert ended.signal == 9
+
+
+async def test_a_connection_ends_although_its_program_dies_before_it_answers() -> None:
+    async with await open_box(SPEC) as real:
+        box = TakenOver(real, DIES_AFTER_ITS_CONNECTION)
+        sandbox = Sandbox(SandboxSettings("any"), SPEC)
+        sandbox.box = cast(Box, box)
+        with pytest.raises(RpcError, match="the program ended"):
+            async with Ports(sandbox).connection(1):
+                pytest.fail("the program has not answered")
+        await until(lambda: box.ended == 2)
+        assert box.opened == 2
+        await sandbox.stop_programs()

@@ -59,15 +59,23 @@ class Lender:
             self.lent -= 1
 
 
-def _sandboxes(lender: Lender) -> Sandboxes:
-    server = Server(ServeConfig(), Metrics(), Log(), cast(Boxes, lender))
+def _sandboxes(lender: Lender, config: ServeConfig | None = None) -> Sandboxes:
+    server = Server(config or ServeConfig(), Metrics(), Log(), cast(Boxes, lender))
     return Sandboxes(server, Processes(BoxLimits()))
 
 
-async def test_a_sandbox_whose_pause_fails_still_ends_at_its_timeout() -> None:
-    lender = Lender(ProcessBox)
+async def _created(
+    kind: type[ProcessBox] = ProcessBox, failure: Exception | None = None
+) -> tuple[Lender, Sandboxes, Sandbox]:
+    """Returns a sandbox, the sandboxes of its server, and the lender of their boxes. `kind` and `failure` are
+    those of the lender."""
+    lender = Lender(kind, failure)
     sandboxes = _sandboxes(lender)
-    sandbox = await sandboxes.create(SETTINGS, 3600)
+    return lender, sandboxes, await sandboxes.create(SETTINGS, 3600)
+
+
+async def test_a_sandbox_whose_pause_fails_still_ends_at_its_timeout() -> None:
+    lender, sandboxes, sandbox = await _created()
     box = sandbox.running_box
     assert isinstance(box, ProcessBox)
     command = asyncio.create_task(box.exec("touch began; sleep 600", timeout=600))
@@ -103,9 +111,7 @@ class Interrupting(CopiedSnapshot):
 
 
 async def test_a_sandbox_that_is_killed_while_it_is_resumed_leaves_no_box(tmp_path: Path) -> None:
-    lender = Lender(ProcessBox)
-    sandboxes = _sandboxes(lender)
-    sandbox = await sandboxes.create(SETTINGS, 3600)
+    lender, sandboxes, sandbox = await _created()
     await sandboxes.pause(sandbox, memory=False)
     assert sandbox.frozen_files is not None
     await sandbox.frozen_files.close()
@@ -144,9 +150,7 @@ class SlowlyCopied(ProcessBox):
 
 
 async def test_a_sandbox_that_is_killed_while_it_is_paused_leaves_no_snapshot() -> None:
-    lender = Lender(SlowlyCopied)
-    sandboxes = _sandboxes(lender)
-    sandbox = await sandboxes.create(SETTINGS, 3600)
+    lender, sandboxes, sandbox = await _created(SlowlyCopied)
     box = sandbox.running_box
     assert isinstance(box, SlowlyCopied)
     box.then = lambda: sandboxes.kill(sandbox)
@@ -163,19 +167,28 @@ class Stubborn:
 
 
 async def test_the_box_of_a_sandbox_goes_back_although_a_program_of_it_does_not_end() -> None:
-    lender = Lender(ProcessBox)
-    sandboxes = _sandboxes(lender)
-    sandbox = await sandboxes.create(SETTINGS, 3600)
+    lender, sandboxes, sandbox = await _created()
     sandbox.programs["files"] = cast(Program, Stubborn())
     with pytest.raises(RuntimeError):
         await sandboxes.kill(sandbox)
     assert lender.lent == 0
 
 
+async def test_a_sandbox_is_paused_although_a_program_of_it_does_not_end() -> None:
+    lender, sandboxes, sandbox = await _created()
+    await sandbox.running_box.write("file", b"1")
+    sandbox.programs["files"] = cast(Program, Stubborn())
+    with pytest.raises(RuntimeError):
+        await sandboxes.pause(sandbox, memory=False)
+    assert (sandbox.state, lender.lent) == ("paused", 0)
+    assert await sandboxes.resume(sandbox)
+    assert await sandbox.running_box.read("file") == b"1"
+    await sandboxes.close()
+    assert lender.lent == 0
+
+
 async def test_a_fork_that_fails_in_any_way_takes_no_snapshot_from_the_others() -> None:
-    lender = Lender(ProcessBox, OSError("no more processes"))
-    sandboxes = _sandboxes(lender)
-    sandbox = await sandboxes.create(SETTINGS, 3600)
+    lender, sandboxes, sandbox = await _created(failure=OSError("no more processes"))
     await sandbox.running_box.write("file", b"1")
     failed, fork = await sandboxes.fork(sandbox, 2, 3600)
     assert isinstance(failed, ApiError)
@@ -183,6 +196,16 @@ async def test_a_fork_that_fails_in_any_way_takes_no_snapshot_from_the_others() 
     assert await fork.running_box.read("file") == b"1"
     await sandboxes.close()
     assert lender.lent == 0
+
+
+async def test_requests_at_once_do_not_exceed_the_limit_on_snapshots() -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox), ServeConfig(max_snapshots=2))
+    first, second = [await sandboxes.create(SETTINGS, 3600) for _ in range(2)]
+    await sandboxes.snapshot(first)
+    works = (sandboxes.snapshot(second), sandboxes.pause(first, memory=False))
+    results = await asyncio.gather(*works, return_exceptions=True)
+    assert [one.status for one in results if isinstance(one, ApiError)] == [429]
+    await sandboxes.close()
 
 
 async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:

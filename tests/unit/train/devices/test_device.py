@@ -57,7 +57,7 @@ def test_only_a_gpu_with_instructions_for_it_trains_in_bfloat16_by_default() -> 
         ("auto", [], [], [A, B, C]),
         ("auto", ["0"], [], [B, C]),
         ("auto", ["0", "1", "2"], [], []),
-        ("auto", "auto", [], [A]),  # the others are for boxes
+        ("auto", "auto", [], [A, B]),  # the last one is for boxes
         ("auto", "auto", ["2"], [C]),
         ("auto", ["0"], ["1"], [B]),
         ("cuda", ["GPU-aaaa"], [], [B, C]),
@@ -69,6 +69,26 @@ def test_gpus_of_boxes_are_never_taken(
     setting: str, boxes: list[str], trainer: list[str], expected: list[Gpu]
 ) -> None:
     assert free_for_training(setting, [A, B, C], boxes=boxes, trainer=trainer) == expected
+
+
+@pytest.mark.parametrize(
+    ("inventory", "inference", "expected"),
+    [
+        ([A, B, C], A, [A, B]),
+        ([A, B, C], C, [A, C]),  # B is for boxes
+        ([A, B], A, [A]),
+        ([A, B], B, [B]),
+        ([A], A, []),
+        ([A, B], C, [A]),  # vLLM's GPU is not visible
+    ],
+)
+def test_a_gpu_that_vllm_does_not_use_remains_for_boxes(
+    inventory: list[Gpu], inference: Gpu, expected: list[Gpu]
+) -> None:
+    assert (
+        free_for_training("auto", inventory, boxes="auto", trainer=[], inference=inference)
+        == expected
+    )
 
 
 def test_the_only_gpu_is_for_boxes_that_may_use_all() -> None:
