@@ -185,9 +185,7 @@ class Sandboxes:
                             raise SandboxGone(sandbox.id)
                         sandbox.frozen_files = files
                         await self._give_back(sandbox)
-                except (
-                    BaseException
-                ):  # cancellation too: otherwise it would stay paused, but not frozen
+                except BaseException:  # cancellation too: it would stay paused, but not frozen
                     if sandbox.frozen_files is None:
                         sandbox.state = "running"
                         if not sandbox.dead:
