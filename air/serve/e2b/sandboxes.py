@@ -238,8 +238,11 @@ class Sandboxes:
                 if sandbox.dead:
                     await self._leases.pop(box).aclose()
                     raise SandboxGone(sandbox.id)
-                sandbox.box, sandbox.frozen_files = box, None
-                await files.close()
+                sandbox.box, sandbox.frozen_files, sandbox.state = box, None, "running"
+                try:
+                    await files.close()
+                except AirError as error:  # the sandbox runs: its client must not try again
+                    _LOG.warning("a copy of sandbox %s stays on the disk: %s", sandbox.id, error)
             elif sandbox.box is not None:
                 await sandbox.box.thaw()
             sandbox.state = "running"

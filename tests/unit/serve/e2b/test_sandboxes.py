@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from air.errors import BoxCommandError, BoxDiedError
+from air.errors import BoxCommandError, BoxDiedError, InfrastructureError
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
 from air.sandbox.process.box import ProcessBox
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
@@ -120,6 +120,30 @@ async def test_a_sandbox_that_is_killed_while_it_is_resumed_leaves_no_box(tmp_pa
     files.then = lambda: sandboxes.kill(sandbox)
     with pytest.raises(SandboxGone):
         await sandboxes.resume(sandbox)
+    assert lender.lent == 0
+
+
+class Lasting(CopiedSnapshot):
+    """A snapshot that cannot be deleted."""
+
+    async def close(self) -> None:
+        await super().close()
+        raise InfrastructureError("the disk is read-only")
+
+
+async def test_a_sandbox_is_resumed_although_its_stored_files_cannot_be_deleted(
+    tmp_path: Path,
+) -> None:
+    lender, sandboxes, sandbox = await _created()
+    await sandboxes.pause(sandbox, memory=False)
+    assert sandbox.frozen_files is not None
+    await sandbox.frozen_files.close()
+    tmp_path.chmod(0o777)
+    sandbox.frozen_files = await Lasting.of(tmp_path)
+    assert await sandboxes.connect(sandbox, 3600)
+    assert (sandbox.state, lender.lent) == ("running", 1)
+    assert (await sandbox.running_box.exec("true", timeout=60)).code == 0
+    await sandboxes.close()
     assert lender.lent == 0
 
 
