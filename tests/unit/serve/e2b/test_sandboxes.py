@@ -4,6 +4,7 @@ box, no snapshot, and no sandbox without a timeout. Process boxes stand in for c
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -138,7 +139,7 @@ async def test_a_sandbox_is_resumed_although_its_stored_files_cannot_be_deleted(
     await sandboxes.pause(sandbox, memory=False)
     assert sandbox.frozen_files is not None
     await sandbox.frozen_files.close()
-    tmp_path.chmod(0o777)
+    os.chmod(tmp_path, 0o777)
     sandbox.frozen_files = await Lasting.of(tmp_path)
     assert await sandboxes.connect(sandbox, 3600)
     assert (sandbox.state, lender.lent) == ("running", 1)
