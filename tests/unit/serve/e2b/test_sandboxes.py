@@ -4,7 +4,6 @@ box, no snapshot, and no sandbox without a timeout. Process boxes stand in for c
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -132,15 +131,21 @@ class Lasting(CopiedSnapshot):
         raise InfrastructureError("the disk is read-only")
 
 
+@pytest.fixture
+def everyones(tmp_path: Path) -> Path:
+    """A folder that commands in a box can use as their workspace."""
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
 async def test_a_sandbox_is_resumed_although_its_stored_files_cannot_be_deleted(
-    tmp_path: Path,
+    everyones: Path,
 ) -> None:
     lender, sandboxes, sandbox = await _created()
     await sandboxes.pause(sandbox, memory=False)
     assert sandbox.frozen_files is not None
     await sandbox.frozen_files.close()
-    os.chmod(tmp_path, 0o777)
-    sandbox.frozen_files = await Lasting.of(tmp_path)
+    sandbox.frozen_files = await Lasting.of(everyones)
     assert await sandboxes.connect(sandbox, 3600)
     assert (sandbox.state, lender.lent) == ("running", 1)
     assert (await sandbox.running_box.exec("true", timeout=60)).code == 0
