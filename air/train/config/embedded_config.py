@@ -125,7 +125,9 @@ class EmbeddedConfig(ComputeConfig):
     new. The cache is empty while the weights are trained. None: an eighth of the memory that is available at
     the start. 0: no prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
-    """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt)."""
+    """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt). With
+    `reward_to_go`, the sums of the rewards of a turn and all later turns are shuffled, among turns of the
+    same number."""
     reward_to_go: bool = False
     """Whether each turn gets an advantage of its own. This advantage comes from the sum of the rewards of the
     turn and all later turns, compared with the same sum in the group's other episodes. Needs

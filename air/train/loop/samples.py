@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from statistics import fmean, stdev
 from typing import Any
 
@@ -113,7 +114,8 @@ def samples(
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
     later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
-    permutes the rewards within each group, for a control experiment; None: no permutation. `inputs` has the
+    permutes the rewards within each group, for a control experiment (with `by_turn`: the returns of the first
+    turns, those of the second turns, and so on); None: no permutation. `inputs` has the
     numbers that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given,
     only the groups that `top_of_spread` selects with this share are trained; `algorithm` gets no other group.
     """
@@ -126,7 +128,8 @@ def samples(
         [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts] for group in groups
     ]
     if shuffle is not None:
-        played = [_shuffled(parts, shuffle) for parts in played]
+        permuted = _shuffled_returns if by_turn else _shuffled
+        played = [permuted(parts, shuffle) for parts in played]
     scored = [
         ScoredGroup(
             [
@@ -198,12 +201,45 @@ def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
 def _shuffled(
     episodes: Sequence[list[TracePart] | None], rng: random.Random
 ) -> list[list[TracePart] | None]:
+    """Permutes the rewards of all parts of a group's episodes. An element is None if the episode failed."""
     pool = [part.reward for parts in episodes if parts is not None for part in parts]
     rewards = iter(rng.sample(pool, len(pool)))
     return [
         None if parts is None else [replace(part, reward=next(rewards)) for part in parts]
         for parts in episodes
     ]
+
+
+def _shuffled_returns(
+    episodes: Sequence[list[TracePart] | None], rng: random.Random
+) -> list[list[TracePart] | None]:
+    """Permutes the returns of a group's first turns, those of its second turns, and so on. The return of a
+    turn is the sum of its reward and all later ones.
+
+    If the rewards of all turns were permuted, an episode of two turns would get two of them, one of one turn
+    only one: its return would still depend on what the policy did, and a control would learn to make episodes
+    longer or shorter.
+    """
+    returns = [_returns(parts or []) for parts in episodes]
+    for turn in range(max(map(len, returns), default=0)):
+        having = [of_one for of_one in returns if turn < len(of_one)]
+        values = rng.sample([of_one[turn] for of_one in having], len(having))
+        for of_one, value in zip(having, values, strict=True):
+            of_one[turn] = value
+    return [
+        None
+        if parts is None
+        else [
+            replace(part, reward=now - later)
+            for part, now, later in zip(parts, of_one, [*of_one[1:], 0.0], strict=True)
+        ]
+        for parts, of_one in zip(episodes, returns, strict=True)
+    ]
+
+
+def _returns(parts: Sequence[TracePart]) -> list[float]:
+    sums = list(accumulate(part.reward for part in reversed(parts)))
+    return sums[::-1]
 
 
 def _of_episode(

@@ -150,6 +150,22 @@ def test_the_control_keeps_each_groups_rewards() -> None:
     assert seen == {(-0.1, 0.1), (0.1, -0.1)}
 
 
+def test_the_control_learns_nothing_from_the_number_of_turns() -> None:
+    """Two games are won in one turn (+11), two are lost in two turns (−1 each)."""
+    won = [chain(1, [payment(3, delta=11.0)]) for _ in range(2)]
+    lost = [chain(2, [payment(3, delta=-1.0), payment(5, delta=-1.0)]) for _ in range(2)]
+    of_first_winner, of_first_loser = set(), set()
+    for seed in range(32):
+        rng = random.Random(seed)
+        control = samples([group(*won, *lost)], GRPO, 1.0, by_turn=True, shuffle=rng)
+        first_turns = [made_of(sample)[0] for sample in control]
+        # The returns 11, 11, −2 and −2 change places among the first turns. Their mean is 4.5.
+        assert sorted(first_turns) == pytest.approx([-6.5, -6.5, 6.5, 6.5])
+        of_first_winner.add(round(first_turns[0], 6))
+        of_first_loser.add(round(first_turns[2], 6))
+    assert of_first_winner == of_first_loser == {-6.5, 6.5}
+
+
 def test_a_steps_numbers_count_an_episode_once_in_both_credits() -> None:
     traces = recorded_traces()
     whole = metrics.of_step([group(*traces)])
