@@ -7,8 +7,8 @@ move. Then `sft` trains a new policy on the demonstrations (the warm start). GRP
 are shuffled within each group. Before and after, the policy plays held-out instances of the game. Their
 rewards are the game's own, without the run file's penalty for malformed replies.
 
-Results are written after each seed. The same command continues an interrupted program; for other settings,
-give another `--out`.
+Results are written after each training. The same command continues an interrupted program; other games and
+seeds may be added, and with `--only-real` the controls may be left for later.
 
 The exit code is 0 if in every game the mean gain of the reward exceeds two standard errors over the seeds,
 and the control's gain does not.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
 import random
 import shutil
@@ -37,6 +36,7 @@ from air import paths
 from air.actions import ThinkAnswer
 from air.actions.base import Action, Standing
 from air.cli.runs import sft
+from air.errors import UsageError
 from air.train.config import overrides
 from air.train.config.run_config import RunConfig
 from air.train.config.sft_config import SFTRunConfig
@@ -91,48 +91,84 @@ def main() -> int:
     args, rest = parser.parse_known_args()
     run_config(args, rest, args.games[0], 0, "trained", Path("unset"))  # reports wrong settings now
     # One event loop for all: a lock of the package `renderers` belongs to the first loop in which one waits.
-    return asyncio.run(all_seeds(args, rest))
+    try:
+        return asyncio.run(all_seeds(args, rest))
+    except UsageError as error:
+        parser.error(str(error))
 
 
 async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Runs the games and seeds that `results.json` does not contain yet: all games with the first seed, then
-    all with the next. Returns the exit code."""
+    """Trains what `results.json` does not contain yet: all games with the first seed, then all with the next.
+    Returns the exit code."""
+    claim(args, rest)
     file = args.out / "results.json"
     results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
-    done = {(result["game"], result["seed"]) for result in results}
-    seeds = range(args.first_seed, args.first_seed + args.seeds)
-    for seed, game in itertools.product(seeds, args.games):
-        if (game, seed) not in done:
-            results.append(await one_seed(args, rest, game, seed))
-            file.write_text(json.dumps(results, indent=1))
-            report(results)
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        for game in args.games:
+            mine = [one for one in results if (one["game"], one["seed"]) == (game, seed)]
+            if not mine:
+                mine = [await before_training(args, rest, game, seed)]
+                results.append(mine[0])
+            for arm in ["trained"] if args.only_real else ["trained", "control"]:
+                if arm not in mine[0]:
+                    mine[0][arm] = await after_training(args, rest, game, seed, arm)
+                    file.write_text(json.dumps(results, indent=1))
+                    report(results)
     return verdict([result for result in results if result["game"] in args.games])
 
 
-async def one_seed(
+def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Writes the settings, except games and seeds, to `settings.json` in the folder of results. Raises
+    UsageError if the folder has results of other settings."""
+    file = args.out / "settings.json"
+    config = run_config(args, rest, "sokoban4x5", 0, "trained", Path("unset"))
+    settings = {
+        "training": json.loads(overrides.dump(config)),
+        "warm start": [args.demos, args.sft_steps, GOOD, HIDDEN, *GENTLY],
+        "episodes": args.episodes,
+    }
+    if (args.out / "results.json").exists() and (
+        not file.exists() or json.loads(file.read_text()) != settings
+    ):
+        raise UsageError(
+            "the folder has results of other settings",
+            where=str(args.out),
+            remedy="name another --out, or remove the folder",
+        )
+    args.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(settings, indent=1))
+
+
+async def before_training(
     args: argparse.Namespace, rest: Sequence[str], game: str, seed: int
 ) -> dict[str, Any]:
-    """Runs the experiment with one game and one seed: the warm start (training on demonstrations), then from
-    there the training and the control run, whose rewards are shuffled. Returns the measures of the policy
-    before both, after the training, and after the control run."""
+    """Makes the warm start of one game and seed (training on demonstrations), unless it is there already.
+    Returns a new result: the game, the seed, and the measures of the policy before the training."""
     folder, began = args.out / game / f"seed{seed}", time.monotonic()
     warm = folder / "warm"
     if not (warm / "config.json").exists():  # it is written last
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         await warm_start(folder, game, seed, demos=args.demos, steps=args.sft_steps)
-    result: dict[str, Any] = {"game": game, "seed": seed, "sft_seconds": time.monotonic() - began}
-    result["before"] = await measure(args, run_config(args, rest, game, seed, "x", warm), warm)
-    for arm in ["trained"] if args.only_real else ["trained", "control"]:
-        shutil.rmtree(folder / arm, ignore_errors=True)
-        config = run_config(args, rest, game, seed, arm, warm)
-        began = time.monotonic()
-        with Progress(config.max_steps, title=f"{game} seed {seed} {arm}") as progress:
-            outcome = await EmbeddedRun(config, progress).run()
-        assert outcome.checkpoint is not None
-        result[arm] = await measure(args, config, outcome.checkpoint)
-        result[arm]["train_seconds"] = time.monotonic() - began
-    return result
+    result = {"game": game, "seed": seed, "sft_seconds": time.monotonic() - began}
+    config = run_config(args, rest, game, seed, "x", warm)
+    return {**result, "before": await measure(args, config, warm)}
+
+
+async def after_training(
+    args: argparse.Namespace, rest: Sequence[str], game: str, seed: int, arm: str
+) -> dict[str, Any]:
+    """Trains the warm start of one game and seed further; the arm `control` with rewards that are shuffled.
+    Returns the measures of the trained policy."""
+    folder = args.out / game / f"seed{seed}"
+    shutil.rmtree(folder / arm, ignore_errors=True)
+    config = run_config(args, rest, game, seed, arm, folder / "warm")
+    began = time.monotonic()
+    with Progress(config.max_steps, title=f"{game} seed {seed} {arm}") as progress:
+        outcome = await EmbeddedRun(config, progress).run()
+    assert outcome.checkpoint is not None
+    seconds = time.monotonic() - began
+    return {**await measure(args, config, outcome.checkpoint), "train_seconds": seconds}
 
 
 async def warm_start(folder: Path, game: str, seed: int, *, demos: int, steps: int) -> Path:
