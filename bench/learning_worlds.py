@@ -121,7 +121,8 @@ def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
     """Writes the settings, except games and seeds, to `settings.json` in the folder of results. Raises
     UsageError if the folder has results of other settings."""
     file = args.out / "settings.json"
-    config = run_config(args, rest, "sokoban4x5", 0, "trained", Path("unset"))
+    anywhere = argparse.Namespace(out=Path("unset"))
+    config = run_config(anywhere, rest, "sokoban4x5", 0, "trained", Path("unset"))
     settings = {
         "training": json.loads(overrides.dump(config)),
         "warm start": [args.demos, args.sft_steps, GOOD, HIDDEN, *GENTLY],
