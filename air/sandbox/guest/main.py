@@ -462,9 +462,12 @@ class Guest:
         if self.me != 1:
             self._kill_all(0.005)
         if self.remove:
+            import contextlib
             import shutil
 
-            shutil.rmtree(self.remove, ignore_errors=True)  # the next cleanup removes what remains
+            # The host, or the next cleanup, removes what remains, such as thousands of nested folders.
+            with contextlib.suppress(RecursionError):
+                shutil.rmtree(self.remove, ignore_errors=True)
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:

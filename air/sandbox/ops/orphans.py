@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from air.errors import MissingError
+from air.errors import BoxDiedError, MissingError
 from air.sandbox.contract import ownership
 from air.sandbox.guest.running_commands import MARK
 from air.sandbox.ops import command_log
@@ -47,8 +47,8 @@ def collect_folders() -> list[str]:
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):
-            shutil.rmtree(folder, ignore_errors=True)  # it may be another user's, or removed by now
-            if not folder.exists():
+            with suppress(BoxDiedError):  # it may be another user's
+                ownership.remove_folder(folder)
                 removed.append(str(folder))
     return removed
 

@@ -47,6 +47,15 @@ def test_left_behind() -> None:
     assert not ownership.is_left_behind(ours | {ownership.EXPIRES_LABEL: "soon"}, now=now)
 
 
+NEST = """
+import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+"""More folders in each other than Python's `shutil.rmtree` removes."""
+
+
 def test_folders_of_the_dead_are_removed() -> None:
     root, start = Path(tempfile.gettempdir()), ownership.owner().rsplit(":", 2)[2]
     here = ownership.folder_prefix().removeprefix(ownership.FOLDER_PREFIX).partition("-")[0]
@@ -57,6 +66,7 @@ def test_folders_of_the_dead_are_removed() -> None:
     try:
         for folder in (dead, elsewhere, alive, foreign):
             (folder / "workspace").mkdir(parents=True)
+        subprocess.run([sys.executable, "-c", NEST], cwd=dead / "workspace", check=True)
         removed = orphans.collect_folders()
         assert str(dead) in removed
         assert not dead.exists()
@@ -64,9 +74,8 @@ def test_folders_of_the_dead_are_removed() -> None:
         assert elsewhere.exists()  # whoever owns it may live in its own pid namespace
         assert foreign.exists()
     finally:
-        for folder in (elsewhere, alive, foreign):
-            (folder / "workspace").rmdir()
-            folder.rmdir()
+        folders = map(str, (dead, elsewhere, alive, foreign))
+        subprocess.run(["rm", "-rf", "--", *folders], check=True)
 
 
 def test_only_names_of_ours_have_an_owner() -> None:

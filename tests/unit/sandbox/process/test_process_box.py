@@ -19,6 +19,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.process import namespaces
 from air.sandbox.process.box import ProcessBox
+from air.sandbox.process.copy_snapshots import CopiedSnapshot
 from tests.processes import running
 from tests.unit.sandbox.process.full_disk import played_on_a_full_disk
 from tests.until import until
@@ -132,6 +133,24 @@ async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: st
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     await until(lambda: not _live(inside))
+
+
+NEST = """python3 -c "
+import os
+for _ in range(1500):
+    os.mkdir('d')
+    os.chdir('d')
+" """
+
+
+async def test_a_box_and_its_copy_are_removed_however_deep_their_folders_are(mode: str) -> None:
+    async with await opened(SPEC) as box:
+        assert (await box.exec(NEST, timeout=600)).code == 0
+        copy = await box.copy()
+        assert isinstance(copy, CopiedSnapshot)
+        await copy.close()
+    assert box._root is not None
+    assert not any(folder.exists() for folder in (box._root, copy._folder))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
