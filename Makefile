@@ -96,7 +96,7 @@ learning: $(READY)  ## show that training raises the reward, against a control (
 harbor: $(READY)  ## check the small Harbor tasks of tests/harbor: sound ones pass, planted flaws are caught (a quarter of an hour)
 	@AIR_FULL=1 $(BIN)/pytest tests/harbor $(ARGS)
 
-matrix: $(READY)  ## train a small policy on each of four games, and play seven with each; interrupted, it continues
+matrix: $(READY)  ## train a small policy on each of four games, and play eight with each; interrupted, it continues
 	@$(PY) bench/matrix.py $(ARGS)
 
 coevolve: $(READY)  ## train a proposer of questions and an executor on each other, with controls; interrupted, it continues

@@ -74,8 +74,11 @@ class Ports:
         """Handles a new connection from the box to its port relay, which connects the box to this server. The
         first line on the connection is a secret word, by which the server finds the call of `connection` that
         waits for this connection."""
-        async with asyncio.timeout(WORD_SECONDS):
-            word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
+        try:
+            async with asyncio.timeout(WORD_SECONDS):
+                word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # the box may send what it likes
         arrival = self._awaited.get(word)
         if arrival is None or arrival.done():  # the box may connect as it likes
             return

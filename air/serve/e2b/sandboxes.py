@@ -51,7 +51,7 @@ class Sandboxes:
         self._leases: dict[Box, AsyncExitStack] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._begun_snapshots = 0
-        """The number of snapshots that are being stored."""
+        """The number of snapshots that are being stored, without those of forks."""
         self.snapshots: dict[str, KeptSnapshot] = {}
 
     def all(self) -> list[Sandbox]:
@@ -165,7 +165,8 @@ class Sandboxes:
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
         reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout; but if its workspace is stored already, it is paused.
+        continues to run, with its timeout; but if its workspace is stored already, it is paused, and if its
+        workspace could not be stored, its box has ended (see `Box.snapshot`).
         """
         async with sandbox.lock:
             if sandbox.state == "paused":

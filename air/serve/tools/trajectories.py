@@ -41,7 +41,7 @@ class Trajectory:
         the trajectory."""
         self.ended = False
         self.lost = False
-        """Whether it ended without its client's request, so that later requests with its id get an error."""
+        """Whether it ended in such a way that later requests with its id get an error."""
         self.session: Session | None = None
         self.turn = asyncio.Lock()
         self.stack = AsyncExitStack()

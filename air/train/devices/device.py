@@ -76,9 +76,10 @@ def choose(
     in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`: names of
     GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty: none named. `inference` is the GPU that
     the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. With
-    `auto`, the device is a GPU that torch can use, that boxes may not use and that is not leased; if there is
-    no such GPU, it is the CPU. Raises UsageError if `setting` requires a GPU, but there is none, or boxes may
-    use all GPUs, or all are leased. Also raises UsageError if a named GPU does not exist.
+    `auto`, the device is a GPU that torch can use and that is not leased; no GPU that boxes may use, or, if
+    boxes may use all (`auto`), any GPU of `free_for_training`. If there is no such GPU, it is the CPU. Raises
+    UsageError if `setting` requires a GPU, but there is none, or boxes may use all GPUs, or all are leased.
+    Also raises UsageError if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")

@@ -133,9 +133,9 @@ def build(
     `max_length` is the largest number of tokens in a sequence. `hidden`, `layers`, `heads`, `kv_heads` and
     `head_dim` are the sizes of the model. `initializer_range` is the standard deviation of the random
     weights, and `seed` their seed. The default 0.02 suits large models; a model this small learns to use the
-    whole prompt several times faster with 1/√`hidden`. The same arguments give the same model. After an
-    error, no incomplete folder remains. Raises UsageError if the folder is not empty, and ConfigError if
-    `vocab` is too small.
+    whole prompt faster with 1/√`hidden`. The same arguments give the same model. After an error, no
+    incomplete folder remains. Raises UsageError if the folder is not empty, and ConfigError if `vocab` is too
+    small.
     """
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 

@@ -60,7 +60,7 @@ async def test_demonstrations_call_in_half_of_the_episodes_and_answer_sums_exact
 
 
 @pytest.mark.parametrize("arm", ["trained", "control"])
-def test_what_is_set_for_games_does_not_reach_this_training(
+def test_the_optimiser_and_the_penalties_of_games_do_not_reach_this_training(
     tools: ModuleType, tmp_path: Path, arm: str
 ) -> None:
     args = argparse.Namespace(out=tmp_path)
@@ -68,4 +68,6 @@ def test_what_is_set_for_games_does_not_reach_this_training(
     optim, scheduler = config.trainer.optim, config.trainer.scheduler
     assert (optim.type, optim.lr, scheduler.decay_steps) == ("adamw", 3e-4, 0)
     assert config.orchestrator.train.source[0].env.format_penalty == 0
+    assert config.embedded.kl is None
+    assert not config.embedded.reward_to_go
     assert config.embedded.shuffle_rewards == (arm == "control")

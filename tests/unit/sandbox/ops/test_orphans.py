@@ -49,7 +49,7 @@ def test_left_behind() -> None:
 
 NEST = """
 import os
-for _ in range(1500):
+for _ in range(1100):
     os.mkdir("d")
     os.chdir("d")
 """

@@ -137,7 +137,7 @@ async def test_a_box_whose_process_is_killed_is_dead_and_leaves_nothing(mode: st
 
 NEST = """python3 -c "
 import os
-for _ in range(1500):
+for _ in range(1100):
     os.mkdir('d')
     os.chdir('d')
 " """

@@ -37,6 +37,13 @@ def test_same_texts_and_seed_build_the_same_policy(tmp_path: Path) -> None:
         assert a.equal(b)
 
 
+@pytest.mark.parametrize("std", [0.02, 0.09])
+def test_the_size_of_the_random_weights(tmp_path: Path, std: float) -> None:
+    folder = policy.build(tmp_path / "new", ["a b c"] * 3, layers=1, initializer_range=std)
+    weights = policy.load(folder).model.model.layers[0].mlp.up_proj.weight
+    assert weights.detach().std().item() == pytest.approx(std, rel=0.02)
+
+
 def test_a_built_folder_is_an_ordinary_one(folder: Path, small: Policy) -> None:
     assert {p.name for p in folder.iterdir()} >= {
         "config.json",
