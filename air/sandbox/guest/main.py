@@ -462,12 +462,12 @@ class Guest:
         if self.me != 1:
             self._kill_all(0.005)
         if self.remove:
-            import contextlib
             import shutil
 
-            # The host, or the next cleanup, removes what remains, such as thousands of nested folders.
-            with contextlib.suppress(RecursionError):
+            try:
                 shutil.rmtree(self.remove, ignore_errors=True)
+            except RecursionError:  # thousands of nested folders
+                return  # the host, or the next cleanup, removes what remains
 
 
 def _reuse(config: dict[str, Any], starter: Starter) -> Any:
