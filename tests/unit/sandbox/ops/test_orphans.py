@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from air.sandbox.contract import ownership
-from air.sandbox.ops import orphans
 
 
 def _dead_pid() -> int:
@@ -56,26 +54,24 @@ for _ in range(1100):
 """More folders in each other than Python's `shutil.rmtree` removes."""
 
 
-def test_folders_of_the_dead_are_removed() -> None:
-    root, start = Path(tempfile.gettempdir()), ownership.owner().rsplit(":", 2)[2]
+def test_folders_of_the_dead_are_removed(tmp_path: Path) -> None:
+    """In a folder for temporary files of its own, where nobody else collects."""
+    start = ownership.owner().rsplit(":", 2)[2]
     here = ownership.folder_prefix().removeprefix(ownership.FOLDER_PREFIX).partition("-")[0]
-    dead = root / f"{ownership.FOLDER_PREFIX}{here}-{_dead_pid()}-{start}-x"
-    elsewhere = root / f"{ownership.FOLDER_PREFIX}{int(here) + 1}-{_dead_pid()}-{start}-x"
-    alive = root / f"{ownership.folder_prefix()}x"
-    foreign = root / f"{ownership.FOLDER_PREFIX}x"
-    try:
-        for folder in (dead, elsewhere, alive, foreign):
-            (folder / "workspace").mkdir(parents=True)
-        subprocess.run([sys.executable, "-c", NEST], cwd=dead / "workspace", check=True)
-        removed = orphans.collect_folders()
-        assert str(dead) in removed
-        assert not dead.exists()
-        assert alive.exists()
-        assert elsewhere.exists()  # whoever owns it may live in its own pid namespace
-        assert foreign.exists()
-    finally:
-        folders = map(str, (dead, elsewhere, alive, foreign))
-        subprocess.run(["rm", "-rf", "--", *folders], check=True)
+    dead = tmp_path / f"{ownership.FOLDER_PREFIX}{here}-{_dead_pid()}-{start}-x"
+    elsewhere = tmp_path / f"{ownership.FOLDER_PREFIX}{int(here) + 1}-{_dead_pid()}-{start}-x"
+    alive = tmp_path / f"{ownership.folder_prefix()}x"
+    foreign = tmp_path / f"{ownership.FOLDER_PREFIX}x"
+    for folder in (dead, elsewhere, alive, foreign):
+        (folder / "workspace").mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", NEST], cwd=dead / "workspace", check=True)
+    program = "from air.sandbox.ops import orphans; print(*orphans.collect_folders())"
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    collecting = [sys.executable, "-c", program]
+    done = subprocess.run(collecting, env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(dead)]
+    # Whoever owns `elsewhere` may live in its own pid namespace.
+    assert set(tmp_path.iterdir()) == {elsewhere, alive, foreign}
 
 
 def test_only_names_of_ours_have_an_owner() -> None:
