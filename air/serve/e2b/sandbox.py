@@ -62,6 +62,8 @@ class Sandbox:
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
         """A snapshot of the workspace while the sandbox is paused without its processes; otherwise None."""
+        self.paused_with_processes = False
+        """Whether its latest pause was one that keeps the processes."""
         self.dead = False
         self.tags: dict[int, str] = {}
         """The tags that clients gave to processes, by process id."""

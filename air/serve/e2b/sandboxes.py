@@ -51,7 +51,7 @@ class Sandboxes:
         self._leases: dict[Box, AsyncExitStack] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._begun_snapshots = 0
-        """The number of snapshots that are being stored, without those of forks."""
+        """The number of snapshots of running sandboxes that are being stored, or that forks start from."""
         self.snapshots: dict[str, KeptSnapshot] = {}
 
     def all(self) -> list[Sandbox]:
@@ -173,14 +173,13 @@ class Sandboxes:
                 raise ApiError(409, f"sandbox {sandbox.id} is already paused")
             self._check_room(memory)
             async with sandbox.use() as box:
-                sandbox.state = "paused"
+                sandbox.state, sandbox.paused_with_processes = "paused", memory
                 sandbox.stop_timer()
                 try:
                     if memory:
                         await box.freeze()
                     else:
-                        with self._storing():
-                            files = await box.snapshot()
+                        files = await box.snapshot()
                         if sandbox.dead:
                             await files.close()
                             raise SandboxGone(sandbox.id)
@@ -195,9 +194,9 @@ class Sandboxes:
 
     def paused(self) -> tuple[int, int]:
         """Returns two numbers: how many sandboxes are paused with their processes, and how many are paused
-        with only their files."""
+        with only their files. A sandbox whose files are being stored is one of the latter already."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
-        with_processes = sum(each.box is not None for each in paused)
+        with_processes = sum(each.paused_with_processes for each in paused)
         return with_processes, len(paused) - with_processes
 
     def _check_room(self, memory: bool) -> None:
@@ -221,7 +220,9 @@ class Sandboxes:
     @contextmanager
     def _storing(self) -> Iterator[None]:
         """Context manager: during the block, which stores a snapshot, it counts towards the server's limit on
-        snapshots, so that requests at the same time cannot exceed the limit."""
+        snapshots, so that requests at the same time cannot exceed the limit. Raises ApiError if the limit is
+        reached."""
+        self._check_room(memory=False)
         self._begun_snapshots += 1
         try:
             yield
@@ -260,7 +261,6 @@ class Sandboxes:
     async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
         """Stores a copy of a sandbox's workspace, from which new sandboxes can be created. The sandbox
         continues to run."""
-        self._check_room(memory=False)
         with self._storing():
             files = await self._files(sandbox)
         kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, files)
@@ -286,21 +286,26 @@ class Sandboxes:
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
         """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
-        a list with one element for each: the new sandbox, or the error with which its creation failed."""
-        async with await self._files(sandbox) as files:
+        a list with one element for each: the new sandbox, or the error with which its creation failed. They
+        start from a snapshot, which is deleted afterwards. Raises ApiError if the server keeps as many
+        snapshots as it may."""
+        with self._storing():
+            async with await self._files(sandbox) as files:
+                return await self._forks(sandbox, count, seconds, files)
 
-            async def one() -> Sandbox | ApiError:
-                try:
-                    return await self._create(
-                        Sandbox(sandbox.settings, sandbox.spec), seconds, files
-                    )
-                except ApiError as error:
-                    return error
-                except Exception as error:  # of any kind: the other forks still need the snapshot
-                    _LOG.exception("a fork of sandbox %s failed", sandbox.id)
-                    return ApiError(500, f"the sandbox did not start: {error!r}")
+    async def _forks(
+        self, sandbox: Sandbox, count: int, seconds: int, files: Snapshot
+    ) -> list[Sandbox | ApiError]:
+        async def one() -> Sandbox | ApiError:
+            try:
+                return await self._create(Sandbox(sandbox.settings, sandbox.spec), seconds, files)
+            except ApiError as error:
+                return error
+            except Exception as error:  # of any kind: the other forks still need the snapshot
+                _LOG.exception("a fork of sandbox %s failed", sandbox.id)
+                return ApiError(500, f"the sandbox did not start: {error!r}")
 
-            return await asyncio.gather(*(one() for _ in range(count)))
+        return await asyncio.gather(*(one() for _ in range(count)))
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         """Deletes a snapshot. Sandboxes that were created from it continue. Raises ApiError if there is no

@@ -29,6 +29,20 @@ def test_a_shipped_task_is_whole(name: str) -> None:
     assert (task.folder / "starter" / "solve.py").is_file()
 
 
+@pytest.mark.parametrize("name", tasks.available())
+def test_a_readme_names_the_baseline_and_the_target_of_its_task(name: str) -> None:
+    task = tasks.load(name)
+    text = " ".join((task.folder / "README.md").read_text().split())
+    if baseline := re.search(r"Baseline: [^().]*\((-?[\d.]*\d)", text):
+        decimals = len(baseline[1].partition(".")[2])
+        assert baseline[1] == f"{task.baseline:.{decimals}f}"
+    else:
+        assert name == "smallLanguageModel"  # its baseline is not a measurement: 8 bits a byte
+    target = re.search(r"Target: (-?[\d.]*\d)", text)
+    assert target is not None
+    assert float(target[1]) == task.target
+
+
 def test_the_shipped_tasks_share_their_boxes() -> None:
     assert len({tasks.load(name).box_spec("docker").model_dump_json() for name in SHIPPED}) == 1
 

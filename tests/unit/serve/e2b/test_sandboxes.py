@@ -238,6 +238,44 @@ async def test_requests_at_once_do_not_exceed_the_limit_on_snapshots() -> None:
     await sandboxes.close()
 
 
+async def test_forks_need_room_for_the_snapshot_that_they_start_from() -> None:
+    sandboxes = _sandboxes(Lender(ProcessBox), ServeConfig(max_snapshots=1))
+    sandbox = await sandboxes.create(SETTINGS, 3600)
+    first, second = await asyncio.gather(
+        sandboxes.fork(sandbox, 1, 3600), sandboxes.fork(sandbox, 1, 3600), return_exceptions=True
+    )
+    assert isinstance(first, list)
+    assert isinstance(first[0], Sandbox)
+    assert isinstance(second, ApiError)
+    assert second.status == 429
+    await sandboxes.snapshot(sandbox)  # the forks have given their place back
+    with pytest.raises(ApiError, match="--max-snapshots"):
+        await sandboxes.fork(sandbox, 1, 3600)
+    await sandboxes.close()
+
+
+class Storing(ProcessBox):
+    """A box whose workspace is stored only when `go` is set."""
+
+    began, go = asyncio.Event(), asyncio.Event()
+
+    async def snapshot(self) -> Snapshot:
+        self.began.set()
+        await self.go.wait()
+        return await super().snapshot()
+
+
+async def test_a_sandbox_whose_files_are_being_stored_is_not_one_that_keeps_its_processes() -> None:
+    _, sandboxes, sandbox = await _created(Storing)
+    pause = asyncio.create_task(sandboxes.pause(sandbox, memory=False))
+    await Storing.began.wait()
+    assert sandboxes.paused() == (0, 1)
+    Storing.go.set()
+    await pause
+    assert sandboxes.paused() == (0, 1)
+    await sandboxes.close()
+
+
 async def test_all_snapshots_are_deleted_although_one_cannot_be() -> None:
     sandboxes = _sandboxes(Lender(ProcessBox))
     source: Any = Sandbox(SETTINGS, BoxSpec(provider="process"))
