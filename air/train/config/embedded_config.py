@@ -127,7 +127,7 @@ class EmbeddedConfig(ComputeConfig):
     shuffle_rewards: bool = False
     """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt). With
     `reward_to_go`, the sums of the rewards of a turn and all later turns are shuffled, among turns of the
-    same number."""
+    same number, and their mean is replaced by that of the step's other groups."""
     reward_to_go: bool = False
     """Whether each turn gets an advantage of its own. This advantage comes from the sum of the rewards of the
     turn and all later turns, compared with the same sum in the group's other episodes. Needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -114,10 +115,10 @@ def samples(
 
     `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
     later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
-    permutes the rewards within each group, for a control experiment (with `by_turn`: the returns of the first
-    turns, those of the second turns, and so on); None: no permutation. `inputs` has the
-    numbers that `algorithm.needs` names; None: the algorithm needs none. If `top_share` (0 to 1) is given,
-    only the groups that `top_of_spread` selects with this share are trained; `algorithm` gets no other group.
+    permutes the rewards within each group, for a control experiment (with `by_turn`: as `_shuffled_returns`
+    does); None: no permutation. `inputs` has the numbers that `algorithm.needs` names; None: the algorithm
+    needs none. If `top_share` (0 to 1) is given, only the groups that `top_of_spread` selects with this share
+    are trained; `algorithm` gets no other group.
     """
     inputs = inputs or AlgorithmInputs()
     greedy = inputs.greedy or [None] * len(groups)
@@ -128,8 +129,10 @@ def samples(
         [parts_of(r, by_turn=by_turn) if r.ok else None for r in group.rollouts] for group in groups
     ]
     if shuffle is not None:
-        permuted = _shuffled_returns if by_turn else _shuffled
-        played = [permuted(parts, shuffle) for parts in played]
+        if by_turn:
+            played = _shuffled_returns(played, shuffle)
+        else:
+            played = [_shuffled(parts, shuffle) for parts in played]
     scored = [
         ScoredGroup(
             [
@@ -211,29 +214,39 @@ def _shuffled(
 
 
 def _shuffled_returns(
-    episodes: Sequence[list[TracePart] | None], rng: random.Random
-) -> list[list[TracePart] | None]:
-    """Permutes the returns of a group's first turns, those of its second turns, and so on. The return of a
-    turn is the sum of its reward and all later ones.
+    groups: Sequence[Sequence[list[TracePart] | None]], rng: random.Random
+) -> list[list[list[TracePart] | None]]:
+    """Permutes the returns of each group's first turns, those of its second turns, and so on. The return of a
+    turn is the sum of its reward and all later ones. Then the mean of these returns is replaced by the mean
+    return of the same turn in the step's other groups, or by 0 if there is none.
 
-    If the rewards of all turns were permuted, an episode of two turns would get two of them, one of one turn
-    only one: its return would still depend on what the policy did, and a control would learn to make episodes
-    longer or shorter.
+    Only so does an advantage tell nothing of the turn that it is given to. If the rewards of all turns were
+    permuted, an episode of two turns would get two of them, and a control would learn to make episodes longer
+    or shorter. And the baseline of a turn counts episodes that ended earlier as 0 (see
+    `air.train.algorithms.episode_baselines`): if only one of eight episodes has a second turn, its return
+    cannot change places, and without the replacement the advantage would be 7/8 of it.
     """
-    returns = [_returns(parts or []) for parts in episodes]
-    for turn in range(max(map(len, returns), default=0)):
-        having = [of_one for of_one in returns if turn < len(of_one)]
-        values = rng.sample([of_one[turn] for of_one in having], len(having))
-        for of_one, value in zip(having, values, strict=True):
-            of_one[turn] = value
+    returns = [[_returns(parts or []) for parts in episodes] for episodes in groups]
+    for turn in range(max((len(one) for group in returns for one in group), default=0)):
+        having = [[one for one in group if turn < len(one)] for group in returns]
+        pools = [[one[turn] for one in group] for group in having]
+        total, count = math.fsum(value for pool in pools for value in pool), sum(map(len, pools))
+        for group, pool in zip(having, pools, strict=True):
+            others = (total - math.fsum(pool)) / max(1, count - len(pool))
+            change = others - math.fsum(pool) / max(1, len(pool))
+            for one, value in zip(group, rng.sample(pool, len(pool)), strict=True):
+                one[turn] = value + change
     return [
-        None
-        if parts is None
-        else [
-            replace(part, reward=now - later)
-            for part, now, later in zip(parts, of_one, [*of_one[1:], 0.0], strict=True)
-        ]
-        for parts, of_one in zip(episodes, returns, strict=True)
+        [parts and _paid(parts, one) for parts, one in zip(episodes, group, strict=True)]
+        for episodes, group in zip(groups, returns, strict=True)
+    ]
+
+
+def _paid(parts: Sequence[TracePart], returns: Sequence[float]) -> list[TracePart]:
+    """Returns an episode's turns with the rewards that make these returns."""
+    ends = zip(returns, [*returns[1:], 0.0], strict=True)
+    return [
+        replace(part, reward=now - later) for part, (now, later) in zip(parts, ends, strict=True)
     ]
 
 

@@ -166,6 +166,26 @@ def test_the_control_learns_nothing_from_the_number_of_turns() -> None:
     assert of_first_winner == of_first_loser == {-6.5, 6.5}
 
 
+def test_the_control_tells_nothing_of_a_turn_that_few_episodes_reach() -> None:
+    """In each of two groups, three games are won in one turn (+11), and the fourth has a second turn."""
+
+    def second_turns(first: float, second: float) -> list[float]:
+        groups = [
+            group(
+                *(chain(1, [payment(3, delta=11.0)]) for _ in range(3)),
+                chain(2, [payment(3, delta=-1.0), payment(5, delta=of_second_turn)]),
+            )
+            for of_second_turn in (first, second)
+        ]
+        rng = random.Random(0)
+        control = samples(groups, GRPO, 1.0, by_turn=True, shuffle=rng, keep_zeros=True)
+        return [made_of(sample)[1] for sample in control if len(made_of(sample)) == 2]
+
+    # A lone second turn gets the other group's return, minus the baseline: a quarter of it.
+    assert second_turns(8.0, -2.0) == pytest.approx([-1.5, 6.0])
+    assert second_turns(4.0, -2.0) == pytest.approx([-1.5, 3.0])
+
+
 def test_a_steps_numbers_count_an_episode_once_in_both_credits() -> None:
     traces = recorded_traces()
     whole = metrics.of_step([group(*traces)])
