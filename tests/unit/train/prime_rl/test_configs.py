@@ -48,7 +48,7 @@ EMBEDDED = {
     "agent0/small_executor.toml",
     "agent0/small_proposer.toml",
 }
-MATRICES = {"grl/matrix_small.toml", "matrix/tiny.toml"}
+MATRICES = {"grl/matrix.toml", "grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
 COEVOLUTIONS = {"agent0/small.toml", "agent0/small_tools.toml"}
 """Files of `air coevolve`."""
