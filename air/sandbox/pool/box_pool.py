@@ -107,7 +107,9 @@ class Pool:
         self._max, self._warm, self._run = max_boxes, warm, run
         self._slots = HostSlots(gpus, nested=nested, run=run)
         self._held: dict[GuestBox, HostShare] = {}
-        self._digests = Digests()
+        self.digests = Digests()
+        """The ids of the images of requested boxes. A caller that has just requested the id of an image may
+        store it here, so that the pool does not request it again."""
         self._subpools: dict[str, _SubPool] = {}
         self._waiters: list[_Waiter] = []
         self._lent: dict[GuestBox, _SubPool] = {}
@@ -270,7 +272,7 @@ class Pool:
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
         """Returns the group of spare boxes (`_SubPool`) for the settings `spec` and the image to which their
         image tag now refers. Marks the groups with the same settings but an earlier image as outdated."""
-        digest = await self._digests.of(spec)
+        digest = await self.digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
         self._subpools[key] = subpool  # moves it to the end: sorted by last request

@@ -68,5 +68,10 @@ class Digests:
 
                 asked_at = time.monotonic()
                 digest = await retry(lambda: engine.image_id(spec.image))
-                self._known[spec.image] = (asked_at, digest)
+                self.store(spec.image, digest, asked_at)
             return digest
+
+    def store(self, image: str, digest: str, asked_at: float) -> None:
+        """Stores the id of an image, which the caller requested from the container engine at the monotonic
+        time `asked_at`."""
+        self._known[image] = (asked_at, digest)

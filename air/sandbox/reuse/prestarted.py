@@ -13,6 +13,7 @@ import os
 import select
 import socket
 
+from air.sandbox.guest.spawn import run_from_path
 from air.sandbox.guest.users import (
     SETGID,
     SETPCAP,
@@ -93,7 +94,7 @@ class Prestarted:
             path = f"/proc/self/fd/{PROGRAM}"
             others = self.env.get("PYTHONPATH")
             env = dict(self.env, PYTHONPATH=f"{path}:{others}" if others else path)
-            os.execvpe(self.argv[0], self.argv, env)
+            run_from_path(os.execve, self.argv, env)
         except BaseException as error:  # nothing may return into the guest's loop
             os.write(2, f"cannot start {self.argv[0]!r} in advance: {error}\n".encode())
         os._exit(1)

@@ -293,7 +293,7 @@ def _execute(jobs: Any, command: list[bytes]) -> None:
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:
         os.chdir(cwd)
-        os.execvpe(argv[0], argv, env)
+        _run_from_path(os.execve, argv, env)
     except BaseException as error:
         jobs.send(FAILED)
         text = getattr(error, "strerror", None) or str(error)
@@ -301,6 +301,28 @@ def _execute(jobs: Any, command: list[bytes]) -> None:
             2, f"air: cannot run {os.fsdecode(argv[0])!r}: {text}\n".encode("utf-8", "replace")
         )
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _run_from_path(run: Any, argv: list[bytes], env: dict[bytes, bytes]) -> Any:
+    """Finds the program `argv[0]` and runs it, by the rules of `run_from_path` in
+    `air/sandbox/guest/spawn.py`, which cannot be imported here.
+
+    `os.execvpe` is not used because it imports the module `warnings` in each fork.
+    """
+    if b"/" in argv[0]:
+        return run(argv[0], argv, env)
+    missing: OSError = FileNotFoundError(2, os.strerror(2))
+    folders = env[b"PATH"] if b"PATH" in env else os.fsencode(os.defpath)
+    for folder in folders.split(b":"):
+        path = (folder or b".") + b"/" + argv[0]
+        try:
+            if os.access(path, os.F_OK):
+                return run(path, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            missing = error
+    raise missing
 
 
 if __name__ == "sitecustomize":

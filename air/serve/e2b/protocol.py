@@ -55,7 +55,7 @@ class E2B(Protocol):
     domain_option = "--domain"
 
     def __init__(self, server: Server) -> None:
-        self._templates = Templates(server.config.limits)
+        self._templates = Templates(server.config.limits, server.boxes.pool.digests)
         self._sandboxes = Sandboxes(server, self._templates)
         self._control = Control(self._sandboxes, self._templates, server.config.domain)
         self._domain = server.config.domain

@@ -4,10 +4,12 @@ prefix `air-`, or the name of one of E2B's own templates."""
 from __future__ import annotations
 
 import asyncio
+import time
 
 from air.errors import AirError
 from air.sandbox.contract.box import BoxLimits, BoxSpec, OpenBox
 from air.sandbox.docker import engine
+from air.sandbox.pool.start_retry import DIGEST_SECONDS, Digests
 from air.serve.e2b.bodies import LONGEST
 from air.serve.e2b.errors import ApiError
 
@@ -19,10 +21,19 @@ always ends before its box does."""
 
 
 class Templates:
-    """Finds the image of a template, and the settings of boxes that start from it."""
+    """Finds the image of a template, and the settings of boxes that start from it.
 
-    def __init__(self, limits: BoxLimits) -> None:
+    The container engine is asked for the image of a template at most once in `DIGEST_SECONDS`, as often as
+    the pool asks for the image of a box. The ids of images are stored in `digests`, the cache of the pool, so
+    that the pool does not ask again.
+    """
+
+    def __init__(self, limits: BoxLimits, digests: Digests | None = None) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})
+        self._digests = digests or Digests()
+        self._images: dict[str, tuple[float, str]] = {}
+        """The time of the last request to the engine and the name of the image, by the template's name."""
+        self._asking = asyncio.Lock()
 
     async def spec(self, template: str) -> BoxSpec:
         """Returns the settings of the box of a sandbox with this template. Raises ApiError if there is no
@@ -35,18 +46,32 @@ class Templates:
         image."""
         if name := OWN.get(template):
             return name
+        async with self._asking:  # one request serves all concurrent callers
+            asked_at, name = self._images.pop(template, (0.0, ""))
+            if not name or time.monotonic() - asked_at > DIGEST_SECONDS:
+                asked_at = time.monotonic()
+                name = await self._requested(template)
+            self._images[template] = (asked_at, name)
+            return name
+
+    async def _requested(self, template: str) -> str:
+        """Asks the container engine for the image of a template, and returns the image's name. Raises
+        ApiError as `image` does."""
         for name in (template, f"air-{template}"):
-            if await asyncio.to_thread(_exists, name):
+            asked_at = time.monotonic()
+            if digest := await asyncio.to_thread(_digest, name):
+                self._digests.store(name, digest, asked_at)
                 return name
         raise ApiError(404, f"template {template!r} not found: no image has that name")
 
 
-def _exists(name: str) -> bool:
-    """Whether the container engine has an image with this name. Raises ApiError if the container engine
-    fails."""
+def _digest(name: str) -> str:
+    """Returns the id of the container engine's image with this name; empty if there is none. Raises ApiError
+    if the container engine fails."""
     if not name.strip() or name.startswith("-"):
-        return False
+        return ""
     try:
-        return engine.image(name) is not None
+        description = engine.image(name)
     except AirError as error:
         raise ApiError(503, str(error)) from error
+    return str(description["Id"]) if description else ""

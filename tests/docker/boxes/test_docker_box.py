@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from air.errors import BoxDiedError, BoxEndedError, BoxStartError, ConfigError, MissingError
 from air.sandbox import conformance, open_box
-from air.sandbox.conformance import commands, copies, limits, paths, running, sessions
+from air.sandbox.conformance import commands, copies, limits, paths, running, sessions, snapshots
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec
 from air.sandbox.docker import container_spec, engine, oci_runtime
@@ -214,3 +214,37 @@ async def test_a_runtime_that_the_engine_lacks_is_one_line(monkeypatch: pytest.M
     with pytest.raises(ConfigError, match="AIR_OCI_RUNTIME: the container engine has no runtime"):
         await open_box(SPEC, run="runtime")
     assert _ours("runtime") == []
+
+
+async def test_conformance_under_gvisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = await asyncio.to_thread(engine.client().info)
+    if problem := oci_runtime.missing("runsc", info):
+        pytest.skip(f"gVisor: {problem}")
+    checks = [check for check in KEPT if check not in snapshots.CHECKS]  # these need `runc`
+    await _play("runsc", checks, monkeypatch)
+
+
+async def test_checks_can_be_played_under_a_runtime_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await _play(
+        "runc", [check for check in KEPT if check.name == commands.CHECKS[0].name], monkeypatch
+    )
+
+
+async def _play(
+    runtime: str, checks: list[conformance.Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plays conformance checks in boxes of an OCI runtime, and fails with the errors of all of them."""
+    assert checks
+    monkeypatch.setenv(oci_runtime.SETTING, runtime)
+    async with await open_box(SPEC, run="runtime") as box:
+        description = await engine.inspected(box.id)
+        assert description["HostConfig"]["Runtime"] == runtime
+    failures = {}
+    for check in checks:
+        try:
+            await asyncio.wait_for(conformance.run(check, SPEC), 600)
+        except Exception as error:  # each check has its own errors
+            failures[check.name] = repr(error)
+    assert failures == {}

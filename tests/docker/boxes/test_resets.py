@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -347,6 +348,51 @@ async def test_other_commands_run_in_a_prestarted_box_as_in_any() -> None:
         results = [await run(box, "print(2)"), await run(box, "print(3)")]  # the second starts anew
         assert [result.stdout for result in results] == [b"2\n", b"3\n"]
         assert await box.reset() == ""
+
+
+FOLDERS = {
+    "empty": "",
+    "an empty folder name": "/no/such/folder::/usr/bin:/bin",
+    "folders of the workspace": "/workspace/one:/workspace/two:/usr/bin:/bin",
+    "a file among the folders": "/workspace/executable:/usr/bin:/bin",
+}
+NAMES = (
+    *("no-such-program", "plain", "executable", "unmarked", "folder", "broken", "sh", ""),
+    *(
+        "./no-such-program",
+        "./one/plain",
+        "./executable",
+        "./unmarked",
+        "one/",
+        "./plain/x",
+        "/bin/sh",
+    ),
+)
+
+
+@pytest.mark.parametrize("path", FOLDERS)
+async def test_a_prestarted_box_finds_programs_as_any_box_does(path: str, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    (two / "folder").mkdir(parents=True)
+    one.mkdir()
+    for folder in (tmp_path, one):
+        (folder / "plain").write_text("#!/bin/sh\necho ran\n")
+        for name, mark in (("executable", "/bin/sh"), ("broken", "/no/such/shell")):
+            (folder / name).write_text(f"#!{mark}\necho ran\n")
+            (folder / name).chmod(0o755)
+        (folder / "unmarked").write_text("echo ran\n")
+        (folder / "unmarked").chmod(0o755)
+    async with opened() as box, opened(PLAIN) as plain:
+        for name in NAMES:
+            results = []
+            for each in (box, plain):
+                for part in ("one", "two", "plain", "executable", "broken", "unmarked"):
+                    await each.put(tmp_path / part, part)
+                argv = [name, "-c", "echo ran"]
+                done = await each.exec(argv, timeout=SECONDS, env={"PATH": FOLDERS[path]})
+                results.append((done.code, done.stdout, done.stderr, done.began))
+                assert await each.reset() == "", name
+            assert results[0] == results[1], name
 
 
 async def test_only_closed_boxes_can_be_reset() -> None:
