@@ -1,17 +1,23 @@
-"""Measures how many steps per second the games make on one core, without a model: `make bench-worlds`.
+"""Measures how many steps per second the worlds make, without a model: `make bench-worlds`.
 
 A step is one move and the text of the board after it. A random player plays the episodes. Each has a new
 seed, so that the time for making the game's instance counts. The columns: `game` is the game itself; `world,
 1` and `world, 5` are the world around it, which parses answers with one and with five moves; `gymnasium` is
 the gymnasium environment, if that package is installed. Each number is the median of `--rounds` rounds.
 
+The second table has the questions and the shop, played by scripted players that need little time. A step is
+one turn, and episodes follow one another. SQL queries run in other processes, so elapsed time counts, not CPU
+time. Remote worlds (AgentGym, OpenEnv, ORS) are left out. Only games must reach `AIM`.
+
     python bench/worlds.py --games sokoban6 tetris2 --seconds 2
+    python bench/worlds.py --games --worlds question:shop
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import itertools
 import json
 import random
@@ -25,8 +31,13 @@ from rich.console import Console
 from rich.table import Table
 
 from air.actions.base import Action
+from air.worlds import sources
 from air.worlds.games import SOURCE, GameWorld, game_kind
 from air.worlds.games.world import SEPARATOR
+from air.worlds.questions.arithmetic import players as arithmetic
+from air.worlds.questions.shop import players as shop
+from air.worlds.questions.sql import players as sql
+from air.worlds.sources import WorldTask
 
 AIM = 20_000
 """The number of steps per second that every game must reach."""
@@ -94,21 +105,97 @@ def players() -> dict[str, Player]:
     return found
 
 
-async def rate(player: Player, name: str, seconds: float, seeds: Iterator[int]) -> float:
-    """Plays episodes until they have used `seconds` of CPU time; returns the steps per second."""
-    steps, began = 0, time.process_time()
-    while (used := time.process_time() - began) < seconds:
+async def rate(
+    player: Player,
+    name: str,
+    seconds: float,
+    seeds: Iterator[int],
+    clock: Callable[[], float] = time.process_time,
+) -> float:
+    """Plays episodes until `seconds` have passed on `clock`; returns the steps per second."""
+    steps, began = 0, clock()
+    while (used := clock() - began) < seconds:
         steps += await player(name, seeds)
     return steps / used
 
 
+Reply = Callable[[str], Action]
+"""The type of functions that return the next action of an episode. They get the observation."""
+
+
+def replies(task_id: str, seed: int) -> Reply:
+    """Returns a player of guesses, which needs little time itself, for the episode of a seed."""
+    kind = task_id.removeprefix("question:").partition("-")[0]
+    if kind in ("gsm8k", "gsm8k5"):
+        answer = arithmetic.guessing(seed, 1000)
+    elif kind == "shop":
+        answer = shop.random_clicks(seed)
+    else:
+        return lambda _: Action(answer=sql.block("SELECT 1"))
+    return lambda observation: Action(answer=answer(observation))
+
+
+@functools.cache
+def task_of(task_id: str) -> WorldTask:
+    """Returns a task, which is loaded once, as in a run."""
+    return sources.load(task_id)
+
+
+async def of_task(task_id: str, seeds: Iterator[int]) -> int:
+    """Plays an episode of a task that is no game; returns the number of turns."""
+    world, seed = task_of(task_id).world(), next(seeds)
+    observation, reply = await world.reset(seed), replies(task_id, seed)
+    for played in itertools.count(1):
+        step = await world.step(reply(observation.text))
+        if step.done:
+            await world.close()
+            return played
+        observation = step.observation
+    raise AssertionError
+
+
+def time_worlds(names: list[str], seconds: float, rounds: int) -> dict[str, float]:
+    """Prints the table of the questions; returns the steps per second by name."""
+    table = Table(title="steps a second, one episode at a time", title_justify="left")
+    table.add_column("world")
+    table.add_column("steps", justify="right")
+    results: dict[str, float] = {}
+    for name in names:
+        seeds = itertools.count()
+        asyncio.run(of_task(name, seeds))  # not timed: catalogues and processes start here
+        results[name] = statistics.median(
+            asyncio.run(rate(of_task, name, seconds, seeds, time.perf_counter))
+            for _ in range(rounds)
+        )
+        table.add_row(name, f"{results[name]:,.0f}")
+    Console().print(table)
+    return results
+
+
+WORLDS = [f"question:{kind}" for kind in ("gsm8k", "gsm8k5", "sql", "sql5", "shop")]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--games", nargs="+", default=SOURCE.names(), help="names without game:")
-    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of a round")
+    parser.add_argument("--games", nargs="*", default=SOURCE.names(), help="names without game:")
+    parser.add_argument("--worlds", nargs="*", default=WORLDS, help="ids of question tasks")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a round: CPU time for games")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a file for the numbers, as JSON")
     args = parser.parse_args()
+    results, slow = time_games(args.games, args.seconds, args.rounds)
+    worlds = time_worlds(args.worlds, args.seconds, args.rounds)
+    if args.out:
+        args.out.write_text(json.dumps({**results, **worlds}, indent=1))
+    print(f"below {AIM:,}: {', '.join(slow)}" if slow else f"every game reaches {AIM:,}")
+    return 1 if slow else 0
+
+
+def time_games(
+    names: list[str], seconds: float, rounds: int
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Prints the table of games; returns the steps per second by name and column, and the names of the games
+    that are slower than `AIM`."""
     table = Table(title="steps a second on one core, without a model", title_justify="left")
     for column in ("game", *players()):
         table.add_column(column, justify="right")
@@ -116,20 +203,17 @@ def main() -> int:
     seeds = (
         itertools.count()
     )  # no seed twice: a group of episodes shares its instance, which is kept
-    for name in args.games:
+    for name in names:
         results[name] = {
             column: statistics.median(
-                asyncio.run(rate(player, name, args.seconds, seeds)) for _ in range(args.rounds)
+                asyncio.run(rate(player, name, seconds, seeds)) for _ in range(rounds)
             )
             for column, player in players().items()
         }
         table.add_row(name, *(f"{number:,.0f}" for number in results[name].values()))
-    Console().print(table)
-    if args.out:
-        args.out.write_text(json.dumps(results, indent=1))
-    slow = [name for name, numbers in results.items() if numbers["game"] < AIM]
-    print(f"below {AIM:,}: {', '.join(slow)}" if slow else f"every game reaches {AIM:,}")
-    return 1 if slow else 0
+    if names:
+        Console().print(table)
+    return results, [name for name, numbers in results.items() if numbers["game"] < AIM]
 
 
 if __name__ == "__main__":

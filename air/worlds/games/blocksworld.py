@@ -26,12 +26,19 @@ _NOTHING = Outcome(-1.0, effective=False)
 class Blocksworld:
     """A game of Blocksworld with `blocks` blocks. `view` selects how states are written: as sentences
     (`text`), as a list (`1d`), or as a picture (`2d`). `level` is the number of moves of the shortest
-    solution (None: any number)."""
+    solution (None: any number), and `most` is the largest such number (None: no limit)."""
 
-    def __init__(self, view: View = "text", blocks: int = 3, level: int | None = None) -> None:
+    def __init__(
+        self,
+        view: View = "text",
+        blocks: int = 3,
+        level: int | None = None,
+        most: int | None = None,
+    ) -> None:
         self.view = view
         self.blocks = blocks
         self.level = level
+        self.most = most
         self.won = False
         self.over = True
         self._shortest = 0
@@ -44,7 +51,7 @@ class Blocksworld:
 
     def reset(self, seed: int) -> None:
         """Starts the episode that `seed` determines."""
-        pairs = instances(self.blocks, self.level, evaluates(seed))
+        pairs = instances(self.blocks, self.level, evaluates(seed), self.most)
         self.state, self.goal = pairs[seed % len(pairs)]
         self._shortest = distances(self.goal)[self.state]
         self.won = self.over = False
@@ -145,16 +152,25 @@ def distances(goal: State) -> dict[State, int]:
     return known
 
 
+def longest(blocks: int) -> int:
+    """Returns the number of moves of the longest of all shortest solutions with `blocks` blocks."""
+    return 2 * blocks - 2
+
+
 @lru_cache(maxsize=64)
-def instances(blocks: int, level: int | None, side: bool) -> tuple[tuple[State, State], ...]:
+def instances(
+    blocks: int, level: int | None, side: bool, most: int | None = None
+) -> tuple[tuple[State, State], ...]:
     """Returns pairs of a start state and a different goal state: all pairs that are held out for evaluation
     if `side` is true, else all other pairs. `level` is the number of moves of their shortest solutions (None:
-    any number). The order is shuffled but always the same."""
+    any number), and `most` is the largest such number (None: no limit). The order is shuffled but always the
+    same."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)
         if held_out(f"{start} {goal}") == side
         and (level is None or distances(goal)[start] == level)
+        and (most is None or distances(goal)[start] <= most)
     ]
     return tuple(sorted(pairs, key=lambda pair: (zlib.crc32(f"order {pair}".encode()), pair)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from air.worlds.sources import WorldTask
 RULES = 1
 """The version of the rules and generators of all games. A change after which any seed gives another episode
 must raise this number. It is part of the task's digest, which trajectories record."""
+FITTED_RULES = 2
+"""The same number for names whose limits are so low that the generator leaves out instances (see
+`GameKind.fitted`). In version 1, such episodes could have instances that nobody can solve within the
+limits."""
 
 NAMES = (
     "sokoban4x5",
@@ -51,6 +56,9 @@ class GameKind:
     make: Callable[[], Game]
     limits: Limits
     rules: str
+    fitted: bool
+    """Whether the limits are so low that the generator leaves out instances that cannot be solved within
+    them."""
 
 
 class GameSource:
@@ -61,7 +69,8 @@ class GameSource:
         option is wrong."""
         kind = game_kind(name)
         known = kind.make().shortest() is not None
-        text = f"{RULES}\n{name}\n{kind.limits}\n{kind.rules}"
+        version = FITTED_RULES if kind.fitted else RULES
+        text = f"{version}\n{name}\n{kind.limits}\n{kind.rules}"
         return WorldTask(
             id=f"game:{name}",
             make=lambda: GameWorld(kind.make(), kind.limits),
@@ -136,6 +145,18 @@ class _Options:
             raise self.error(f"there is no option `{key}`", f"known: {', '.join(self._known)}")
         return Limits(*values)
 
+    def too_low(self, problem: str, limits: Limits, moves: int) -> ConfigError:
+        """Returns the error for limits that are too low for an episode of `moves` moves, which would be
+        enough."""
+        needed = [f"`-total{moves}`"] if limits.total < moves else []
+        if limits.turns * limits.per_turn < moves:
+            needed.append(f"`-turns{math.ceil(moves / limits.per_turn)}`")
+        what = (
+            f"an episode has {limits.most} moves (turns: {limits.turns}, moves per turn:"
+            f" {limits.per_turn}, total: {limits.total})"
+        )
+        return self.error(f"{problem}, and {what}", f"set {' and '.join(needed)} or higher")
+
     def error(
         self, message: str, remedy: str = "write options as in `sokoban6-boxes2-level3`"
     ) -> ConfigError:
@@ -153,19 +174,19 @@ def _sokoban(own: list[str], options: _Options) -> GameKind:
     boxes = options.number("boxes", 1, 1, 4)
     level = options.take("level", None, 1, len(SOKOBAN_LEVELS))
     depth = options.take("depth", None, 1, 200)
-    limits = options.limits(turns=6, moves=5, total=10)
+    usual = 10
+    limits = options.limits(turns=6, moves=5, total=usual)
     least, most = SOKOBAN_LEVELS[level] if level else (1, depth or limits.total)
     if level and depth:
         raise options.error("`level` and `depth` exclude each other", "name one of them")
-    if level and least > limits.total:
-        raise options.error(
-            f"level {level} needs {least} moves and an episode has {limits.total}",
-            f"add `-total{most}`, and `-turns` to have time for them",
-        )
-    most = most if depth else min(most, limits.total)
-    rooms = Rooms(rows, columns, boxes, least, most)
+    if least > limits.most:
+        raise options.too_low(f"level {level} needs {least} moves", limits, most)
+    fitted = not depth and limits.most < min(most, limits.total)
+    rooms = Rooms(rows, columns, boxes, least, most if depth else min(most, limits.most))
     if problem := rooms.problem():
-        raise options.error(problem, "take a larger room, fewer boxes or another level")
+        higher = ", or set `-turns`, `-moves` or `-total` higher"
+        higher = higher if limits.most < usual and not depth else ""
+        raise options.error(problem, f"take a larger room, fewer boxes or another level{higher}")
     rules = f"""\
 You play Sokoban in a room of {rows} rows and {columns} columns with {_count(boxes, "box", "boxes")}. \
 Push {"the box onto the target" if boxes == 1 else "every box onto a target"}. \
@@ -173,7 +194,7 @@ You push a box by moving against it, if the cell behind it is free. You cannot p
 {_legend(sokoban.SYMBOLS)}
 {_moves(sokoban.Sokoban.moves, limits)}
 Each move costs 0.1. A box on a target earns 1, taking it off costs 1, and solving the room earns 10."""
-    return GameKind(lambda: sokoban.Sokoban(rooms), limits, rules)
+    return GameKind(lambda: sokoban.Sokoban(rooms), limits, rules, fitted)
 
 
 def _tetris(own: list[str], options: _Options) -> GameKind:
@@ -182,6 +203,9 @@ def _tetris(own: list[str], options: _Options) -> GameKind:
     gaps = options.take("level", None, 1, size)
     limits = options.limits(turns=11, moves=5, total=40)
     board = Board(size, kind, None if gaps == size else gaps)
+    most = min(limits.most, board.longest)
+    if problem := tetris.problem(board, most):
+        raise options.too_low(problem, limits, board.longest)
     pieces = {
         1: "Every piece is a single cell",
         2: "A piece has two cells: one above the other (at first only the lower one is on the board),"
@@ -195,7 +219,7 @@ A piece that lies still in the top row loses the game.
 {_legend(tetris.SYMBOLS)}
 {_moves(tetris.Tetris.moves, limits)}
 Each move costs 0.1. A full row earns 10 and ends the game."""
-    return GameKind(lambda: tetris.Tetris(board), limits, rules)
+    return GameKind(lambda: tetris.Tetris(board, most), limits, rules, most < board.longest)
 
 
 def _blocksworld(own: list[str], options: _Options) -> GameKind:
@@ -203,9 +227,13 @@ def _blocksworld(own: list[str], options: _Options) -> GameKind:
     blocks = options.number("blocks", 3, 2, 4)
     level = options.take("level", None, 1, 2 * blocks - 2)
     limits = options.limits(turns=11, moves=5, total=20)
-    if not all(blocksworld.instances(blocks, level, side) for side in (False, True)):
+    if level and level > limits.most:
+        raise options.too_low(f"level {level} needs {level} moves", limits, level)
+    most = min(limits.most, level or blocksworld.longest(blocks))
+    if not all(blocksworld.instances(blocks, level, side, most) for side in (False, True)):
         raise options.error(
-            f"with {blocks} blocks too few goals are {level} moves away", "take another level"
+            f"with {blocks} blocks too few goals are {level or most} moves away",
+            "take another level" if level else "set `-turns`, `-moves` or `-total` higher",
         )
     shown = {
         "text": "",
@@ -218,7 +246,9 @@ A block can be moved if no block stands on it, to the table or onto a block that
 {shown}A move is (move X to Y): X is the block, and Y is the block to put it on, or 0 for the table. \
 {_many(limits, "(move 2 to 0) || (move 1 to 2)")}
 A move costs 1, one that cannot be read costs 5, and the one that reaches the goal earns 10."""
-    return GameKind(functools.partial(blocksworld.Blocksworld, view, blocks, level), limits, rules)
+    make = functools.partial(blocksworld.Blocksworld, view, blocks, level, most)
+    fitted = level is None and most < blocksworld.longest(blocks)
+    return GameKind(make, limits, rules, fitted)
 
 
 def _count(number: int, one: str, more: str) -> str:
@@ -235,7 +265,7 @@ def _moves(moves: tuple[str, ...], limits: Limits) -> str:
 
 def _many(limits: Limits, example: str) -> str:
     if limits.per_turn == 1:
-        return f"One reply plays one move, and the game has {limits.total} moves."
+        return f"One reply plays one move, and the game has {limits.most} moves."
     return (
         f"Separate moves with {SEPARATOR}, as in {example}. One reply plays up to {limits.per_turn} moves,"
         f" and the game has {limits.total} moves in {limits.turns} replies."

@@ -8,6 +8,7 @@ full row. The first full row wins and ends the game. A piece that settles in the
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 from air.worlds.games.game import Outcome
 from air.worlds.games.tetris_board import LYING, STEPS, Board, Cells, Drawn, winnable
@@ -16,18 +17,23 @@ SYMBOLS = {"_": "empty", "#": "filled", "X": "the piece that you move"}
 _EVENNESS = 5
 """The draw of pieces favours kinds that were drawn less often so far. The larger this number, the weaker that
 preference, and the closer the draw is to uniform."""
-_DRAWS = 50
+_DRAWS = 1000
 """The maximum number of random sequences of pieces that are drawn in search of a winnable one."""
+_SAMPLE, _LEAST = 200, 10
+"""Of `_SAMPLE` random sequences of pieces, so many must be winnable. Otherwise `problem` refuses the game, so
+that the search for a winnable sequence cannot fail."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 
 class Tetris:
-    """A game of Tetris. `board` are its parameters."""
+    """A game of Tetris. `board` are its parameters. A player who knows all pieces in advance can win each
+    episode in at most `most` moves (None: in any number)."""
 
     moves: tuple[str, ...] = ("Left", "Right", "Down")
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, most: int | None = None) -> None:
         self.board = board
+        self.most = board.longest if most is None else most
         self.won = False
         self.over = True
 
@@ -36,7 +42,7 @@ class Tetris:
         rng = random.Random(seed)
         self.filled = _first(self.board, rng)
         """The settled cells, as a bit set (see `tetris_board`)."""
-        self.pieces = _draw(self.board, self.filled, rng)
+        self.pieces = _draw(self.board, self.filled, self.most, rng)
         """The pieces to come, each with the column in which it appears. There are more than an episode can
         use."""
         self._next()
@@ -98,25 +104,35 @@ class Tetris:
         return None
 
 
+@lru_cache(maxsize=64)
+def problem(board: Board, most: int) -> str:
+    """Returns the reason, as a phrase, why a game with at most `most` moves is refused; empty if it is
+    accepted. It is refused if too few random sequences of pieces can be won in so many moves."""
+    if most >= board.longest:
+        return ""
+    rng = random.Random(0)
+    for filled in board.starts():
+        sequences = [_sequence(board, rng) for _ in range(_SAMPLE)]
+        if sum(winnable(board, filled, pieces, most) for pieces in sequences) < _LEAST:
+            return f"too few games can be won in {most} moves"
+    return ""
+
+
 def _first(board: Board, rng: random.Random) -> int:
-    """Returns the settled cells at the start of an episode, as a bit set: none or, if `board.gaps` is set,
-    the lowest row except for `board.gaps` adjacent cells at a random place."""
-    if board.gaps is None:
-        return 0
-    row = (1 << board.size) - 1
-    gaps = ((1 << board.gaps) - 1) << rng.randrange(board.size - board.gaps + 1)
-    return (row ^ gaps) << (board.size - 1) * board.size
+    """Returns the settled cells at the start of an episode, as a bit set."""
+    starts = board.starts()
+    return starts[0] if board.gaps is None else starts[rng.randrange(len(starts))]
 
 
-def _draw(board: Board, filled: int, rng: random.Random) -> list[Drawn]:
-    """Returns a random sequence of pieces with which the game can be won, each with the column in which it
-    appears. If `_DRAWS` drawn sequences cannot be won, returns the first kind of piece again and again, in
-    column 0."""
+def _draw(board: Board, filled: int, most: int, rng: random.Random) -> list[Drawn]:
+    """Returns a random sequence of pieces with which the game can be won in at most `most` moves, each with
+    the column in which it appears. Raises AssertionError if `_DRAWS` drawn sequences cannot be won."""
+    always = board.always_winnable and most >= board.longest
     for _ in range(_DRAWS):
         pieces = _sequence(board, rng)
-        if board.always_winnable or winnable(board, filled, pieces):
+        if always or winnable(board, filled, pieces, most):
             return pieces
-    return [(board.pieces[0], 0)] * (board.size * board.size)
+    raise AssertionError("the source refuses boards for which `problem` gives a reason")
 
 
 def _sequence(board: Board, rng: random.Random) -> list[Drawn]:

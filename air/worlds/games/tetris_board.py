@@ -19,6 +19,14 @@ LYING: Cells = ((0, 0), (-1, 0))
 """Two cells, side by side. The position of the piece is that of its right cell."""
 PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
 """The kinds of pieces of a game, by its `Board.kind`."""
+_LONGEST = {
+    (3, 1): (4, 7, 9),
+    (3, 2): (4, 7, 9),
+    (4, 1): (6, 11, 15, 18),
+    (4, 2): (9, 11, 15, 20),
+}
+"""For `Board.longest`, by size and kind of a board: one number for each number of gaps, from 1, and as the
+last one that of the empty board. A test tries all sequences of pieces."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
 """The shift of a piece by each move, in columns and rows."""
 
@@ -45,6 +53,21 @@ class Board:
         """Whether the game can be won with every sequence of its pieces. A test proves this by trying all
         sequences."""
         return self.size > 3 or self.kind == 1
+
+    @property
+    def longest(self) -> int:
+        """The largest number of moves that a game can need. Every sequence of pieces with which the game can
+        be won at all can be won in so many moves by a player who knows the sequence in advance."""
+        return _LONGEST[self.size, self.kind][self.gaps - 1 if self.gaps else -1]
+
+    def starts(self) -> list[int]:
+        """Returns the possible sets of settled cells at the start of an episode: only the empty set or, if
+        `gaps` is set, the lowest row except for `gaps` adjacent cells, for each place of these cells."""
+        if self.gaps is None:
+            return [0]
+        row, gaps = (1 << self.size) - 1, (1 << self.gaps) - 1
+        lowest = (self.size - 1) * self.size
+        return [(row ^ gaps << n) << lowest for n in range(self.size - self.gaps + 1)]
 
     def free(self, cells: Cells, x: int, y: int, filled: int) -> bool:
         """Returns whether the piece `cells` fits at the position (x, y): every cell of the piece is inside
@@ -106,24 +129,29 @@ def landings(board: Board, filled: int, piece: Cells, x: int, y: int) -> dict[Wa
     return {way: settled for settled, way in places.items()}
 
 
-def winnable(board: Board, filled: int, pieces: Sequence[Drawn]) -> bool:
-    """Returns whether a player who knows the whole sequence of pieces in advance can fill a row."""
-    boards = {filled}
+def winnable(board: Board, filled: int, pieces: Sequence[Drawn], most: int) -> bool:
+    """Returns whether a player who knows the whole sequence of pieces in advance can fill a row in at most
+    `most` moves."""
+    boards = {filled: 0}  # the fewest moves to each set of settled cells
     for piece, column in pieces:
-        after = set()
-        for settled in boards:
-            for place in settlings(board, settled, piece, column):
+        after: dict[int, int] = {}
+        for settled, before in boards.items():
+            for place, more in settlings(board, settled, piece, column):
+                moves = before + more
+                if moves > most:
+                    continue
                 rest, rows = board.clear(place)
                 if rows:
                     return True
                 if not board.lost(rest):
-                    after.add(rest)
+                    after[rest] = min(moves, after.get(rest, moves))
         boards = after
     return False
 
 
 @lru_cache(maxsize=100_000)
-def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[int, ...]:
+def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[tuple[int, int], ...]:
     """Returns, for each place where a piece that appears in `column` can settle, the settled cells
-    afterwards."""
-    return tuple(landings(board, filled, piece, column, 0).values())
+    afterwards and the fewest moves to the place."""
+    ways = landings(board, filled, piece, column, 0)
+    return tuple((settled, len(way)) for way, settled in ways.items())

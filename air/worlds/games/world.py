@@ -37,6 +37,12 @@ class Limits:
     penalty: float = 0.1
     """Subtracted from the game's own rewards for each turn with an invalid move or without a move."""
 
+    @property
+    def most(self) -> int:
+        """The maximum number of moves that an episode can have: `total`, or fewer if the turns do not have
+        so many."""
+        return min(self.total, self.turns * self.per_turn)
+
 
 class GameWorld:
     """A game as a world. It holds no resources, so `close` is optional."""

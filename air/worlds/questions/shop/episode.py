@@ -2,19 +2,29 @@
 
 An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
 that the current page does not offer has no effect. A purchase ends the episode and earns a reward from 0 to
-1. The episode is a success only if the reward is 1.
+1. The episode is a success only if this reward is 1. A turn with such an action costs `PENALTY` in addition,
+however many of its actions are invalid.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from air.worlds.base import Observation, Step
+from air.worlds.questions.episodes import FACTS as EPISODE_FACTS
 from air.worlds.questions.episodes import Tally
 from air.worlds.questions.shop.goals import Goal, goal, reward
 from air.worlds.questions.shop.pages import BUY, Page, clickable, clicked, found, text_of
 
 MOST_TURNS, MOST_ACTIONS_OF_A_TURN, MOST_ACTIONS = 11, 10, 30
+PENALTY = 0.1
+"""Subtracted from the reward of each turn with an action that the page does not offer, or without an action.
+GRL has the same penalty for all its agents."""
+FACTS: Mapping[str, str] = {
+    **EPISODE_FACTS,
+    "penalty": "sum of the penalties for turns with an invalid action; part of the reward",
+}
 _ACTION = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*", re.IGNORECASE | re.DOTALL)
 
 INSTRUCTIONS = (
@@ -22,7 +32,8 @@ INSTRUCTIONS = (
     "click[TEXT] with one of the texts that the page offers: a product's number, the value of an option, "
     "`next >`, `< prev`, `back to search`, `description`, `features`, or `buy now`, which ends your visit. "
     f"Several actions are separated by ||, at most {MOST_ACTIONS_OF_A_TURN} in a reply and {MOST_ACTIONS} in "
-    "all. The reward is the share of the wishes that your purchase satisfies."
+    "all. The reward is the share of the wishes that your purchase satisfies. A reply with an action that "
+    f"the page does not offer costs {PENALTY}."
 )
 
 
@@ -36,6 +47,7 @@ class ShopEpisode:
         self._page = Page()
         self._tally = Tally()
         self._turns = 0
+        self._penalties = 0
 
     def start(self, seed: int) -> str:
         self._goal = goal(self._level, seed)
@@ -44,20 +56,29 @@ class ShopEpisode:
     def act(self, answer: str) -> Step:
         assert self._goal is not None
         self._turns += 1
-        refused = ""
+        refused: list[str] = []
         for text in answer.split("||", MOST_ACTIONS_OF_A_TURN)[:MOST_ACTIONS_OF_A_TURN]:
             if self._tally.actions >= MOST_ACTIONS:
                 break
             kind, argument = self._legal(text)
             if kind == "click" and argument == BUY:
-                return self._buy(self._goal)
-            refused = "" if kind else f"The page does not offer {text.strip()[:80]!r}.\n"
+                text, earned = self._buy(self._goal)
+                return self._step(refused, text, done=True, earned=earned)
+            if not kind:
+                refused.append(f"The page does not offer {text.strip()[:80]!r}.\n")
             self._go(kind, argument)
         ended = self._turns >= MOST_TURNS or self._tally.actions >= MOST_ACTIONS
-        return Step(Observation(refused + text_of(self._page, self._goal.instruction)), done=ended)
+        return self._step(refused, text_of(self._page, self._goal.instruction), done=ended)
 
     def facts(self) -> dict[str, float]:
-        return self._tally.facts()
+        return self._tally.facts() | {"penalty": -self._penalties * PENALTY}
+
+    def _step(self, refused: list[str], text: str, *, done: bool, earned: float = 0.0) -> Step:
+        """Returns the result of a turn. `refused` are the messages about its invalid actions, `text` shows
+        the page after it, and `earned` is the reward of a purchase."""
+        self._penalties += bool(refused)
+        reward = round(earned - PENALTY, 9) if refused else earned
+        return Step(Observation("".join(refused) + text), done=done, reward=reward)
 
     def _legal(self, text: str) -> tuple[str, str]:
         """Parses an action. Returns its type (`search` or `click`) and its argument in lower case; two empty
@@ -75,10 +96,11 @@ class ShopEpisode:
             self._page = clicked(before, argument)
         self._tally.count(valid=bool(kind), effective=self._page != before)
 
-    def _buy(self, goal: Goal) -> Step:
+    def _buy(self, goal: Goal) -> tuple[str, float]:
+        """Buys the product of the open page. Returns the last observation and the reward, from 0 to 1."""
         assert self._page.product is not None
         earned = reward(goal, self._page.product, self._page.options)
         self._tally.count(valid=True, effective=True)
         self._tally.success = earned == 1.0
         text = f"Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] {earned:.4g}"
-        return Step(Observation(text), done=True, reward=earned)
+        return text, earned

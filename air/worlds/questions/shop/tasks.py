@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from air.worlds.questions.episodes import (
-    FACTS,
     BlockingEpisodeWorld,
     Name,
     answering,
     digest,
     source_digest,
 )
-from air.worlds.questions.shop.episode import INSTRUCTIONS, MOST_TURNS, ShopEpisode
+from air.worlds.questions.shop.episode import (
+    FACTS,
+    INSTRUCTIONS,
+    MOST_TURNS,
+    PENALTY,
+    ShopEpisode,
+)
 from air.worlds.questions.shop.goals import LEVELS
 from air.worlds.questions.shop.players import perfect
 from air.worlds.questions.threads import threads
@@ -33,7 +38,7 @@ def load(name: Name) -> WorldTask:
         digest=digest(source_digest(__file__), name.level),
         replays=True,
         max_turns=MOST_TURNS,
-        format_penalty=0.1,
+        format_penalty=PENALTY,
         facts=FACTS,
         player=lambda world, seed: answering(perfect(name.level, seed)),
     )

@@ -36,7 +36,7 @@ def test_each_round_has_runs_of_its_own(tmp_path: Path) -> None:
     run = planned.proposer_run(1, "other")
     taskset = run.orchestrator.train.source[0].env.taskset
     assert taskset.tasks == [f"proposal:{tmp_path}/c/round1/payment.json"]
-    assert taskset.examples_per_task == 8 * 32
+    assert taskset.examples_per_task == 12 * 48
 
 
 def test_a_folder_belongs_to_one_set_of_settings(tmp_path: Path) -> None:
@@ -93,7 +93,15 @@ def test_tools_are_loaded_once(tmp_path: Path) -> None:
     assert planned.tools is planned.tools
 
 
-def test_folders_without_tools_stay_valid(tmp_path: Path) -> None:
+def test_folders_that_are_older_than_a_key_stay_valid(tmp_path: Path) -> None:
     planned = plan(config(tmp_path))
     planned.claim()
-    assert "tools" not in json.loads((tmp_path / "c" / FILE).read_bytes())["answers"]
+    written = json.loads((tmp_path / "c" / FILE).read_bytes())
+    assert "tools" not in written["answers"]
+    assert "rows" not in written["generation"]
+
+
+def test_a_cap_on_rows_is_part_of_the_settings(tmp_path: Path) -> None:
+    plan(config(tmp_path, generation={"rows": 7})).claim()
+    with pytest.raises(UsageError, match="begun with another `generation`"):
+        plan(config(tmp_path)).claim()

@@ -164,7 +164,17 @@ def test_limits_are_the_published_ones() -> None:
     [
         ("sokoban4", "a room of 4 x 4 cells, walls included, has too few starts"),
         ("sokoban99", "4 to 12 rows"),
-        ("sokoban6-level4", "level 4 needs 11 moves and an episode has 10 — add `-total20`"),
+        (
+            "sokoban6-level4",
+            "level 4 needs 11 moves, and an episode has 10 moves (turns: 6, moves per turn: 5, total: 10)"
+            " — set `-total20` or higher",
+        ),
+        ("sokoban6-level4-turns2", "set `-total20` and `-turns4` or higher"),
+        ("sokoban6-level3-turns1", "level 3 needs 7 moves, and an episode has 5 moves (turns: 1"),
+        ("sokoban6-boxes4-total3", "or set `-turns`, `-moves` or `-total` higher"),
+        ("blocksworld-1d-level3-turns2-moves1", "level 3 needs 3 moves, and an episode has 2"),
+        ("tetris1-turns1", "too few games can be won in 5 moves"),
+        ("tetris1-level1-total2", "set `-total6` or higher"),
         ("sokoban6-level2-depth5", "exclude each other"),
         ("sokoban6-boxes9", "`boxes` must be from 1 to 4"),
         ("sokoban6-boxes1-boxes2", "named twice"),
@@ -189,6 +199,11 @@ def test_a_wrong_option_is_named(name: str, message: str) -> None:
 def test_an_unknown_game_is_missing(name: str) -> None:
     with pytest.raises(MissingError, match="known: sokoban4x5"):
         SOURCE.load(name)
+
+
+def test_the_prompt_names_the_moves_that_the_turns_allow() -> None:
+    rules = SOURCE.load("sokoban6-turns4-moves1").instructions
+    assert "One reply plays one move, and the game has 4 moves." in rules
 
 
 def test_digests_tell_tasks_apart() -> None:

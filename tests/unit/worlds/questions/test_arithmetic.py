@@ -18,7 +18,7 @@ from air.rewards.answers.integers import final_answer, last_integer
 from air.worlds.questions import SOURCE
 from air.worlds.questions.arithmetic import players
 from air.worlds.questions.arithmetic.episode import ArithmeticEpisode
-from air.worlds.questions.arithmetic.problems import LEVELS, from_files, generated
+from air.worlds.questions.arithmetic.problems import LEVELS, Problem, from_files, generated
 from air.worlds.questions.arithmetic.templates import TEMPLATES
 from air.worlds.sources import VALIDATION_SEED
 
@@ -209,21 +209,55 @@ async def test_only_the_answer_is_read_and_after_the_end_nothing_is() -> None:
     assert await world.close() == {}
 
 
-@pytest.mark.parametrize(("turns", "greatest"), [(1, 20), (5, 20)])
-def test_a_guessing_player_earns_what_chance_gives(turns: int, greatest: int) -> None:
-    """Each guess is right with p = 1/greatest if the answer is that small. The guesses until the end are a
-    geometric distribution cut at `turns`; its mean reward is summed here by hand."""
-    problems = generated(1)
-    seeds = range(3000)
+def told(question: str) -> int:
+    """The answer of a story of level 5, read off its sentences without the code under test."""
+    number = 0
+    for sentence in question.split(". "):
+        (count,) = re.findall(r"\d+", sentence) or ["0"]
+        if re.search(r" has \d", sentence):
+            number = int(count)
+        elif "finds" in sentence or "brings" in sentence:
+            number += int(count)
+        elif "gives" in sentence or "get lost" in sentence:
+            number -= int(count)
+        elif "multiplies" in sentence:
+            number *= int(count)
+        elif "shares" in sentence:
+            assert number % int(count) == 0
+            number //= int(count)
+        else:
+            assert sentence.startswith("How many")
+    return number
 
-    def moments(answer: str) -> tuple[float, float]:
-        p = 1 / greatest if int(answer) <= greatest else 0.0
+
+def test_the_sentences_of_a_story_give_its_answer() -> None:
+    for seed in (*range(300), *range(VALIDATION_SEED, VALIDATION_SEED + 50)):
+        problem = generated(5)(seed)
+        assert told(problem.question) == int(problem.answer)
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+@pytest.mark.parametrize(
+    ("level", "greatest"), [(1, 20), (2, 40), (3, 40), (4, 60), (5, 60), (None, 30)]
+)
+def test_a_guessing_player_earns_what_chance_gives(
+    level: int | None, turns: int, greatest: int
+) -> None:
+    """Each guess is right with p = 1/greatest if the answer is that small. The guesses until the end are a
+    geometric distribution cut at `turns`; its mean reward is summed here by hand. The answer is worked out
+    from the problem's operations, or from the sentences of a story."""
+    problems = generated(level)
+    seeds = range(3000, 6000)
+
+    def moments(problem: Problem) -> tuple[float, float]:
+        answer = told(problem.question) if level == 5 else value(str(problem.expression))
+        p = 1 / greatest if answer <= greatest else 0.0
         outcomes = [(p * (1 - p) ** k, 10 - 0.1 * k) for k in range(turns)]
         outcomes.append(((1 - p) ** turns, -0.1 * turns))
         mean = sum(chance * reward for chance, reward in outcomes)
         return mean, sum(chance * reward**2 for chance, reward in outcomes) - mean**2
 
-    means, variances = zip(*(moments(problems(seed).answer) for seed in seeds), strict=True)
+    means, variances = zip(*(moments(problems(seed)) for seed in seeds), strict=True)
     total = 0.0
     for seed in seeds:
         episode = ArithmeticEpisode(problems, turns)
@@ -233,15 +267,23 @@ def test_a_guessing_player_earns_what_chance_gives(turns: int, greatest: int) ->
             step = episode.act(player(observation))
             observation, done = step.observation.text, step.done
             total += step.reward
+    never_right = -0.1 * turns * len(seeds)
+    assert sum(means) - never_right > 3 * math.sqrt(sum(variances))
     assert abs(total - sum(means)) < 3 * math.sqrt(sum(variances))
 
 
-def test_a_perfect_player_solves_everything() -> None:
-    for name in ("gsm8k", "gsm8k5"):
-        for seed in range(100):
-            episode = ArithmeticEpisode(generated(None), 1 if name == "gsm8k" else 5)
-            step = episode.act(players.perfect(generated(None), seed)(episode.start(seed)))
-            assert step.reward == 10
+@pytest.mark.parametrize("turns", [1, 5])
+@pytest.mark.parametrize("level", [None, *LEVELS])
+def test_a_perfect_player_solves_everything(level: int | None, turns: int) -> None:
+    """With its first answer, and after wrong ones, which cost 0.1 each."""
+    problems = generated(level)
+    for seed in range(100):
+        episode = ArithmeticEpisode(problems, turns)
+        answer = players.perfect(problems, seed)(episode.start(seed))
+        wrong = seed % turns
+        assert [episode.act("-1").reward for _ in range(wrong)] == [-0.1] * wrong
+        step = episode.act(answer)
+        assert (step.reward, step.done) == (10, True)
 
 
 def rows(count: int) -> str:

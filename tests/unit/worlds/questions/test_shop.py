@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
 
 from air.actions.base import Action
-from air.worlds.base import Step
+from air.worlds.base import Observation, Step
 from air.worlds.questions import SOURCE
 from air.worlds.questions.shop import players
 from air.worlds.questions.shop.catalogue import Product, goods
@@ -187,6 +188,32 @@ def test_what_the_page_does_not_offer_changes_nothing(action: str) -> None:
     assert episode.facts()["action_is_valid"] == 0.0
 
 
+def test_a_turn_with_invalid_actions_costs_a_tenth_and_names_each_of_them() -> None:
+    """As in GRL: once a turn, however many actions are invalid, and apart from the shop's own reward."""
+    asked = goal(1, 0)
+    episode = ShopEpisode(1)
+    first = episode.start(0)
+    step = episode.act("click[nowhere] || buy || search[lamp] || click[red]")
+    refused = [
+        f"The page does not offer {text!r}." for text in ("click[nowhere]", "buy", "click[red]")
+    ]
+    assert step.observation.text.split("\n")[:3] == refused
+    assert "Page 1" in step.observation.text
+    assert (step.reward, step.done) == (-0.1, False)
+    step = episode.act("click[back to search]")
+    assert (step.observation.text, step.reward) == (first, 0.0)
+    assert episode.act("").reward == -0.1
+    step = episode.act(
+        f"dance || search[{asked.product.title}] || click[{asked.product.asin}] || click[buy now]"
+    )
+    assert step.observation.text.startswith("The page does not offer 'dance'.\nThank you")
+    assert (step.reward, step.done) == (0.9, True)
+    facts = episode.facts()
+    assert facts["success"] == 1.0
+    assert facts["penalty"] == pytest.approx(-0.3)
+    assert facts["action_is_valid"] == 5 / 10
+
+
 def test_turns_and_actions_are_limited() -> None:
     episode = ShopEpisode(None)
     episode.start(0)
@@ -249,6 +276,104 @@ def test_a_hasty_player_earns_what_chance_gives() -> None:
         total += episode.act(player(step.observation.text)).reward
     assert 0 < mean < 150
     assert abs(total - mean) < 3 * math.sqrt(variance)
+
+
+Place = tuple[str, int, str, frozenset[str]]
+"""A page of the shop: its kind, the number of the page of results, the open product, and the names of the
+options whose chosen value is the requested one."""
+SEARCH: Place = ("search", 1, "", frozenset())
+
+
+class Clicks:
+    """The exact reward of random clicks for one goal, worked out from the rules of the pages and of WebShop's
+    reward, with no code of either: a distribution over pages, click by click."""
+
+    def __init__(self, asked: Goal) -> None:
+        self.asked = asked
+        self.listing = index().find("black")
+
+    def moments(self, turns: int) -> tuple[float, float, float]:
+        """The mean of the reward, the mean of its square, and the chance of a purchase."""
+        chances = {SEARCH: 1.0}
+        mean = square = purchase = 0.0
+        for _ in range(turns):
+            after: defaultdict[Place, float] = defaultdict(float)
+            for place, chance in chances.items():
+                offered = self.offered(place)
+                for click in offered:
+                    if click is None:
+                        reward = self.reward(place)
+                        purchase += chance / len(offered)
+                        mean += chance / len(offered) * reward
+                        square += chance / len(offered) * reward**2
+                    else:
+                        after[click] += chance / len(offered)
+            chances = dict(after)
+        return mean, square, purchase
+
+    def offered(self, place: Place) -> list[Place | None]:
+        """The page after each action that a page offers; None for the purchase."""
+        kind, number, asin, right = place
+        none: frozenset[str] = frozenset()
+        if kind == "search":
+            return [("results", 1, "", none)]
+        if kind == "results":
+            back = [("results", number - 1, "", none)] if number > 1 else []
+            shown = self.listing[10 * (number - 1) : 10 * number]
+            products = [("product", number, asin, none) for asin in shown]
+            return [SEARCH, *back, ("results", number + 1, "", none), *products]
+        if kind == "sub-page":
+            return [SEARCH, ("product", number, asin, right)]
+        values = [
+            ("product", number, asin, right | {name} if value == wanted else right - {name})
+            for name, values in goods()[asin].options.items()
+            for wanted in [self.asked.options.get(name)]
+            for value in values
+        ]
+        sub_pages = [("sub-page", number, asin, right)] * 3
+        return [SEARCH, ("results", number, "", none), *values, *sub_pages, None]
+
+    def reward(self, place: Place) -> float:
+        """WebShop's reward for buying the open product."""
+        wanted, bought = self.asked.product, goods()[place[2]]
+        kinds = {word for kind in KINDS for word in kind.name.split()}
+        first, second = (
+            set(re.findall("[a-z0-9]+", product.title.lower())) & kinds
+            for product in (wanted, bought)
+        )
+        common = len(first & second) / len(first)
+        same_shelf = (wanted.kind.section, wanted.kind.shelf) == (
+            bought.kind.section,
+            bought.kind.shelf,
+        )
+        if common == 0:
+            return 0.0
+        factor = 0.1 if common < 0.1 else 1.0 if common > 0.2 or same_shelf else 0.5
+        wishes = len(self.asked.attributes) + len(self.asked.options) + 1
+        held = len(set(self.asked.attributes) & set(bought.attributes)) + len(place[3])
+        return factor * (held + (bought.price <= self.asked.price_limit)) / wishes
+
+
+@pytest.mark.parametrize(("level", "seeds"), [(2, (33, 37, 38)), (3, (2, 46, 54))])
+def test_random_clicks_earn_what_chance_gives(level: int, seeds: tuple[int, ...]) -> None:
+    """The goals are of kinds that the search for `black` finds. All seeds are fixed, and no two episodes have
+    the same clicks."""
+    mean = variance = total = 0.0
+    purchases = expected = spread = 0.0
+    for seed in seeds:
+        average, square, share = Clicks(goal(level, seed)).moments(11)
+        for number in range(120):
+            episode, player = ShopEpisode(level), players.random_clicks(1000 * seed + number)
+            step = Step(Observation(episode.start(seed)))
+            while not step.done:
+                step = episode.act(player(step.observation.text))
+            mean, variance = mean + average, variance + square - average**2
+            expected, spread = expected + share, spread + share * (1 - share)
+            total += step.reward
+            purchases += "Thank you" in step.observation.text
+    assert mean > 4 * math.sqrt(variance)
+    assert abs(total - mean) < 3 * math.sqrt(variance)
+    assert abs(purchases - expected) < 3 * math.sqrt(spread)
 
 
 async def test_random_clicks_are_legal_and_the_world_plays_them_again() -> None:
