@@ -5,8 +5,9 @@
     problems = asyncio.run(conformance.check(sources.load("my_worlds:maze")))
     assert not problems
 
-By default the checks use actions that are meaningless in most worlds. The parameter `actions` adds
-meaningful actions.
+The checks send odd actions, which are meaningless in most worlds. If the task has a scripted player
+(`WorldTask.player`), the player's actions take turns with them. The parameter `actions` adds meaningful
+actions to a task without a player.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from air.actions.base import Action, ToolCall
@@ -27,6 +29,14 @@ MOST_CHARACTERS = 20_000
 """The maximum length of an observation, in characters."""
 AT_ONCE = 64
 SEEDS = range(8)
+TWICE = range(4)
+"""The seeds whose episodes are played twice and compared."""
+INTERRUPTIONS = (1, 2, 5, 20)
+"""After how many turns of the event loop a call is cancelled, one after another."""
+CLOSE_SECONDS = 60
+"""The time limit for `World.close` after a cancelled call, in seconds."""
+SHARES = ("action_is_valid", "action_is_effective")
+"""The facts that say whether the world could carry out an action, and whether the action had an effect."""
 RESERVED = frozenset(
     {
         "turns",
@@ -67,6 +77,40 @@ class Case:
     task: WorldTask
     actions: Sequence[Action]
     """The actions that a check sends in order, starting again after the last one."""
+
+
+class Chooser:
+    """Chooses the actions of one episode of `world`, which has been reset with `seed`.
+
+    If the task has no player, these are the actions of the case, in order. Otherwise every second action is
+    the player's: the first action in episodes with an odd seed, the second in those with an even seed. The
+    others are actions of the case, at another place of the list for each seed.
+    """
+
+    def __init__(self, case: Case, world: World[Action], seed: int) -> None:
+        player = case.task.player
+        self._player = None if player is None else player(world, seed)
+        self._others = deque(case.actions)
+        if self._player is not None:
+            self._others.rotate(-3 * seed)
+        self._players_turn = seed % 2 == 1
+
+    def next(self, text: str) -> Action:
+        """Returns the next action. `text` is the latest observation."""
+        turn, self._players_turn = self._players_turn, not self._players_turn
+        return (self.of_player(text) if turn else None) or self._other()
+
+    def of_player(self, text: str) -> Action | None:
+        """Returns the player's next action. None if there is no player, or if its plan has ended because the
+        other actions have disturbed it."""
+        try:
+            return None if self._player is None else self._player(text)
+        except StopIteration:
+            return None
+
+    def _other(self) -> Action:
+        self._others.rotate(-1)
+        return self._others[-1]
 
 
 Check = Callable[[Case], Awaitable[None]]
@@ -125,15 +169,20 @@ class EpisodeRecord:
     facts: dict[str, float]
 
 
-async def play(case: Case, seed: int, turns: int | None = None) -> EpisodeRecord:
-    """Runs one episode with `case.actions` until the world ends it or `turns` turns have passed (None: the
-    task's maximum number of turns). Returns a record of the episode."""
+async def play(
+    case: Case, seed: int, turns: int | None = None, *, with_player: bool = True
+) -> EpisodeRecord:
+    """Runs one episode until the world ends it or `turns` turns have passed (None: the task's maximum number
+    of turns). A `Chooser` chooses the actions; if `with_player` is false, they are `case.actions`, whether or
+    not there is a player. Returns a record of the episode."""
+    if not with_player:
+        case = replace(case, task=replace(case.task, player=None))
     world = case.task.world()
     try:
         first = await world.reset(seed)
-        played = EpisodeRecord([first.text], [], [], {})
-        for number in range(case.task.max_turns if turns is None else turns):
-            step = await world.step(case.actions[number % len(case.actions)])
+        played, choose = EpisodeRecord([first.text], [], [], {}), Chooser(case, world, seed)
+        for _ in range(case.task.max_turns if turns is None else turns):
+            step = await world.step(choose.next(played.texts[-1]))
             played.texts.append(step.observation.text)
             played.rewards.append(step.reward)
             played.done.append(step.done)
@@ -148,52 +197,88 @@ async def play(case: Case, seed: int, turns: int | None = None) -> EpisodeRecord
 async def same_seed_same_episode(case: Case) -> None:
     """Check: if `WorldTask.replays` is true, the same seed and actions give the same observations, rewards
     and facts."""
-    if case.task.replays and await play(case, 3) != await play(case, 3):
-        raise Violation("the task says that it replays, but two episodes with one seed differ")
+    for seed in TWICE if case.task.replays else ():
+        if await play(case, seed) != await play(case, seed):
+            raise Violation("the task says that it replays, but two episodes with one seed differ")
 
 
 async def different_seeds_differ(case: Case) -> None:
-    """Check: the seeds 0 to 7 do not all give the same episode."""
-    if len({str(await play(case, seed)) for seed in SEEDS}) == 1:
+    """Check: the seeds 0 to 7 do not all give the same episode, with the same actions."""
+    if len({str(await play(case, seed, with_player=False)) for seed in SEEDS}) == 1:
         raise Violation(f"the seeds {SEEDS.start} to {SEEDS.stop - 1} all give the same episode")
+
+
+async def the_player_has_an_effect(case: Case) -> None:
+    """Check: if the task has a player, its actions are valid and have an effect, in each episode that they
+    begin, by those of the facts `SHARES` that the task has. If it has neither, one of these episodes earns
+    more than 0 or is a success. Without this, the other checks would see no meaningful action."""
+    if case.task.player is None:
+        return
+    shares = [name for name in SHARES if name in case.task.facts]
+    episodes = [await play(case, seed) for seed in SEEDS if seed % 2 == 1]
+    for name in shares:
+        if any(not played.facts.get(name) for played in episodes):
+            raise Violation(f"the player plays, but the fact {name} is 0")
+    gains = (max([*played.rewards, played.facts.get("success", 0.0)]) for played in episodes)
+    if not shares and max(gains) <= 0:
+        raise Violation("the player plays, but it earns nothing and has no success")
 
 
 async def any_action_is_answered(case: Case) -> None:
     """Check: any action, even a meaningless one, gives a finite reward and an observation of limited length,
-    and raises no exception."""
-    world = await _started(case)
+    and raises no exception. The player's actions come between the others."""
+    others, seed = deque(case.actions), 0
+    while others:
+        world, seed = case.task.world(), seed + 1
+        try:
+            text = (await world.reset(seed)).text
+            _check_text(text)
+            choose, turn, done = Chooser(case, world, seed), seed, False
+            while others and not done:
+                action = choose.of_player(text) if turn % 2 else None
+                step = await _answered(world, action or others.popleft())
+                text, turn, done = step.observation.text, turn + 1, step.done
+        finally:
+            await world.close()
+
+
+async def _answered(world: World[Action], action: Action) -> Step:
+    """Sends an action and checks the result."""
     try:
-        for action in case.actions:
-            try:
-                step = await world.step(action)
-            except InfrastructureError:
-                raise
-            except Exception as error:
-                raise Violation(
-                    f"{_short(action)} raised {type(error).__name__}: {error}"
-                ) from error
-            _check_step(step, action)
-            if step.done:
-                await world.close()
-                world = await _started(case)
-    finally:
-        await world.close()
+        step = await world.step(action)
+    except InfrastructureError:
+        raise
+    except Exception as error:
+        raise Violation(f"{_short(action)} raised {type(error).__name__}: {error}") from error
+    _check_step(step, action)
+    return step
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0."""
-    world = await _started(case)
-    try:
-        for number in range(10 * case.task.max_turns):
-            if (await world.step(case.actions[number % len(case.actions)])).done:
-                break
-        else:
-            return  # only the harness ends such an episode
-        step = await world.step(case.actions[0])
+    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0. The
+    action that ended the episode is repeated, which may have been the winning one."""
+    for seed in TWICE:
+        world = case.task.world()
+        try:
+            text = (await world.reset(seed)).text
+            choose = Chooser(case, world, seed)
+            for _ in range(10 * case.task.max_turns):
+                last = choose.next(text)
+                step = await world.step(last)
+                text = step.observation.text
+                if step.done:
+                    await _check_ended(world, (last, case.actions[0]))
+                    break
+            # Otherwise only the harness ends such an episode.
+        finally:
+            await world.close()
+
+
+async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
+    for action in actions:
+        step = await world.step(action)
         if not step.done or step.reward:
             raise Violation(f"gave done={step.done} and the reward {step.reward} after the end")
-    finally:
-        await world.close()
 
 
 async def closes_at_any_time(case: Case) -> None:
@@ -208,25 +293,46 @@ async def closes_at_any_time(case: Case) -> None:
     _check_facts(case.task, world.facts())
 
 
+async def a_cancelled_reset_leaves_a_world_that_closes(case: Case) -> None:
+    """Check: a world can be closed after a reset was cancelled."""
+    for turns in INTERRUPTIONS:
+        world = case.task.world()
+        await _cancelled(world.reset(1), turns)
+        await _closed_in_time(world)
+
+
 async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
     """Check: a world can be closed after a step was cancelled."""
-    world = await _started(case)
-    step: asyncio.Future[Step] = asyncio.ensure_future(world.step(case.actions[0]))
-    await asyncio.sleep(0)
-    step.cancel()
-    await asyncio.gather(step, return_exceptions=True)
-    async with asyncio.timeout(60):
-        await world.close()
+    for turns in INTERRUPTIONS:
+        world = await _started(case)
+        await _cancelled(world.step(case.actions[0]), turns)
+        await _closed_in_time(world)
+
+
+async def _cancelled(call: Coroutine[Any, Any, Any], turns: int) -> None:
+    """Runs `call` for some turns of the event loop and then cancels it."""
+    running = asyncio.ensure_future(call)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def _closed_in_time(world: World[Action]) -> None:
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await world.close()
+    except TimeoutError:
+        raise Violation(f"was not closed within {CLOSE_SECONDS} s") from None
 
 
 async def many_play_at_once(case: Case) -> None:
     """Check: 64 episodes, of up to 3 turns each, can run at the same time. If `WorldTask.replays` is true,
     each episode must equal the episode with the same seed that runs alone."""
-    few = Case(case.task, case.actions)
-    at_once = await asyncio.gather(*(play(few, seed % 8, 3) for seed in range(AT_ONCE)))
+    at_once = await asyncio.gather(*(play(case, seed % 8, 3) for seed in range(AT_ONCE)))
     if not case.task.replays:
         return
-    alone = [await play(few, seed, 3) for seed in SEEDS]
+    alone = [await play(case, seed, 3) for seed in SEEDS]
     if any(played != alone[place % 8] for place, played in enumerate(at_once)):
         raise Violation("an episode that is played with 63 others differs from the same one alone")
 
@@ -292,9 +398,11 @@ CHECKS: Mapping[str, Check] = {
     for one in (
         same_seed_same_episode,
         different_seeds_differ,
+        the_player_has_an_effect,
         any_action_is_answered,
         a_step_after_the_end_gives_nothing,
         closes_at_any_time,
+        a_cancelled_reset_leaves_a_world_that_closes,
         a_cancelled_step_leaves_a_world_that_closes,
         many_play_at_once,
         facts_are_numbers_with_fixed_names,

@@ -183,6 +183,84 @@ async def test_searchqa_takes_tags_or_a_tool() -> None:
     assert send(Action(tool=query), None) == "<search>capital  x</search>"
 
 
+TRIAL = {"create": 4, "reset": "The goal. Now new trial starts."}
+"""The answers with which an episode with tools begins."""
+
+
+def found(observation: str, reward: float = 0.0, done: bool = False) -> dict[str, Any]:
+    return {"observation": observation, "reward": reward, "done": done}
+
+
+async def test_an_episode_of_searchqa() -> None:
+    server, (first, *steps), facts = await played(
+        "searchqa",
+        ["<search>capital of France</search>", "<answer>Paris</answer>"],
+        create=4,
+        reset="What is the capital of France?",
+        step=[found("\n<information>Paris is …</information>\n"), found("", 1.0, True)],
+        close=True,
+    )
+    assert first == "What is the capital of France?"
+    # The action format puts the tags around what was found.
+    assert steps[0].observation.text.strip() == "Paris is …"
+    assert [(step.reward, step.done) for step in steps] == [(0, False), (1, True)]
+    assert facts["success"] == 1
+    assert server.bodies == [
+        ("/create", {"id": 0}),
+        ("/reset", {"env_idx": 4, "id": 7}),
+        ("/step", {"env_idx": 4, "action": "<search>capital of France</search>"}),
+        ("/step", {"env_idx": 4, "action": "<answer>Paris</answer>"}),
+        ("/close", {"env_idx": 4}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "sent"),
+    [
+        (
+            "weather",
+            'get_elevation with Action Input: {"latitude": 31.2, "longitude": 121.5}',
+            "get_elevation with Action Input: {'latitude': 31.2, 'longitude': 121.5}",
+        ),
+        (
+            "todo",
+            'get_tasks with Action Input: {"project_id": "12345"}',
+            "get_tasks with Action Input: {'project_id': '12345'}",
+        ),
+        (
+            "academia",
+            "loadPaperNet with Action Input: {}",
+            "loadPaperNet with Action Input: {}",
+        ),
+        (
+            "sheet",
+            'open_sheet with Action Input: {"name": "Sheet1"}',
+            "open_sheet with Action Input: {'name': 'Sheet1'}",
+        ),
+    ],
+)
+async def test_an_episode_with_tools(name: str, call: str, sent: str) -> None:
+    """A call, an action that is no call and is not sent, and the end with a part of the reward."""
+    finish = 'finish with Action Input: {"answer": "12"}'
+    server, (first, *steps), facts = await played(
+        name,
+        [call, "I think it is 12.", finish],
+        step=[found("Observation: 12"), found("You have finished.", 0.5, True)],
+        **TRIAL,
+    )
+    assert first == TRIAL["reset"]
+    assert steps[0].observation.text == "Observation: 12"
+    assert "not the call of a tool" in steps[1].observation.text
+    assert [(step.reward, step.done) for step in steps] == [(0, False), (0, False), (0.5, True)]
+    assert (facts["success"], facts["best_score"], facts["num_actions"]) == (0, 0.5, 3)
+    assert server.bodies == [
+        ("/create", {"id": 0}),
+        ("/reset", {"env_idx": 4, "id": 7}),
+        ("/step", {"env_idx": 4, "action": f"Action: {sent}"}),
+        ("/step", {"env_idx": 4, "action": "Action: finish with Action Input: {'answer': '12'}"}),
+    ]  # these servers have no request that closes a session
+
+
 async def test_webarena_scores_only_the_end() -> None:
     page = {"observation": "OBSERVATION: page", "terminated": False, "truncated": False, "info": {}}
     server, (first, *steps), _ = await played(

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from air.actions import Action
 from air.errors import ConfigError, InfrastructureError, MissingError
-from air.worlds import sources
+from air.worlds import conformance, sources
 from air.worlds.proposals.scorer import PROBE
 from air.worlds.sources import WorldTask
 
@@ -66,6 +66,24 @@ async def play(task: WorldTask, reply: str) -> tuple[float, dict[str, float]]:
     step = await world.step(Action(answer=reply))
     assert step.done
     return step.reward, dict(world.facts())
+
+
+async def test_the_world_conforms_but_no_seed_selects_anything(tmp_path: Path) -> None:
+    problems = await conformance.check(load(tmp_path), [Action(answer=PROPOSAL)])
+    assert set(problems) == {"different_seeds_differ"}
+
+
+async def test_the_world_conforms_with_an_executor(tmp_path: Path) -> None:
+    checks = [
+        "any_action_is_answered",
+        "a_step_after_the_end_gives_nothing",
+        "a_cancelled_step_leaves_a_world_that_closes",
+        "facts_are_numbers_with_fixed_names",
+    ]
+    async with service(answering("7", "7.0", "8", None)) as (url, bodies):
+        task = load(tmp_path, url=url)
+        assert await conformance.check(task, [Action(answer=PROPOSAL)], checks) == {}
+        assert bodies
 
 
 async def test_a_proposal_is_paid_by_both_definitions(tmp_path: Path) -> None:
