@@ -43,6 +43,9 @@ class Session:
     actions: int = 0
     broken: bool = False
     """Whether every further request for it fails."""
+    task: int = -1
+    requests: int = 0
+    """How many actions it was sent, those that had a fault included."""
 
 
 @dataclass
@@ -50,6 +53,9 @@ class FaultyServer:
     """The server's state, which a test reads. `rate` is the share of requests that fail."""
 
     rate: float = 0.0
+    once: bool = False
+    """Whether only actions have faults, none of which breaks the session or comes again at the same place of
+    an episode with the same task."""
     seed: int = 0
     kinds: tuple[str, ...] = FAULTS
     hang_seconds: float = 30.0
@@ -71,6 +77,7 @@ class FaultyServer:
     stall_seconds: float = 0.0
     data: list[int] = field(default_factory=list)
     """The ids of the tasks that were started."""
+    _hit: set[tuple[int, int]] = field(default_factory=set)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _random: random.Random = field(default_factory=random.Random)
@@ -177,16 +184,31 @@ class FaultyServer:
             return fault
         if self.planned and self.planned[0][0] == path:
             return self.planned.pop(0)[1]
-        if self._random.random() >= self.rate:
+        if not self._may_fail(path, body):
             return ""
         fault = self._random.choice(self.kinds)
         self.faults[fault] += 1
         session = body.get("id", self.created)
         if path in ("/create", "/close") and fault != "delay":
             self.unsure.add(session)
-        if fault == "error body" and session in self.sessions:
+        if fault == "error body" and not self.once and session in self.sessions:
             self.sessions[session].broken = True
         return fault
+
+    def _may_fail(self, path: str, body: Mapping[str, Any]) -> bool:
+        """Whether this request has a fault by chance."""
+        if not self.once:
+            return self._random.random() < self.rate
+        session = self.sessions.get(body.get("id", -1))
+        # The harmless action of textcraft is no action of the episode.
+        if path != "/step" or session is None or body["action"] == "inventory":
+            return False
+        session.requests += 1
+        place = session.task, session.requests
+        fails = place not in self._hit and self._random.random() < self.rate
+        if fails:
+            self._hit.add(place)
+        return fails
 
     async def _send(self, writer: asyncio.StreamWriter, fault: str, answer: Any) -> bool:
         text = json.dumps(answer)
@@ -221,7 +243,7 @@ class FaultyServer:
             return {"error": f"The id {body['id']} is not valid."}
         if path == "/reset":
             self.data.append(body["data_idx"])
-            self.sessions[body["id"]] = Session()
+            self.sessions[body["id"]] = Session(task=body["data_idx"])
             return {
                 "id": body["id"],
                 "observation": f"Goal: {LENGTH} forward.",

@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -24,12 +25,16 @@ class FaultyProxy:
 
     Each observation has a fault with the probability `share`, one of `kinds`. `late` alone does no harm.
     `no answer` is a further kind, which a client only ends by its time-out. With `unreachable`, the server
-    reports that it could not reach the tool.
+    reports that it could not reach the tool. With `null`, the reward is null.
+
+    With `once`, only steps have faults, and none comes again: not if the episode is repeated, and not if
+    the action is sent again. An error then breaks nothing.
     """
 
     def __init__(self, url: str, share: float, seed: int) -> None:
         self._url, self.share, self._random = url, share, random.Random(seed)
         self.kinds: Sequence[str] = KINDS
+        self.once = False
         self.faults: Counter[str] = Counter()
         self.open = 0
         self.acts: Mapping[str, str] = {}
@@ -40,6 +45,9 @@ class FaultyProxy:
         self.refusals = 0
         """The number of connections that the server refuses after an act `die`, until it is back."""
         self._refused = 0
+        self._episodes: dict[ServerConnection, tuple[str, int]] = {}
+        """The last message `reset` of each client, and the number of its steps since."""
+        self._hit: set[tuple[str, int]] = set()
         self.wrecked: set[ServerConnection] = set()
         """The clients whose environment answers every message with an error. An act `break` adds its own."""
 
@@ -62,6 +70,7 @@ class FaultyProxy:
                         await self._answer(client, server, str(message))
         finally:
             self.clients.discard(client)
+            self._episodes.pop(client, None)
             self.open -= 1
 
     async def _answer(
@@ -74,7 +83,7 @@ class FaultyProxy:
             self.wrecked.add(client)
         if client in self.wrecked or (client in self.broken and '"step"' in message):
             fault = "error"
-        elif not fault and body["type"] == "observation" and self._random.random() < self.share:
+        elif not fault and self._may_fail(client, message, body):
             fault = self._random.choice(self.kinds)
         self.faults[fault] += 1
         if fault == "drop":
@@ -94,6 +103,9 @@ class FaultyProxy:
             error = {"error_type": "transport_error", "message": "no tool server"}
             body["data"]["observation"] = {"tool_name": "act", "result": None, "error": error}
             await client.send(json.dumps(body))
+        elif fault == "null":
+            body["data"]["reward"] = None
+            await client.send(json.dumps(body))
         elif fault == "garbage":
             await client.send(answer[: len(answer) // 2])
         elif fault == "not a number":
@@ -102,6 +114,23 @@ class FaultyProxy:
         else:
             await asyncio.sleep(self._random.uniform(0, 0.05) if fault == "late" else 0)
             await client.send(answer)
+
+    def _may_fail(self, client: ServerConnection, message: str, body: Any) -> bool:
+        """Whether this observation has a fault by chance."""
+        if body["type"] != "observation":
+            return False
+        if not self.once:
+            return self._random.random() < self.share
+        if '"reset"' in message:
+            self._episodes[client] = message, 0
+            return False
+        episode, steps = self._episodes[client]
+        self._episodes[client] = episode, steps + 1
+        near = {(episode, steps - 1), (episode, steps)}  # an action may be sent again at once
+        fails = not near & self._hit and self._random.random() < self.share
+        if fails:
+            self._hit.add((episode, steps))
+        return fails
 
 
 async def _next(client: ServerConnection, server: ClientConnection) -> str | bytes:

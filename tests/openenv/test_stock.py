@@ -130,7 +130,7 @@ async def test_a_step_that_raises(server: dict[str, str]) -> None:
         with pytest.raises(InfrastructureError, match="the environment is broken"):
             await world.step(Action(answer=answer))
     await world.close()
-    world = world_of(server["text"])  # it answers `state`, so the agent caused the error
+    world = world_of(server["text"])  # the error comes again, so the agent caused it
     await world.reset(3)
     assert "broken" in (await world.step(Action(answer="raise"))).observation.text
     assert (await world.step(Action(answer="3"))).reward == 1.0
@@ -164,7 +164,11 @@ async def test_fields(server: dict[str, str]) -> None:
     assert "JSON" in (await world.step(Action(answer="hello"))).observation.text
     assert "Field required" in (await world.step(Action(answer='{"left": 1}'))).observation.text
     assert (await world.step(Action(answer='{"left": 1, "right": 2}'))).done
-    assert world.facts() == {"num_actions": 3.0, "action_is_valid": pytest.approx(1 / 3)}
+    assert world.facts() == {
+        "num_actions": 3.0,
+        "action_is_valid": pytest.approx(1 / 3),
+        "num_null_rewards": 0.0,
+    }
     await world.close()
 
 

@@ -8,6 +8,7 @@ silently.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -41,6 +42,7 @@ from air.train.config.model_options import (
 )
 from air.train.config.monitor_options import MonitorsConfig
 from air.train.config.run_name import RunNameConfig, default_name
+from air.worlds.remote.splits import check_splits
 
 AnySource = TypeVar("AnySource", bound=EnvSource)
 
@@ -183,6 +185,8 @@ class RunConfig(BaseConfig):
         for each in self.orchestrator.sources:
             check_history(each.env)
         check_curricula(self.embedded.levels, self.embedded.rounds, self.orchestrator.train.source)
+        if held_out := self.orchestrator.eval:
+            check_splits(_task_ids(self.orchestrator.train.source), _task_ids(held_out.source))
         self._check_algorithm()
         if self.resume is not None and self.run.name is None:
             raise ValueError("resume needs run.name, the run to continue")
@@ -386,6 +390,17 @@ class RunConfig(BaseConfig):
         """The path of the run's folder, `output_dir / run.name`; `run.name` must be set (see `named`)."""
         assert self.run.name is not None
         return self.output_dir.expanduser() / self.run.name
+
+
+def _task_ids(sources: Iterable[EnvSource]) -> list[str]:
+    """Returns the ids of air's tasks in sources of prompts."""
+    tasksets = [source.env.taskset for source in sources]
+    return [
+        task
+        for taskset in tasksets
+        if isinstance(taskset, AirTasksetConfig)
+        for task in taskset.tasks
+    ]
 
 
 def _with_checkout(source: AnySource, root: str | None) -> AnySource:

@@ -30,6 +30,7 @@ from air.worlds.remote.attribution import (
     SlowAction,
     Unanswered,
     caused_by_agent,
+    error_comes_again,
 )
 from air.worlds.remote.conversion import OVER
 from air.worlds.sources import VALIDATION_SEED
@@ -146,6 +147,8 @@ class AgentGymWorld:
         answered a harmless request in another session while the action had no answer yet."""
         # An error body is how servers say that they did not understand an action.
         refused = failure.kind == ERROR_BODY and await session.works()
+        if refused and not await self._error_comes_again(session, sent):
+            raise failure
         shown = refused or (server_worked and failure.kind == SLOW)
         if not shown and not await self._caused_by_agent(session, sent, failure.kind):
             raise failure
@@ -157,6 +160,21 @@ class AgentGymWorld:
         self._over = True
         text = f"The environment gave no result for this action. {OVER}"
         return Step(Observation(text), done=True)
+
+    async def _error_comes_again(self, session: Session, sent: str) -> bool:
+        """Whether the agent caused the error body that the action `sent` got in a session that still works,
+        according to `attribution.error_comes_again`. If actions may not be repeated, the agent counts as
+        the cause. A server that shares its sessions may have no other session, so the action is sent again
+        in the episode's own."""
+        if not self.environment.repeats:
+            return True
+
+        async def again() -> None:
+            self._sent.append((sent, ERROR_BODY))  # the session has this action twice
+            await session.act(sent)
+
+        attempt = None if self.environment.shares else self._attempt(session)
+        return await error_comes_again(attempt, self._sent, sent, ERROR_BODY, again=again)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:
         """Whether the agent caused the failure of the action `sent`, according to

@@ -48,12 +48,12 @@ class Attempt:
     async def act(self, sent: dict[str, Any]) -> None:
         """Repeats an earlier action of the episode. Raises Unanswered if it gets no valid result, or if the
         server reports an error."""
-        await self._ask(sent, self._seconds)
+        await send(self._connection, sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
         """Repeats the action that failed, with half the time limit. So an action that took only slightly
         longer than the time limit is too slow again, even if the server is a little faster now."""
-        await self._ask(sent, self._seconds / 2)
+        await send(self._connection, sent, self._seconds / 2)
 
     async def check(self) -> None:
         """Sends harmless requests: for the environment's state and, if the agent calls tools, for the list
@@ -71,8 +71,11 @@ class Attempt:
         """Closes the environment and the connection."""
         await self._connection.close()
 
-    async def _ask(self, sent: dict[str, Any], seconds: float) -> None:
-        try:
-            read(await self._connection.ask("step", sent, seconds), self._connection.url)
-        except ServerError as error:
-            raise Unanswered(str(error), error.code) from error
+
+async def send(connection: Connection, sent: dict[str, Any], seconds: float | None = None) -> None:
+    """Sends an action and ignores its result. Raises Unanswered if the action gets no valid result, or if the
+    server reports an error. `seconds` is the time limit (None: the setting `timeout`)."""
+    try:
+        read(await connection.ask("step", sent, seconds), connection.url)
+    except ServerError as error:
+        raise Unanswered(str(error), error.code) from error

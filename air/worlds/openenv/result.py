@@ -16,7 +16,8 @@ class Result:
 
     text: str
     """The observation."""
-    reward: float
+    reward: float | None
+    """None if the action has no reward."""
     done: bool
     valid: bool
     """Whether the action succeeded. It fails if the tool that it calls reports an error."""

@@ -14,7 +14,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
-from air.worlds.openenv.attempt import Attempt
+from air.worlds.openenv.attempt import Attempt, send
 from air.worlds.openenv.connection import Connection, ServerError, request
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.openenv.result import read, tools_of
@@ -23,12 +23,13 @@ from air.worlds.remote.attribution import (
     History,
     Unanswered,
     caused_by_agent,
-    environment_is_broken,
+    error_comes_again,
 )
 from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,
+    Rewards,
     action_text,
     as_observation,
     call,
@@ -91,6 +92,7 @@ class OpenEnvWorld:
         """The data of the episode's `reset` message, and the episode's seed. `Attempt` starts a repetition of
         the episode with both."""
         self._history = History()
+        self._rewards = Rewards(server.url)
         self._actions = self._valid = 0
         self._done = False
 
@@ -150,8 +152,9 @@ class OpenEnvWorld:
             return await self._unanswered(failure, body)
         self._history.answered(body)
         self._valid += result.valid
+        reward = self._rewards.counted(result.reward, done=result.done)
         self._done = result.done
-        return Step(as_observation(result.text), done=result.done, reward=result.reward)
+        return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
         """Ends the episode on the server, and returns the episode's facts (see `facts`)."""
@@ -159,10 +162,15 @@ class OpenEnvWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, and `action_is_valid`, the share of these
-        actions that the server carried out without an error."""
+        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
+        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
+        whose reward was null and counts as 0."""
         share = self._valid / self._actions if self._actions else 0.0
-        return {"num_actions": float(self._actions), "action_is_valid": share}
+        return {
+            "num_actions": float(self._actions),
+            "action_is_valid": share,
+            "num_null_rewards": float(self._rewards.null),
+        }
 
     @property
     def _with_tools(self) -> bool:
@@ -194,23 +202,30 @@ class OpenEnvWorld:
         failure = Unanswered(f"{self._server.url}: {error.code}: {error}", error.code)
         if error.code != "EXECUTION_ERROR":
             raise failure from error
-        if await self._caused_by_agent(body):
-            self._history.refused(body, error.code)
-            return Step(as_observation(f"[error] {error}"))
-        return await self._unanswered(failure, body)  # perhaps the action broke the environment
-
-    async def _caused_by_agent(self, body: dict[str, Any]) -> bool:
-        """Whether the error that the server reported for the action with the data `body` counts as caused by
-        the agent, according to the setting `errors`."""
         if self._options.errors == "probe":
             try:
                 await self._connection.ask("state")
             except (ServerError, InfrastructureError):
-                return False
-            if suspect := self._history.suspect(body):
-                options = self._options.model_copy(update={"wait": 0.0})
-                return not await environment_is_broken(self._attempt(options), *suspect)
-        return self._options.errors != "failure"
+                # Perhaps the action broke the environment.
+                return await self._unanswered(failure, body)
+        if not await self._caused_by_agent(body, error.code):
+            raise failure from error
+        self._history.refused(body, error.code)
+        return Step(as_observation(f"[error] {error}"))
+
+    async def _caused_by_agent(self, body: dict[str, Any], code: str) -> bool:
+        """Whether the error `code`, which the server reported for the action with the data `body`, counts as
+        caused by the agent, according to the setting `errors`."""
+        if self._options.errors != "probe":
+            return self._options.errors == "observation"
+
+        async def again() -> None:
+            self._history.refused(body, code)  # the environment has this action twice
+            await send(self._connection, body)
+
+        # The episode holds a place while it waits, so no episode may wait for another's place.
+        attempt = self._attempt(self._options.model_copy(update={"wait": 0.0}))
+        return await error_comes_again(attempt, self._history.actions, body, code, again=again)
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
         """Closes the connection after an action that got no result, and determines whether the agent caused

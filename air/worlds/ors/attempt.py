@@ -39,12 +39,12 @@ class Attempt:
     async def act(self, sent: Call) -> None:
         """Repeats an earlier call of the episode. Raises Unanswered if it gets no result, or if the server
         reports an error."""
-        await self._call(sent, self._seconds)
+        await send(self._session, self._env, sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
         """Repeats the call that failed, with half the time limit. So a call that took only slightly longer
         than the time limit is too slow again, even if the server is a little faster now."""
-        await self._call(sent, self._seconds / 2)
+        await send(self._session, self._env, sent, self._seconds / 2)
 
     async def check(self) -> None:
         """Requests the task's prompt, as a harmless request. Raises InfrastructureError if the request
@@ -55,8 +55,12 @@ class Attempt:
         """Deletes the session on the server."""
         await self._session.close()
 
-    async def _call(self, sent: Call, seconds: float) -> None:
-        try:
-            read(await self._session.call(self._env, *sent, seconds), self._session.url)
-        except CallError as error:
-            raise Unanswered(str(error), REFUSED) from error
+
+async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> None:
+    """Calls a tool of the environment named `env` and ignores the result. Raises Unanswered if the call gets
+    no result, or if the server reports an error. `seconds` is the time limit (None: the setting
+    `timeout`)."""
+    try:
+        read(await session.call(env, *sent, seconds), session.url)
+    except CallError as error:
+        raise Unanswered(str(error), REFUSED) from error

@@ -16,7 +16,8 @@ class Result:
 
     text: str
     """The observation."""
-    reward: float = 0.0
+    reward: float | None = None
+    """None if the call has no reward."""
     done: bool = False
     valid: bool = False
     """Whether the server has carried out the call."""

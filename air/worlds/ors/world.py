@@ -12,7 +12,7 @@ from typing import Any
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation, Step
-from air.worlds.ors.attempt import REFUSED, Attempt, Call
+from air.worlds.ors.attempt import REFUSED, Attempt, Call, send
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.result import prompt_text, read
 from air.worlds.ors.session import CallError, Session
@@ -21,12 +21,13 @@ from air.worlds.remote.attribution import (
     History,
     Unanswered,
     caused_by_agent,
-    environment_is_broken,
+    error_comes_again,
 )
 from air.worlds.remote.conversion import (
     OVER,
     Malformed,
     RemoteTool,
+    Rewards,
     as_observation,
     call,
     sendable,
@@ -45,6 +46,7 @@ class OrsWorld:
         self._lost = ""
         self._history = History()
         self._index = self._seed = 0
+        self._rewards = Rewards(url)
         self._actions = self._valid = 0
         self._done = False
 
@@ -92,21 +94,28 @@ class OrsWorld:
             return await self._unanswered(failure, (name, arguments))
         self._history.answered((name, arguments))
         self._valid += result.valid
+        # A call that the server rejected has no reward at all.
+        reward = self._rewards.counted(result.reward, done=result.done) if result.valid else 0.0
         self._done = result.done
-        return Step(as_observation(result.text), done=result.done, reward=result.reward)
+        return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
         """Whether the error that the server reported for a call counts as caused by the agent, according to
         the setting `errors`."""
-        if self._options.errors == "probe":
-            try:
-                await self._session.post("/ping", None)
-            except InfrastructureError:
-                return False
-            if suspect := self._history.suspect(call):
-                options = self._options.model_copy(update={"wait": 0.0})
-                return not await environment_is_broken(self._attempt(options), *suspect)
-        return self._options.errors != "failure"
+        if self._options.errors != "probe":
+            return self._options.errors == "observation"
+        try:
+            await self._session.post("/ping", None)
+        except InfrastructureError:
+            return False
+
+        async def again() -> None:
+            self._history.refused(call, REFUSED)  # the environment has this call twice
+            await send(self._session, self._env, call)
+
+        # The episode holds a place while it waits, so no episode may wait for another's place.
+        attempt = self._attempt(self._options.model_copy(update={"wait": 0.0}))
+        return await error_comes_again(attempt, self._history.actions, call, REFUSED, again=again)
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
         """Closes the session after a call that got no result, and determines whether the agent caused this.
@@ -138,10 +147,15 @@ class OrsWorld:
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, and `action_is_valid`, the share of these
-        actions that the server carried out without an error."""
+        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
+        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
+        whose reward was null and counts as 0."""
         share = self._valid / self._actions if self._actions else 0.0
-        return {"num_actions": float(self._actions), "action_is_valid": share}
+        return {
+            "num_actions": float(self._actions),
+            "action_is_valid": share,
+            "num_null_rewards": float(self._rewards.null),
+        }
 
     async def _learn_tools(self) -> None:
         answer = await self._session.get(f"/{self._env}/task_tools")

@@ -39,10 +39,9 @@ class RemoteOptions(BaseConfig):
     to come back, but at most 300 seconds."""
     errors: Literal["probe", "failure", "observation"] = "probe"
     """Who counts as the cause of an error that the server reports for an action. `failure`: the server, and
-    the episode is not used. `observation`: the agent, which sees the error's text. `probe`: the server if a
-    harmless request after the error fails, else the agent. With `probe`, air also repeats the episode's
-    actions in another environment of the server, to find the cause, at the third consecutive error and if an
-    action gets no result."""
+    the episode is not used. `observation`: the agent, which sees the error's text. `probe`: air repeats the
+    episode's actions in another environment of the server, and the agent is the cause if the last action
+    fails there in the same way."""
     token_env: str = ""
     """The name of the environment variable that holds the server's access token, which is sent in the headers
     of every request. Empty: no token is sent."""

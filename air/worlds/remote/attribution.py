@@ -10,6 +10,7 @@ result for this action in the same way, the agent is the cause.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -165,22 +166,28 @@ class SlowAction:
             await aio.cancel_and_wait(checking)
 
 
-async def environment_is_broken(
-    attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any
+async def error_comes_again(
+    attempt: Attempt | None,
+    before: Sequence[tuple[Any, str]],
+    sent: Any,
+    kind: str,
+    *,
+    again: Callable[[], Awaitable[None]],
 ) -> bool:
-    """Returns whether the episode's environment is broken, so that the agent is not the cause of its errors.
+    """Returns whether the agent caused the error that the server reported for the action `sent`, although the
+    environment still works. `kind` is the kind of the error.
 
-    It is broken if the server cannot start another environment, or if the action `sent`, which failed in the
-    episode, succeeds in another environment after the same earlier actions, `before`. The result is False if
-    this cannot be decided: the server is full, or an earlier action has another result in the other
-    environment.
+    The episode is repeated once in `attempt`, after the earlier actions `before`. Only if the action gets the
+    same kind of error there, the agent is the cause. If the server is full, or `attempt` is None, `again`
+    sends the action once more in the episode's own environment instead.
     """
     try:
-        return await _failure(attempt, before, sent) == ""
-    except NoPlace:
-        return False
+        if attempt is not None:
+            with contextlib.suppress(NoPlace):
+                return await _failure(attempt, before, sent) == kind
+        return await _kind(again()) == kind
     except InfrastructureError:
-        return True
+        return False
 
 
 async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
@@ -213,37 +220,20 @@ async def _checked(attempt: Attempt) -> None:
         await attempt.close()
 
 
-SUSPICIOUS = 3
-"""The number of consecutive errors after which air checks whether the environment is broken."""
-
-
 class History:
     """A record of an episode's actions, each with its kind of failure, or an empty text if the action
     succeeded."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[Any, str]] = []
-        self._errors = 0
 
     def answered(self, sent: Any) -> None:
         """Records an action that succeeded."""
         self.actions.append((sent, ""))
-        self._errors = 0
 
     def refused(self, sent: Any, kind: str) -> None:
         """Records an action for which the server reported an error."""
         self.actions.append((sent, kind))
-        self._errors += 1
-
-    def suspect(self, sent: Any) -> tuple[list[tuple[Any, str]], Any] | None:
-        """Returns the actions with which to check whether the environment is broken. Call this method for the
-        action `sent`, for which the server reported an error, before `refused`. If this error is the
-        `SUSPICIOUS`-th consecutive one, returns the actions before these errors and the first action with an
-        error. Otherwise returns None: no check is needed."""
-        if self._errors + 1 != SUSPICIOUS:
-            return None
-        first = len(self.actions) - self._errors
-        return self.actions[:first], [*self.actions, (sent, "")][first][0]
 
 
 class Locks:

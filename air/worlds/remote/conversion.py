@@ -204,13 +204,13 @@ def done_of(value: Any, server: str) -> bool:
     )
 
 
-def reward_of(value: Any, server: str) -> float:
-    """Returns `value`, a reward in a response, as a number; null counts as 0. `server` is the server's URL,
-    for error messages. No other value is replaced, because the reward would be wrong: raises Unanswered for a
-    number that is not finite, which an action may cause, and InfrastructureError for anything else that is
-    not a number."""
+def reward_of(value: Any, server: str) -> float | None:
+    """Returns `value`, a reward in a response, as a number; None for null, with which a server says that the
+    action has no reward. `server` is the server's URL, for error messages. No value is replaced, because the
+    reward would be wrong: raises Unanswered for a number that is not finite, which an action may cause, and
+    InfrastructureError for anything else that is not a number."""
     if value is None:
-        return 0.0
+        return None
     problem = f"{server}: the reward is {value!r:.80}, no finite number"
     if not isinstance(value, int | float):
         raise InfrastructureError(problem)
@@ -218,3 +218,29 @@ def reward_of(value: Any, server: str) -> float:
         if math.isfinite(value):
             return float(value)
     raise Unanswered(problem, "reward")
+
+
+class Rewards:
+    """Counts the rewards of one episode on the server at the URL `server`.
+
+    A reward of null counts as 0. It is ordinary for an action, but OpenEnv's servers also send NaN as null.
+    So an episode whose rewards are all null is not used.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self.null = 0
+        """The number of rewards that were null."""
+        self._numbers = 0
+
+    def counted(self, reward: float | None, *, done: bool) -> float:
+        """Returns the reward of an action as a number. `done` says whether the episode is over. Raises
+        InfrastructureError if it is over and no reward was a number."""
+        self.null += reward is None
+        self._numbers += reward is not None
+        if done and not self._numbers:
+            raise InfrastructureError(
+                f"{self._server}: the episode ended without any reward: all {self.null} were null, as which "
+                "a server may also send NaN; make the server send a number at the end of an episode"
+            )
+        return reward or 0.0

@@ -13,6 +13,7 @@ from air.worlds.sources import WorldTask
 FACTS = {
     "num_actions": "number of actions",
     "action_is_valid": "share of the actions that the server took",
+    "num_null_rewards": "number of actions whose reward was null and counts as 0",
 }
 
 
@@ -49,6 +50,14 @@ class RemoteSource(Generic[OptionsT]):
             seconds=options.seconds,
             facts=FACTS,
         )
+
+    def split(self, name: str) -> tuple[str, ...] | None:
+        """Returns what decides the tasks from which a seed selects one, for the task with the name `name`:
+        the kind, the URL, the environment or task, and the split. Returns None if the settings name no split,
+        so that the server chooses the task. Raises ConfigError if the URL or a setting is malformed."""
+        url, options = parse(f"{self._kind}:{name}", name, self._options)
+        within = getattr(options, "env", "") or getattr(options, "task", "")
+        return (self._kind, url, within, options.split) if options.split else None
 
     def names(self) -> list[str]:
         """Returns an empty list, because the addresses of servers are not known in advance."""

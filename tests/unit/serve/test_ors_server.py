@@ -245,3 +245,17 @@ async def test_a_call_that_was_cut_off_goes_on_by_its_id_or_not_at_all(with_id: 
                 await calls.call("air", "act", {"answer": "7"})
             assert len(bodies) == 1  # the server may have begun it
         await calls.close()
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+async def test_a_client_gets_an_error_instead_of_nan(number: str) -> None:
+    async with (
+        serving("tests.nan_world:nan", protocol=Ors) as served,
+        httpx.AsyncClient(base_url=served.url) as http,
+    ):
+        sid = await session(http)
+        first = dict(await events(http, "/air/call", sid, act("0.5")))
+        assert json.loads(first["end"])["output"]["reward"] == 0.5
+        answer = dict(await events(http, "/air/call", sid, act(number)))
+        assert answer.keys() == {"task_id", "error"}
+        assert f"the reward of tests.nan_world:nan is {number}" in answer["error"]

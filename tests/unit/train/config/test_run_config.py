@@ -91,6 +91,33 @@ def test_the_name_of_a_run_has_its_date_and_its_tasks(good: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("trained", "evaluated", "same"),
+    [
+        ("ors:http://h:1", "ors:http://h:1/#split=train&max_turns=5", True),
+        ("ors:http://h:1", "ors:http://h:1#split=validation", False),
+        ("ors:http://h:1#env=a", "ors:http://h:1#env=b", False),
+        ("openenv:http://h:1#split=train", "openenv:http://h:1#split=train", True),
+        ("openenv:http://h:1#split=train", "openenv:http://h:2#split=train", False),
+        ("openenv:http://h:1", "openenv:http://h:1", False),  # the server chooses, by the seed
+        ("question:gsm8k5", "question:gsm8k5", False),
+    ],
+)
+def test_remote_tasks_of_one_split_are_not_both_trained_and_evaluated(
+    good: Path, trained: str, evaluated: str, same: bool
+) -> None:
+    text = GOOD.replace('"titanic"', f'"{trained}"')
+    source = (
+        GOOD[GOOD.index("[[") :].replace("train", "eval").replace('"titanic"', f'"{evaluated}"')
+    )
+    good.write_text(text + source.replace('delta = "best"\n', ""))
+    if not same:
+        assert built(f"@{good}").orchestrator.eval is not None
+        return
+    with pytest.raises(ConfigError, match=r"its split 'train'.*#split=validation"):
+        built(f"@{good}")
+
+
+@pytest.mark.parametrize(
     ("more", "words"),
     [
         ("[trainer]\nlr = 1\n", ["run.toml", "trainer.lr", "did you mean `trainer.optim.lr`?"]),

@@ -90,6 +90,30 @@ async def test_an_error_that_the_action_causes_is_an_observation() -> None:
         await played.close()
 
 
+@pytest.mark.parametrize("shares", [False, True])
+async def test_an_error_that_does_not_come_again_is_a_failure(shares: bool) -> None:
+    """It must come again in another session or, if there may be none, in the same one."""
+    async with FaultyServer().running() as server:
+        played = world(server, shares=shares)
+        await played.reset(0)
+        server.planned = [("/step", "error body")]
+        with pytest.raises(InfrastructureError, match="bad day"):
+            await played.step(say("forward"))
+        await played.close()
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_an_error_that_comes_again_is_an_observation(shares: bool) -> None:
+    async with FaultyServer().running() as server:
+        played = world(server, shares=shares)
+        await played.reset(0)
+        for _ in range(2):
+            assert "cannot be parsed" in (await played.step(say("explode"))).observation.text
+        # A new session repeats the earlier error, too.
+        assert server.created == (1 if shares else 3)
+        await played.close()
+
+
 async def test_an_error_of_the_server_is_a_failure() -> None:
     async with FaultyServer().running() as server:
         played = world(server)
@@ -394,18 +418,34 @@ async def test_episodes_at_once_against_a_failing_server() -> None:
     await until(lambda: all(now <= then for now, then in zip(_open(), before, strict=True)))
 
 
+@pytest.mark.parametrize("kind", ["error body", "drop after", "hang"])
+async def test_a_fault_of_any_action_is_never_an_observation(kind: str) -> None:
+    """An error body breaks nothing: its session answers everything else."""
+    count = (1000 if FULL else 100) if kind == "error body" else 40
+    seconds = 20.0 if kind == "hang" else 600.0
+    async with FaultyServer(
+        rate=0.1, seed=5, kinds=(kind,), once=True, hang_seconds=3600
+    ).running() as server:
+        episodes = (_episode(server, seconds, seed) for seed in range(count))
+        results = Counter(await asyncio.gather(*episodes))
+        assert 0 < results[None] <= server.faults[kind]
+        assert results == {None: results[None], (1.0, LENGTH): count - results[None]}
+        assert not server.sessions
+        await server.idle()
+
+
 def _open() -> tuple[int, int]:
     """The numbers of tasks and of open files of this process."""
     gc.collect()
     return len(asyncio.all_tasks()), len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def _episode(server: FaultyServer, seconds: float) -> tuple[float, int] | None:
+async def _episode(server: FaultyServer, seconds: float, seed: int = 0) -> tuple[float, int] | None:
     """Plays one episode; returns its reward and where it ended, or None if a failure ended it."""
     played = world(server, seconds)
     total = 0.0
     try:
-        await played.reset(0)
+        await played.reset(seed)
         for action in ("forward", "back", "sing", "forward", "forward", "forward"):
             step = await played.step(say(action))
             total += step.reward

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 from collections import Counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -73,6 +74,39 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
     assert served.server.client_limit.taken == 0
 
 
+@pytest.mark.parametrize("kind", ["error", "drop", "garbage", "not a number", "late", "no answer"])
+async def test_with_probing_no_wrong_reward_and_every_failure_counted(kind: str) -> None:
+    """An error breaks nothing: its environment still answers everything else."""
+    count = EPISODES if kind == "error" else EPISODES // 10
+    right = {seed: await played(sources.load(TASK), seed) for seed in range(count)}
+    failed: list[int] = []
+
+    async def one(task: sources.WorldTask, seed: int) -> None:
+        try:
+            steps = await played(task, seed)
+        except InfrastructureError:
+            failed.append(seed)
+        else:
+            assert steps == right[seed]
+
+    async with (
+        serving(TASK, max_sessions=96) as served,
+        between(served.url, share=0.1, seed=5) as (address, proxy),
+    ):
+        proxy.once, proxy.kinds = True, [kind]
+        seconds = 30 if kind == "no answer" else 600
+        settings = f"field=message&tools=false&timeout={seconds}"
+        task = sources.load(f"openenv:{address}#{settings}")
+        await asyncio.gather(*(one(task, seed) for seed in range(count)))
+    assert proxy.faults[kind] > 0
+    if kind == "late":
+        assert not failed
+    else:  # there may be a second fault while the episode is repeated
+        assert 0 < len(failed) <= proxy.faults[kind]
+        assert len(failed) < count
+    assert served.server.client_limit.taken == 0
+
+
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "late"), "no answer"])
 async def test_a_lost_connection_is_never_replaced(kind: str) -> None:
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
@@ -125,14 +159,38 @@ async def test_an_action_that_is_no_json_is_the_agents_mistake(
         await world.close()
 
 
-async def test_an_error_is_the_agents_if_the_server_still_answers() -> None:
-    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+@pytest.mark.parametrize("places", [1, 2])
+async def test_an_error_that_comes_again_is_the_agents(places: int) -> None:
+    """It comes again in another environment or, if the server is full, in the same one."""
+    async with (
+        serving(TASK, max_sessions=places) as served,
+        between(served.url, share=0.0, seed=0) as (address, proxy),
+    ):
         world = sources.load(f"openenv:{address}#field=message&tools=false").world()
         await world.reset(1)
-        proxy.share, proxy.kinds = 1.0, ["error"]
-        assert (await world.step(Action(answer="no"))).observation.text == "[error] out of memory"
-        proxy.share = 0.0
-        assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
+        proxy.acts = {"bad move": "error"}
+        for count in (1, 2):
+            step = await world.step(Action(answer="bad move"))
+            assert (step.observation.text, step.done) == ("[error] out of memory", False)
+            # In another environment, the earlier errors come again, too.
+            assert proxy.faults["error"] == (2 * count if places == 1 else [2, 5][count - 1])
+        proxy.acts = {}
+        await world.close()
+
+
+@pytest.mark.parametrize("places", [1, 2])
+async def test_an_error_that_does_not_come_again_is_a_failure(places: int) -> None:
+    async with (
+        serving(TASK, max_sessions=places) as served,
+        between(served.url, share=1.0, seed=0) as (address, proxy),
+    ):
+        proxy.once, proxy.kinds = True, ["error"]
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
+        await world.reset(1)
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="out of memory"):
+                await world.step(Action(answer="no"))
+        assert proxy.faults["error"] == 1
         await world.close()
 
 
@@ -238,8 +296,6 @@ async def test_an_environment_that_broke_inside_is_a_failure_and_bad_moves_are_n
             assert "[error]" in (await world.step(Action(answer="bad move"))).observation.text
         assert "[error]" not in (await world.step(Action(answer="Up"))).observation.text
         proxy.broken |= proxy.clients
-        for _ in range(2):
-            assert "[error]" in (await world.step(Action(answer="Up"))).observation.text
         with pytest.raises(InfrastructureError, match="out of memory"):
             await world.step(Action(answer="Up"))
         await world.close()
@@ -260,6 +316,112 @@ async def test_an_action_that_always_wrecks_its_environment_is_the_agents() -> N
                 await innocent.step(Action(answer="no"))
         await guilty.close()
         await innocent.close()
+
+
+async def test_a_null_reward_is_counted_and_an_episode_of_them_is_a_failure() -> None:
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        task = sources.load(f"openenv:{address}#field=message&tools=false")
+        world = task.world()
+        await world.reset(1)
+        proxy.acts = {"null": "null"}
+        rewards = []
+        done = False
+        while not done:
+            step = await world.step(Action(answer="no" if rewards else "null"))
+            rewards.append(step.reward)
+            done = step.done
+        assert rewards[0] == 0.0
+        assert set(rewards[1:]) == {-0.1}
+        facts = await world.close()
+        assert facts["num_null_rewards"] == 1
+        assert facts.keys() == task.facts.keys()
+        world = task.world()
+        await world.reset(1)
+        for _ in range(len(rewards) - 1):
+            assert (await world.step(Action(answer="null"))).reward == 0.0
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="without any reward"):
+                await world.step(Action(answer="null"))
+        await world.close()
+
+
+class Transient(Ors):
+    """Answers at random calls by an error, but none again if the episode is repeated. Everything else works.
+    With `silent`, no answer comes."""
+
+    def __init__(self, *args: Any, silent: bool = False) -> None:
+        super().__init__(*args)
+        self.silent, self.errors = silent, 0
+        self._random = random.Random(5)
+        self._steps: dict[str, tuple[int, int]] = {}
+        self._hit: set[tuple[int, int]] = set()
+
+    def routes(self) -> list[BaseRoute]:
+        inner = Router(super().routes())
+
+        async def harm(scope: Scope, receive: Receive, send: Send) -> None:
+            path = scope["path"]
+            if not path.endswith(("/create", "/call")):
+                await inner(scope, receive, send)
+                return
+            message = await receive()
+            session = dict(scope["headers"])[b"x-session-id"].decode()
+            body = json.loads(message["body"])
+            if path.endswith("/create"):
+                self._steps[session] = body["index"], 0
+            elif self._fails(session):
+                self.errors += 1
+                if self.silent:
+                    await receive()  # until the client leaves
+                    return
+                await PlainTextResponse("event: error\ndata: out of memory\n\n")(
+                    scope, receive, send
+                )
+                return
+            messages = iter([message])
+
+            async def again() -> Message:
+                return next(messages, None) or await receive()
+
+            await inner(scope, again, send)
+
+        return [Mount("/", harm)]
+
+    def _fails(self, session: str) -> bool:
+        index, steps = self._steps[session]
+        self._steps[session] = index, steps + 1
+        near = {(index, steps - 1), (index, steps)}  # a call may be sent again at once
+        fails = not near & self._hit and self._random.random() < 0.1
+        if fails:
+            self._hit.add((index, steps))
+        return fails
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_fault_of_any_call_of_ors_is_never_an_observation(silent: bool) -> None:
+    count = EPISODES // 10
+    right = {seed: await played(sources.load(TASK), seed) for seed in range(count)}
+    servers: list[Transient] = []
+    failed: list[int] = []
+
+    def transient(*args: Any) -> Transient:
+        servers.append(Transient(*args, silent=silent))
+        return servers[0]
+
+    async def one(task: sources.WorldTask, seed: int) -> None:
+        try:
+            steps = await played(task, seed)
+        except InfrastructureError:
+            failed.append(seed)
+        else:
+            assert steps == right[seed]
+
+    async with serving(TASK, protocol=transient, max_sessions=96, seeds=count) as served:
+        task = sources.load(f"ors:{served.url}#timeout={30 if silent else 600}")
+        await asyncio.gather(*(one(task, seed) for seed in range(count)))
+    # There may be a second fault while the episode is repeated.
+    assert 0 < len(failed) <= servers[0].errors
+    assert len(failed) < count
 
 
 class Harmed(Ors):
