@@ -93,7 +93,15 @@ def test_tools_are_loaded_once(tmp_path: Path) -> None:
     assert planned.tools is planned.tools
 
 
-def test_folders_without_tools_stay_valid(tmp_path: Path) -> None:
+def test_folders_that_are_older_than_a_key_stay_valid(tmp_path: Path) -> None:
     planned = plan(config(tmp_path))
     planned.claim()
-    assert "tools" not in json.loads((tmp_path / "c" / FILE).read_bytes())["answers"]
+    written = json.loads((tmp_path / "c" / FILE).read_bytes())
+    assert "tools" not in written["answers"]
+    assert "rows" not in written["generation"]
+
+
+def test_a_cap_on_rows_is_part_of_the_settings(tmp_path: Path) -> None:
+    plan(config(tmp_path, generation={"rows": 7})).claim()
+    with pytest.raises(UsageError, match="begun with another `generation`"):
+        plan(config(tmp_path)).claim()

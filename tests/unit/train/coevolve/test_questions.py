@@ -54,6 +54,13 @@ def test_held_out_questions_are_never_trained_on() -> None:
     assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
 
 
+def test_no_more_rows_than_the_cap_are_kept() -> None:
+    """The cap counts the kept rows, not the proposals."""
+    for rows, kept in ((1, ["7"]), (2, ["7", "6"]), (9, ["7", "6"])):
+        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set())
+        assert [row["answer"] for row in chosen] == kept
+
+
 def config(**changes: Any) -> CoevolveConfig:
     side = {"model": "m", "run_files": ["configs/agent0/small_executor.toml"]}
     return CoevolveConfig.model_validate(
