@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,13 @@ from air.rewards.proposals.novelty import words
 from air.rewards.proposals.reading import Malformed, read
 from air.train.coevolve import report
 from air.train.coevolve.evaluate_service import serving_evaluations
-from air.train.coevolve.executor import Executor, last_reply, open_executor
+from air.train.coevolve.executor import (
+    Answerer,
+    Executor,
+    RememberingExecutor,
+    last_reply,
+    open_executor,
+)
 from air.train.coevolve.files import (
     ANSWERED,
     HELD_OUT_FILE,
@@ -82,7 +88,11 @@ class CoevolveRun:
         config = self._plan.proposer_run(number, model)
         if (done := last_checkpoint(config)) is not None:
             return str(done)
-        async with self._executor(executor) as opened, serving_evaluations(opened) as url:
+        async with AsyncExitStack() as stack:
+            answers: Answerer = await stack.enter_async_context(self._executor(executor))
+            if not self._config.answers.tools:  # what a tool returns may change from call to call
+                answers = RememberingExecutor(answers)
+            url = await stack.enter_async_context(serving_evaluations(answers))
             self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
             title = self._place(number, "proposer")
             return str(await train(config, title, self._say, self._logged))

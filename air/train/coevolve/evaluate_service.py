@@ -30,7 +30,7 @@ from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError, UserCodeError
 from air.rewards.proposals.agreement import Definition, agreement, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
-from air.train.coevolve.executor import Executor
+from air.train.coevolve.executor import Answerer
 from air.train.serving.cross_site_requests import RefusingOtherSites
 from air.worlds.proposals.scorer import STOP, Answered
 
@@ -74,7 +74,7 @@ class EvaluateBody(BaseConfig):
 
 async def handle_evaluate(
     request: Request,
-    executor: Executor,
+    executor: Answerer,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
     """Handles a request to `/evaluate` and returns the response. The executor works inside the context
@@ -111,7 +111,7 @@ async def handle_evaluate(
     return JSONResponse({"results": [result(task, one) for task, one in pairs]})
 
 
-def application(executor: Executor) -> Starlette:
+def application(executor: Answerer) -> Starlette:
     """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution runs while its
     proposer is trained. The application refuses requests from web pages of other sites."""
 
@@ -143,7 +143,7 @@ def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving_evaluations(executor: Executor) -> AsyncIterator[str]:
+async def serving_evaluations(executor: Answerer) -> AsyncIterator[str]:
     """Async context manager: serves `/evaluate` with `executor` on a free port of the loopback interface, in
     the running event loop. Yields the URL of the server. Raises InferenceError if the server does not
     start."""

@@ -8,14 +8,16 @@ counted.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import verifiers.v1 as vf
 
@@ -39,6 +41,14 @@ AT_ONCE = 64
 
 KEY_ENV = "OPENAI_API_KEY"
 """The environment variable that holds the API key for the executor's model, if this model is on a server."""
+
+
+class Answerer(Protocol):
+    """An object that answers questions: an `Executor` or a `RememberingExecutor`."""
+
+    async def answers(
+        self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
+    ) -> list[Answered]: ...
 
 
 class Executor:
@@ -141,6 +151,34 @@ class Executor:
         return self._env.model_copy(
             update={"taskset": taskset, "agent": agent, "record_dir": None, "max_failures": 0}
         )
+
+
+class RememberingExecutor:
+    """An executor that plays no episode again for a question that it has answered with the same settings,
+    because its answers would be the same. Only for an `Executor` without tools, whose weights do not change,
+    and whose model follows the seeds of its requests."""
+
+    def __init__(self, executor: Answerer) -> None:
+        self._executor = executor
+        self._answers: dict[tuple[str, int, int | None, str], Answered] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def answers(
+        self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
+    ) -> list[Answered]:
+        """Returns the same as `Executor.answers`, and raises the same errors. Errors are not remembered."""
+        settings = (k, max_turns, json.dumps(dict(sampling), sort_keys=True))
+
+        async def one(question: str) -> Answered:
+            # Equal questions in requests at the same time wait for the first of them.
+            async with self._locks[question]:
+                key = (question, *settings)
+                if key not in self._answers:
+                    (found,) = await self._executor.answers([question], k, max_turns, sampling)
+                    self._answers[key] = found
+                return self._answers[key]
+
+        return await run_concurrently([one(question) for question in questions], AT_ONCE)
 
 
 @asynccontextmanager
