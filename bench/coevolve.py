@@ -1,12 +1,19 @@
 """Trains two tiny policies together on generated problems of arithmetic and lists: `make coevolve`.
 
-The executor answers problems, and the proposer writes them. The program builds both policies, with about one
-million weights each, and trains them on demonstrations first: the executor answers some problems, the
-proposer writes mostly easy ones. Then it calls `air coevolve` for each arm and seed:
+The executor answers problems, and the proposer writes them. For each seed, the program builds both policies,
+with about one million weights each, and trains them on demonstrations first (the warm start): the executor
+answers some problems, the proposer writes mostly easy ones (`coevolve_problems.py`). It prints what the warm
+start can do, and stops if it does not suffice. Then it calls `air coevolve` for each arm:
 
     coevolve    both policies are trained
-    fixed       only the executor is trained: the proposer is a random curriculum of the same size
+    random      only the executor is trained, on all kinds of proposals of the untrained proposer: a random
+                curriculum of the same size. This is the main control
+    fixed       only the executor is trained, on proposals in range of the untrained proposer
     copies      both are trained, and the proposer pays no penalty for repeated problems
+
+At the end it prints the measures of all rounds, and which of three claims are shown (`coevolve_results.py`).
+They are also in `agent0-small-results.json` in the output folder. The exit code is 1 if a claim is not shown.
+In all arms the executor is trained on at most `generation.rows` problems in each round.
 
 With `--tools` the executor has a calculator, and calls it for about half of the problems
 (`configs/agent0/small_tools.toml`).
@@ -20,55 +27,95 @@ Other flags are passed to `air coevolve`. The same command continues an interrup
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from learning_worlds import ONE_THREAD
+import coevolve_results
+from coevolve_problems import (
+    answering,
+    calling,
+    demonstrations,
+    held_out,
+    proposing,
+    questions,
+)
+from learning_worlds import GENTLY, HIDDEN, ONE_THREAD
 
 from air import paths
 from air.cli.runs import sft
-from air.config import read_toml
-from air.tools import ToolSet, load
+from air.rewards.proposals.agreement import same
+from air.train.coevolve.executor import open_executor
+from air.train.coevolve.plan import Plan, plan
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.sft_config import SFTRunConfig
 from air.train.model import policy as policies
-from air.worlds.proposals.posed import INSTRUCTIONS, WITH_TOOLS
-from air.worlds.proposals.whole_reply import WholeReply
 
 CONFIGS = paths.shipped("configs")
 FILE, TOOLS_FILE = CONFIGS / "agent0" / "small.toml", CONFIGS / "agent0" / "small_tools.toml"
 ARMS: dict[str, tuple[str, ...]] = {
     "coevolve": (),
+    "random": ("--proposer.frozen", "--generation.least", "0", "--generation.most", "1"),
     "fixed": ("--proposer.frozen",),
     "copies": ("--payment.repetition", "0"),
 }
-EASY, LARGEST = 9, 49
-"""The largest number in an easy problem, and the largest in any problem."""
 MOST_TOKENS, MOST_WITH_TOOLS = 256, 512
 """The maximum number of tokens of an episode, without and with tools."""
-PROPOSE = read_toml(FILE)["payment"]["instructions"]
-WITH_CALCULATOR = WholeReply(ToolSet(load("calculator")).schemas, answers=True)
-"""The action format of an executor with a calculator."""
-Messages = list[dict[str, str]]
-Talk = Callable[[random.Random], tuple[str, Messages]]
-"""Returns a problem's question, and a conversation about it."""
+EASY_ACCURACY = 0.95
+"""The smallest accuracy on problems of size 1 with which a warm start suffices. An executor that fails at
+these, too, has no problems of medium difficulty."""
+TALKS = {"executor": answering, "executor_tools": calling, "proposer": proposing}
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A problem of arithmetic or lists."""
+class Bench:
+    """The settings of all co-evolutions of this program."""
 
-    question: str
-    answer: str
-    expression: str
-    """What a calculator computes."""
+    policy: Path
+    """The folder of held-out questions and warm starts."""
+    output_dir: Path
+    tools: bool
+    rest: Sequence[str]
+    """Flags for `air coevolve`."""
+
+    @property
+    def executor(self) -> str:
+        return "executor_tools" if self.tools else "executor"
+
+    @property
+    def name(self) -> str:
+        return "agent0-small-tools" if self.tools else "agent0-small"
+
+    @property
+    def results(self) -> Path:
+        """The JSON file of results."""
+        return self.output_dir / f"{self.name}-results.json"
+
+    def flags(self, arm: str, seed: int) -> list[str]:
+        """Returns the arguments of `air coevolve` for one arm and seed."""
+        models = self.policy / f"seed{seed}"
+        own = ["--name", f"{self.name}-{arm}-seed{seed}", "--seed", str(seed)]
+        own += ["--output-dir", str(self.output_dir), *ARMS[arm]]
+        own += ["--proposer.model", str(models / "proposer")]
+        own += ["--executor.model", str(models / self.executor)]
+        own += ["--held-out.data", str(self.policy / "held_out.jsonl")]
+        return ["@", str(TOOLS_FILE if self.tools else FILE), *own, *self.rest]
+
+    def plan(self, arm: str, seed: int) -> Plan:
+        flags = overrides.parse(self.flags(arm, seed), CoevolveConfig)
+        return plan(overrides.build(CoevolveConfig, flags))
+
+    def coevolve(self, arm: str, seed: int, *more: str) -> int:
+        """Runs `air coevolve` for one arm and seed, and returns the exit code."""
+        air = str(Path(sys.executable).with_name("air"))
+        return subprocess.run([air, "coevolve", *self.flags(arm, seed), *more]).returncode
 
 
 def main() -> int:
@@ -77,129 +124,101 @@ def main() -> int:
     parser.add_argument("--output-dir", type=Path, default=Path("outputs"))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--demos", type=int, default=4000, help="demonstrations for each policy")
-    parser.add_argument("--sft-steps", type=int, default=260)
+    parser.add_argument("--demos", type=int, default=8000, help="demonstrations for each policy")
+    parser.add_argument("--sft-steps", type=int, default=1000)
+    parser.add_argument("--only-gate", action="store_true", help="only the warm starts")
     parser.add_argument("--tools", action="store_true", help="the executor has a calculator")
     args, rest = parser.parse_known_args()
-    file, executor = (TOOLS_FILE, "executor_tools") if args.tools else (FILE, "executor")
-    name = "agent0-small-tools" if args.tools else "agent0-small"
-    flags = [f"@{file}", *rest]
-    overrides.build(
-        CoevolveConfig, overrides.parse(flags, CoevolveConfig)
-    )  # reports wrong flags now
-    build(args.policy, executor, demos=args.demos, steps=args.sft_steps)
-    air = str(Path(sys.executable).with_name("air"))
+    bench = Bench(args.policy, args.output_dir, args.tools, rest)
+    bench.plan(args.arms[0], args.seeds[0])  # reports wrong flags now
+    rows = [{"question": q, "answer": a} for q, a in held_out().items()]
+    paths.write_whole(args.policy / "held_out.jsonl", _lines(rows))
     for seed in args.seeds:
-        for arm in args.arms:
-            own = ["--name", f"{name}-{arm}-seed{seed}", "--seed", str(seed)]
-            own += ["--output-dir", str(args.output_dir), *ARMS[arm]]
-            own += ["--proposer.model", str(args.policy / "proposer")]
-            own += ["--executor.model", str(args.policy / executor)]
-            own += ["--held-out.data", str(args.policy / "held_out.jsonl")]
-            code = subprocess.run([air, "coevolve", "@", str(file), *own, *rest]).returncode
-            if code:
+        for name in (bench.executor, "proposer"):
+            warm_start(
+                args.policy / f"seed{seed}", name, seed, demos=args.demos, steps=args.sft_steps
+            )
+        if not args.tools and (code := gate(bench, args.arms[0], seed)):
+            return code
+        for arm in () if args.only_gate else args.arms:
+            if code := bench.coevolve(arm, seed):
                 return code
-    return 0
+            write_results(bench, args.arms, args.seeds)
+    return 0 if args.only_gate or args.tools else coevolve_results.exit_code(bench.results)
 
 
-def build(folder: Path, executor: str, *, demos: int, steps: int) -> None:
-    """Writes 400 questions for evaluation, which are held out from training, and both policies (executor and
-    proposer) into the folder, unless a policy exists there already."""
-    rng = random.Random("held out")
-    drawn = [problem(rng, LARGEST) for _ in range(400)]
-    held_out = {one.question: one.answer for one in drawn}
-    rows = [{"question": q, "answer": a} for q, a in held_out.items()]
-    paths.write_whole(folder / "held_out.jsonl", _lines(rows))
-    talks = {"executor": answering, "executor_tools": calling, "proposer": proposing}
-    for name, talk in ((executor, talks[executor]), ("proposer", proposing)):
-        if not (folder / name / "config.json").is_file():  # it is written last
-            warm_start(folder, name, talk, set(held_out), demos=demos, steps=steps)
+def write_results(bench: Bench, arms: Sequence[str], seeds: Sequence[int]) -> None:
+    """Writes and prints the results of these arms and seeds so far."""
+    plans = [(bench.plan(arm, seed), arm, seed) for arm in arms for seed in seeds]
+    begun = [coevolve_results.result(*one) for one in plans if one[0].folder.is_dir()]
+    coevolve_results.write(bench.results, begun)
 
 
-def problem(rng: random.Random, largest: int) -> Problem:
-    """Returns a random problem of arithmetic or lists, with numbers up to `largest`, and its answer."""
-    a, b, c = (rng.randint(0, largest) for _ in range(3))
-    more, less = max(a, b), min(a, b)
-    return rng.choice(
-        [
-            Problem(f"What is {a} + {b}?", str(a + b), f"{a} + {b}"),
-            Problem(f"What is {more} - {less}?", str(more - less), f"{more} - {less}"),
-            Problem(
-                f"What is the largest of {a}, {b}, {c}?", str(max(a, b, c)), f"max({a}, {b}, {c})"
-            ),
-            Problem(f"What is the sum of {a}, {b}, {c}?", str(a + b + c), f"{a} + {b} + {c}"),
-        ]
-    )
-
-
-def answering(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the executor without tools: a problem, and the conversation about it."""
-    one = problem(rng, LARGEST if rng.random() < 0.7 else EASY)
-    prompt = f"{INSTRUCTIONS}\n\n{one.question}"
-    return one.question, _messages(WholeReply(), prompt, f"\\boxed{{{one.answer}}}")
-
-
-def calling(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the executor with a calculator: a problem, and the conversation about it.
-    In half of all cases the executor calls the calculator first."""
-    one = problem(rng, LARGEST if rng.random() < 0.7 else EASY)
-    texts = [f"{WITH_TOOLS}\n\n{one.question}", f"\\boxed{{{one.answer}}}"]
-    if rng.random() < 0.5:
-        call = {"name": "calculator", "arguments": {"expression": one.expression}}
-        texts[1:1] = [json.dumps(call), f"{one.answer}\n[1 turns left]"]
-    return one.question, _messages(WITH_CALCULATOR, *texts)
-
-
-def proposing(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the proposer: a problem, and the conversation in which it is written. About
-    two of three problems have numbers up to `EASY` only."""
-    one = problem(rng, EASY if rng.random() < 2 / 3 else LARGEST)
-    reply = f"<question>{one.question}</question> \\boxed{{{one.answer}}}"
-    return one.question, _messages(WholeReply(), PROPOSE, reply)
-
-
-def warm_start(
-    folder: Path,
-    name: str,
-    talk: Talk,
-    held_out: set[str],
-    *,
-    demos: int,
-    steps: int,
-) -> None:
-    """Builds a new policy, trains it for `steps` steps on `demos` demonstrations that `talk` returns, and
-    writes it to `folder/name`. Leaves out demonstrations of the questions in `held_out`."""
+def warm_start(folder: Path, name: str, seed: int, *, demos: int, steps: int) -> None:
+    """Builds a new policy with this seed, trains it for `steps` steps on `demos` demonstrations, none of them
+    about a held-out question, and writes it to `folder/name`. Does nothing if it exists."""
+    if (folder / name / "config.json").is_file():  # it is written last
+        return
     for part in (name, f"{name}-base"):
         shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
-    rng = random.Random(f"demonstrations of {name}")
-    talks: list[Messages] = []
-    while len(talks) < demos:
-        question, messages = talk(rng)
-        if question not in held_out:
-            talks.append(messages)
+    own = f"demonstrations of {name} {seed}"
+    talks = demonstrations(TALKS[name], own, demos, held_out().keys())
     data = folder / f"{name}.jsonl"
     paths.write_whole(data, _lines([{"messages": messages} for messages in talks]))
     texts = [message["content"] for messages in talks[:400] for message in messages]
     vocab, most = (512, MOST_WITH_TOOLS) if name == "executor_tools" else (320, MOST_TOKENS)
-    policies.build(folder / f"{name}-base", texts, seed=0, vocab=vocab, max_length=most)
+    policies.build(
+        folder / f"{name}-base",
+        texts,
+        seed=seed,
+        vocab=vocab,
+        max_length=most,
+        hidden=HIDDEN,
+        initializer_range=HIDDEN**-0.5,
+    )
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / f"{name}-base")]
-    flags += ["--data.name", str(data), "--data.seq-len", str(most)]
+    flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", str(most)]
     flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
-    flags += ["--scheduler.decay-steps", str(max(1, steps - 20)), "--optim.lr", "3e-3"]
+    flags += ["--scheduler.decay-steps", str(max(1, steps - 20)), *GENTLY]
     flags += ["--output-dir", str(folder), "--run.name", name, *ONE_THREAD]
     sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
 
-def _messages(form: WholeReply, *texts: str) -> Messages:
-    """Returns a conversation of these texts, in turn those of the user and the assistant."""
-    turns = [
-        {"role": ("user", "assistant")[number % 2], "content": text}
-        for number, text in enumerate(texts)
-    ]
-    return [{"role": "system", "content": form.instructions}, *turns]
+def gate(bench: Bench, arm: str, seed: int) -> int:
+    """Measures the warm start of one seed, and prints what it can do. Returns the exit code: 1 if the
+    executor fails at too many of the easiest problems."""
+    planned = bench.plan(arm, seed)
+    measured = coevolve_results.result(planned, arm, seed)["rounds"]
+    # Round 0 measures both policies, and trains nothing.
+    if not measured and (code := bench.coevolve(arm, seed, "--rounds", "0")):
+        return code
+    easy = asyncio.run(accuracy(planned, questions(f"easy {seed}", [1], 25)))
+    first = coevolve_results.result(planned, arm, seed)["rounds"][0]
+    print(
+        f"seed {seed}, warm start: accuracy {easy:.3f} on problems of size 1 (at least "
+        f"{EASY_ACCURACY}), {first['held_out']:.3f} on held-out ones; "
+        f"{first['in_range']:.3f} of the first proposals in range",
+        flush=True,
+    )
+    if easy < EASY_ACCURACY:
+        print("the warm start does not suffice: raise --sft-steps, or name another --policy")
+        return 1
+    return 0
 
 
-def _lines(rows: Sequence[object]) -> bytes:
+async def accuracy(planned: Plan, problems: Mapping[str, str]) -> float:
+    """Returns the share of right answers of the first executor, which answers each of `problems` (questions
+    with their answers) once, with the settings of the answers to proposals."""
+    answers, model = planned.config.answers, planned.config.executor.model
+    settings = planned.settings(planned.executor, "posed:later", answers.temperature)
+    async with open_executor(model, settings, planned.config.seed, tools=planned.tools) as executor:
+        found = await executor.answers(list(problems), 1, answers.max_turns, planned.sampling())
+    pairs = zip(found, problems.values(), strict=True)
+    right = [a is not None and same(a, label) for one, label in pairs for a in one.answers]
+    return sum(right) / len(right)
+
+
+def _lines(rows: Sequence[Any]) -> bytes:
     return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
 
 

@@ -158,7 +158,7 @@ class RememberingExecutor:
     because its answers would be the same. Only for an `Executor` without tools, whose weights do not change,
     and whose model follows the seeds of its requests."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Answerer) -> None:
         self._executor = executor
         self._answers: dict[tuple[str, int, int | None, str], Answered] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

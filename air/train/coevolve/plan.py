@@ -179,8 +179,11 @@ class Plan:
 
     def _identity(self) -> dict[str, Any]:
         config = self.config.model_dump(mode="json", exclude={"rounds", "output_dir", "name"})
-        if not config["answers"]["tools"]:  # folders that are older than this key stay valid
+        # Folders that are older than these keys stay valid.
+        if not config["answers"]["tools"]:
             del config["answers"]["tools"]
+        if config["generation"]["rows"] is None:
+            del config["generation"]["rows"]
         runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}
         trainings = {f"{name} run": run.model_dump(mode="json") for name, run in runs.items()}
         for training in trainings.values():

@@ -37,7 +37,7 @@ def select_rows(
     """Returns the rows on which the executor is trained: the questions whose p̂ is between `config.least` and
     `config.most`, each with the most frequent answer as its label. Of questions with the same words, only the
     first that qualifies is used. Questions with the same words as one of `held_out`, the tuples of words of
-    the held-out questions, are left out."""
+    the held-out questions, are left out. Returns at most `config.rows` rows, the first ones."""
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
     for line in lines:
@@ -49,4 +49,4 @@ def select_rows(
             continue
         seen.add(words(line["question"]))
         rows.append({"question": line["question"], "answer": found.majority, "p_hat": p})
-    return rows
+    return rows[: config.rows]

@@ -107,6 +107,9 @@ class GenerationConfig(BaseConfig):
     """The definition of p̂ for `least` and `most`. `published`: the share of the executor's answers that
     equal the most frequent answer. `as_coded`: the same share, but 0 if the most frequent answer differs from
     the proposer's own answer, or if the share is at most 0.1."""
+    rows: int | None = Field(None, ge=1)
+    """The largest number of questions on which the executor is trained in a round: the first that qualify, in
+    the order of the proposals. None: no limit."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -136,8 +139,8 @@ class CoevolveConfig(BaseConfig):
     """The name of the co-evolution; its folder is `output_dir / name`."""
     output_dir: Path = Path("outputs")
     """The folder that contains the co-evolution's folder."""
-    rounds: int = Field(4, ge=1, le=1000)
-    """The number of rounds. To continue a finished co-evolution, set a larger number."""
+    rounds: int = Field(4, ge=0, le=1000)
+    """The number of rounds after round 0, which trains nothing and measures both models. To continue a finished co-evolution, set a larger number."""
     seed: int = Field(0, ge=0)
     """The seed of all trainings and of all sampled replies."""
     proposer: SideConfig

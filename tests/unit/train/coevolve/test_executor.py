@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from air.env.config import ResearchEnvConfig
 from air.errors import InfrastructureError, UserCodeError
 from air.testing import ScriptedServer
 from air.tools import ToolSet, load
-from air.train.coevolve.executor import Executor, _answered
+from air.train.coevolve.executor import Executor, RememberingExecutor, _answered
 from air.train.evaluation.local_model import LocalModel
 from air.train.loop.rollout import Rollout
 from air.worlds.proposals.scorer import Answered
@@ -120,3 +121,42 @@ def test_a_question_that_leaves_no_room_for_a_reply_has_no_answer() -> None:
     away = Rollout("answers", "posed:x", [], error="InferenceError: the model server is away")
     with pytest.raises(InfrastructureError, match="is away"):
         _answered([long, away])
+
+
+class Counting:
+    """An executor that answers a question with the number of questions it has got so far, after it has let
+    other requests go on. It fails at the first question if `fails` is set."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.asked: list[str] = []
+        self._fails = fails
+
+    async def answers(
+        self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
+    ) -> list[Answered]:
+        self.asked += questions
+        number = len(self.asked)
+        await asyncio.sleep(0)
+        if self._fails and number == 1:
+            raise InfrastructureError("the model server is away")
+        return [Answered([str(number)] * k, 0.0) for _ in questions]
+
+
+async def test_a_question_is_answered_once_with_the_same_settings() -> None:
+    counting = Counting()
+    executor = RememberingExecutor(counting)
+    ask = executor.answers
+    requests = [ask(["a"], 2, 1, {"max_tokens": 9}) for _ in range(3)]  # at the same time
+    assert await asyncio.gather(*requests) == 3 * [[Answered(["1", "1"], 0.0)]]
+    both = await ask(["b", "a"], 2, 1, {"max_tokens": 9})
+    assert [one.answers for one in both] == [["2", "2"], ["1", "1"]]
+    for others in ((3, 1, {"max_tokens": 9}), (2, 2, {"max_tokens": 9}), (2, 1, {})):
+        await ask(["a"], *others)
+    assert counting.asked == ["a", "b", "a", "a", "a"]
+
+
+async def test_an_error_is_not_remembered() -> None:
+    executor = RememberingExecutor(Counting(fails=True))
+    with pytest.raises(InfrastructureError, match="is away"):
+        await executor.answers(["a"], 1, 1, {})
+    assert await executor.answers(["a"], 1, 1, {}) == [Answered(["2"], 0.0)]
