@@ -28,6 +28,7 @@ from air.worlds.sources import WorldTask
 MOST_CHARACTERS = 20_000
 """The maximum length of an observation, in characters."""
 AT_ONCE = 64
+"""How many episodes `many_play_at_once` plays at the same time, unless the caller of `check` chooses."""
 SEEDS = range(8)
 TWICE = range(4)
 """The seeds whose episodes are played twice and compared."""
@@ -77,6 +78,8 @@ class Case:
     task: WorldTask
     actions: Sequence[Action]
     """The actions that a check sends in order, starting again after the last one."""
+    at_once: int = AT_ONCE
+    """The number of episodes that run at the same time."""
 
 
 class Chooser:
@@ -132,19 +135,23 @@ def strange_actions(task: WorldTask) -> list[Action]:
 
 
 async def check(
-    task: WorldTask, actions: Sequence[Action] = (), checks: Iterable[str] | None = None
+    task: WorldTask,
+    actions: Sequence[Action] = (),
+    checks: Iterable[str] | None = None,
+    at_once: int = AT_ONCE,
 ) -> dict[str, str]:
     """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
     problem.
 
     `actions` are sent before the actions of `strange_actions`; they can be legal moves, for example. `checks`
-    are the names of the checks to run (None: all in `CHECKS`). Raises ConfigError if the world needs a box:
-    the checks run up to 64 episodes at the same time, and there may be fewer boxes. Raises
+    are the names of the checks to run (None: all in `CHECKS`). `at_once` is the maximum number of episodes
+    that run at the same time; a small number is for a world whose episodes are slow, such as one behind a
+    server. Raises ConfigError if the world needs a box: there may be fewer boxes than episodes. Raises
     InfrastructureError if something else that the world needs, such as a server, is missing.
     """
     if task.in_boxes:
         raise ConfigError("a world in a box is not checked here", where=task.id)
-    case = Case(task, [*actions, *strange_actions(task)])
+    case = Case(task, [*actions, *strange_actions(task)], at_once)
     problems = {}
     for name in CHECKS if checks is None else checks:
         try:
@@ -327,14 +334,16 @@ async def _closed_in_time(world: World[Action]) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Check: 64 episodes, of up to 3 turns each, can run at the same time. If `WorldTask.replays` is true,
-    each episode must equal the episode with the same seed that runs alone."""
-    at_once = await asyncio.gather(*(play(case, seed % 8, 3) for seed in range(AT_ONCE)))
+    """Check: 64 episodes (or `Case.at_once`), of up to 3 turns each, can run at the same time. If
+    `WorldTask.replays` is true, each episode must equal the episode with the same seed that runs alone."""
+    at_once = await asyncio.gather(
+        *(play(case, place % len(SEEDS), 3) for place in range(case.at_once))
+    )
     if not case.task.replays:
         return
-    alone = [await play(case, seed, 3) for seed in SEEDS]
-    if any(played != alone[place % 8] for place, played in enumerate(at_once)):
-        raise Violation("an episode that is played with 63 others differs from the same one alone")
+    alone = [await play(case, seed, 3) for seed in SEEDS[: case.at_once]]
+    if any(played != alone[place % len(SEEDS)] for place, played in enumerate(at_once)):
+        raise Violation("an episode that is played with others differs from the same one alone")
 
 
 async def facts_are_numbers_with_fixed_names(case: Case) -> None:

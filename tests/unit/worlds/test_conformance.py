@@ -240,7 +240,7 @@ async def test_a_fault_that_only_the_players_actions_meet_is_found(
 ) -> None:
     random.seed(0)
     letters = sources.load("air.testing:letters")
-    named = letters.facts | ({"action_is_valid": ""} if make is Invalid else {})
+    named = {**letters.facts, **({"action_is_valid": ""} if make is Invalid else {})}
     task = dataclasses.replace(letters, make=make, facts=named)
     assert await conformance.check(task, checks=[check]) == {}
     plays = dataclasses.replace(task, player=lambda world, seed: lambda text: Action(answer=text))
