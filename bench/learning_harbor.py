@@ -12,7 +12,7 @@ Results are written after each part. The same command continues an interrupted p
 give another `--out`.
 
 The exit code is 0 if the mean gain of the reward on held-out tasks exceeds two standard errors over the
-seeds, and the control's gain does not.
+seeds, and so does its difference to the control's gain.
 """
 
 from __future__ import annotations

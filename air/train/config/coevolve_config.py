@@ -140,7 +140,8 @@ class CoevolveConfig(BaseConfig):
     output_dir: Path = Path("outputs")
     """The folder that contains the co-evolution's folder."""
     rounds: int = Field(4, ge=0, le=1000)
-    """The number of rounds after round 0, which trains nothing and measures both models. To continue a finished co-evolution, set a larger number."""
+    """The number of rounds after round 0, which trains nothing and measures both models. To continue a
+    finished co-evolution, set a larger number."""
     seed: int = Field(0, ge=0)
     """The seed of all trainings and of all sampled replies."""
     proposer: SideConfig
