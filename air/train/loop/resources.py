@@ -309,7 +309,7 @@ class ResourceOpener:
             model,
             self.config.trainer.optim,
             scheduler=self.config.trainer.scheduler,
-            loss=self.config.trainer.loss,
+            loss=self.config.loss,
             kl=kl.estimator if kl is not None and in_loss else None,
             reference=models.divergence.reference if models.divergence and in_loss else None,
             max_steps=self.config.max_steps,
