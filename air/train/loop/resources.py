@@ -113,6 +113,8 @@ class ResourceOpener:
             self.say(str(place))
             model, models = await asyncio.to_thread(self._load, place)
         stack.callback(models.close)
+        if warning := device.bfloat16_warning(place, model.model.dtype, device.cpuinfo()):
+            self.say(warning)
         self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
         trainer = self._trainer(model, models)
         if self.state is not None:
