@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ class Fakes:
 
     def __init__(self, *failing: str) -> None:
         self.failing, self.log = failing, list[str]()
-        self.trains_zeros = False
+        self.trains_zeros = self.greedy = False
         self.policy = SimpleNamespace(model=SimpleNamespace(dtype="torch.float32"))
         self.config = SimpleNamespace(
             sampling=SimpleNamespace(temperature=1.0, max_completion_tokens=1)
@@ -177,7 +177,7 @@ def test_an_evaluation_does_not_count_for_the_next_step(tmp_path: Path) -> None:
 class Attempts:
     """An environment whose tasks are texts; `rewards` has the two rewards of each attempt at a task."""
 
-    def __init__(self, rewards: dict[str, Sequence[tuple[float, float]]]) -> None:
+    def __init__(self, rewards: Mapping[str, Sequence[tuple[float, float]]]) -> None:
         self._rewards = {
             task: [r for pair in pairs for r in pair] for task, pairs in rewards.items()
         }
@@ -197,12 +197,11 @@ def test_a_group_is_played_again_until_its_rewards_differ(tmp_path: Path) -> Non
     rewards = {"at once": [differ], "later": [same, same, differ], "never": [same] * 4}
     env = Attempts(rewards)
     tasks = [SimpleNamespace(data=SimpleNamespace(name=name)) for name in rewards]
-    source: Any = Source("s", 1.0, 2, env, tasks)  # type: ignore[arg-type]
+    source: Any = Source("s", 1.0, 2, env, tasks)
     run, fakes = new_run(tmp_path, replays_without_spread=3), Fakes()
-    fakes.greedy = False
     batch = Batch(1, [(source, task) for task in tasks], {})
     gate = asyncio.Semaphore(1)
-    groups = asyncio.run(run._player.play(batch, fakes.resources(), gate)).groups  # type: ignore[arg-type]
+    groups = asyncio.run(run._player.play(batch, fakes.resources(), gate)).groups
     # The attempt with spread is the last: a fourth one of "later" would have no reward to give.
     assert {name: len(played) for name, played in env.played.items()} == Counter(
         {name: 2 * len(pairs) for name, pairs in rewards.items()}
