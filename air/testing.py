@@ -167,6 +167,9 @@ def _scoring_handler(score: Score, name: str) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             request = self._request()
+            if not self.path.endswith("/completions"):
+                self._answer(404, {"error": f"{self.path} is not served"})
+                return
             ids = request["prompt"]
             with lock:
                 scores = score(ids)

@@ -1,9 +1,9 @@
 """Algorithms, which compute the advantage of each sampled token from the rewards of its group.
 
 The module `base` defines the interface. The package `rewards_only` contains the algorithms that need nothing
-but rewards, one file each. The algorithms in `gae`, `opd` and `remax` need more, such as a value model. The
-module `imported` loads an advantage function that a user wrote and named in `[embedded.estimator]` of a run
-file.
+but rewards, one file each. The algorithms in `gae`, `opd`, `remax` and `sft` need more, such as a value
+model. The module `imported` loads an advantage function that a user wrote and named in `[embedded.estimator]`
+of a run file.
 
 To add an algorithm, write a file with a subclass of `Algorithm` and a class of settings (a subclass of
 `AlgorithmConfig`), and add the class of settings to `AlgoConfig`.
@@ -37,6 +37,7 @@ from air.train.algorithms.rewards_only.reinforce_plus_plus_baseline import (
     ReinforcePlusPlusBaselineConfig,
 )
 from air.train.algorithms.rewards_only.rloo import RLOOConfig
+from air.train.algorithms.sft import SFTAlgoConfig
 
 
 def _grpo_by_default(value: object) -> object:
@@ -54,7 +55,8 @@ AlgoConfig = Annotated[
     | ADPOConfig
     | GAEConfig
     | ReMaxConfig
-    | OPDConfig,
+    | OPDConfig
+    | SFTAlgoConfig,
     Field(discriminator="type"),
     BeforeValidator(_grpo_by_default),
 ]

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from air.config import BaseConfig
+from air.train.config.loss_options import PolicyLossConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 """The name of an input that an algorithm may need beyond rewards. Each name is that of a field: `values`,
@@ -205,6 +206,9 @@ class AlgorithmConfig(BaseConfig, ABC):
     losses: ClassVar[frozenset[str] | None] = None
     """The losses with which the algorithm may be used: values of `type` in `[trainer.loss]`. None: all
     losses."""
+    loss: ClassVar[PolicyLossConfig | None] = None
+    """The settings of the loss with which the algorithm trains, whatever `[trainer.loss]` says. None: the
+    loss of `[trainer.loss]`."""
     sets_clip_high: ClassVar[bool] = False
     """Whether the algorithm computes the upper clip bound of the loss `ppo_clip`, in place of the setting
     `clip_high`."""

@@ -46,11 +46,12 @@ class ValueModelConfig(BaseConfig):
 
 class TeacherConfig(BaseConfig):
     """Settings in the run file's table `[orchestrator.algo.teacher]`: the model that the algorithm `opd`
-    (on-policy distillation) learns from.
+    (on-policy distillation) learns from. The algorithm `sft`, whose teacher plays the episodes, has the same
+    settings in the table `[orchestrator.algo.sampling.source]`, and needs `base_url`.
 
     The keys and defaults are those of prime-rl's `FrozenModelConfig`, but `base_url` is optional. The teacher
-    must have the policy's tokenizer, because the teacher computes log-probabilities of the policy's token
-    ids.
+    must have the policy's tokenizer, because it computes log-probabilities of the policy's token ids, or
+    samples token ids that the policy is trained on.
     """
 
     name: str

@@ -96,6 +96,14 @@ class PPOClipLossConfig(PolicyLossConfig):
     this number."""
 
 
+class CrossEntropyLossConfig(PolicyLossConfig):
+    """Settings of the cross-entropy, with which the algorithm `sft` trains. Run files cannot name it in
+    `[trainer.loss]`."""
+
+    type: Literal["cross_entropy"] = "cross_entropy"
+    """The name of the loss."""
+
+
 class CustomLossConfig(PolicyLossConfig):
     """Settings of the loss `custom`, a function that the user writes."""
 

@@ -26,12 +26,22 @@ from air.train.algorithms import (
 )
 from air.train.algorithms.duration_weights import WithDurationWeights
 from air.train.algorithms.kl_penalty import WithKL
+from air.train.algorithms.sft import SFTAlgoConfig
 from air.train.config.curriculum_config import check_curricula
 from air.train.config.embedded_config import EmbeddedConfig, Inference
 from air.train.config.env_source import EnvSource
 from air.train.config.eval_config import EvalConfig
-from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
-from air.train.config.loss_options import DefaultLossConfig, LossConfig, PPOClipLossConfig
+from air.train.config.further_models_config import (
+    ReferenceConfig,
+    TeacherConfig,
+    ValueModelConfig,
+)
+from air.train.config.loss_options import (
+    DefaultLossConfig,
+    LossConfig,
+    PolicyLossConfig,
+    PPOClipLossConfig,
+)
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -210,6 +220,11 @@ class RunConfig(BaseConfig):
                 "embedded.deterministic needs orchestrator.max_off_policy_steps = 0: which replies the new "
                 "weights sample depends on timing"
             )
+        if self.sampling_source is not None:
+            raise ValueError(
+                'embedded.deterministic cannot be combined with orchestrator.algo.type = "sft": no seed '
+                "repeats what the teacher's server samples; remove one of the two"
+            )
         measured = {
             "embedded.duration_weight_cap": self.embedded.duration_weight_cap is not None,
             "time_penalty of a source's env": any(
@@ -268,6 +283,11 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"orchestrator.algo.type = {algo.type!r} needs trainer.loss.type = "
                 f"{' or '.join(map(repr, sorted(algo.losses)))}, not {loss.type!r}"
+            )
+        if algo.loss is not None and loss != DefaultLossConfig():
+            raise ValueError(
+                f"trainer.loss has no effect with orchestrator.algo.type = {algo.type!r}, which has its own "
+                "loss: remove the table"
             )
         default = PPOClipLossConfig.model_fields["clip_high"].default
         if algo.sets_clip_high and getattr(loss, "clip_high", default) != default:
@@ -350,12 +370,26 @@ class RunConfig(BaseConfig):
         return algorithm if cap is None else WithDurationWeights(algorithm, cap)
 
     @property
+    def loss(self) -> PolicyLossConfig:
+        """The settings of the loss: those of `trainer.loss`, unless the algorithm has a loss of its own."""
+        own = None if self.embedded.estimator is not None else self.orchestrator.algo.loss
+        return self.trainer.loss if own is None else own
+
+    @property
+    def sampling_source(self) -> TeacherConfig | None:
+        """The model on another server that plays the episodes for training. None: the policy plays them."""
+        algo = self.orchestrator.algo
+        if self.embedded.estimator is not None or not isinstance(algo, SFTAlgoConfig):
+            return None
+        return algo.sampling.source
+
+    @property
     def trains_zero_advantages(self) -> bool:
         """Whether sampled tokens with advantage 0 are trained, because the loss has terms that do not depend
         on the advantage."""
         kl = self.embedded.kl
         in_loss = kl is not None and kl.place == "loss"
-        return in_loss or self.trainer.loss.entropy_coefficient > 0
+        return in_loss or self.loss.entropy_coefficient > 0
 
     @property
     def rewards_at_turns(self) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -186,6 +188,31 @@ def has_bfloat16(capability: tuple[int, int]) -> bool:
     """Returns whether an NVIDIA GPU of this compute capability (major, minor) has instructions for bfloat16.
     Older GPUs emulate bfloat16, which is slow."""
     return capability >= (8, 0)
+
+
+def emulates_bfloat16(cpuinfo: str) -> bool:
+    """Returns whether a processor has no instructions for bfloat16, so that training in bfloat16 is slow on
+    it. `cpuinfo` is the text of Linux's `/proc/cpuinfo`. Returns false if the text does not list the features
+    of an x86 processor."""
+    [flags, *_] = re.findall(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE) or [None]
+    return flags is not None and not {"avx512_bf16", "amx_bf16"} & set(flags.split())
+
+
+def bfloat16_warning(place: Device, dtype: torch.dtype, cpuinfo: str) -> str:
+    """Returns a warning if the policy's weights, of type `dtype`, are in bfloat16 on a CPU that emulates it,
+    otherwise an empty string. `cpuinfo` is the text of Linux's `/proc/cpuinfo`."""
+    if place.gpu is not None or dtype != torch.bfloat16 or not emulates_bfloat16(cpuinfo):
+        return ""
+    return (
+        "warning: this processor has no instructions for bfloat16 (avx512_bf16, amx_bf16), so training is "
+        'slower than in float32 — set embedded.dtype = "float32"'
+    )
+
+
+def cpuinfo() -> str:
+    """Returns the text of `/proc/cpuinfo`, or an empty string on systems other than Linux."""
+    file = Path("/proc/cpuinfo")
+    return file.read_text() if file.is_file() else ""
 
 
 def _capability(device: torch.device) -> tuple[int, int]:

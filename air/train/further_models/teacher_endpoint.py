@@ -1,4 +1,5 @@
-"""Requests the log-probabilities of given tokens from a model server, for on-policy distillation.
+"""Requests the log-probabilities of given tokens from a model server, for on-policy distillation, and checks
+whether the server's model has the policy's tokenizer.
 
 The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
 server returns log-probabilities at temperature 1. If a request fails, InferenceError is raised (an
@@ -21,7 +22,8 @@ from air.errors import ConfigError, InferenceError
 from air.train.config.further_models_config import TeacherConfig
 from air.train.tree.sample import Sample
 
-KEY = "orchestrator.algo.teacher.base_url"
+KEY = "orchestrator.algo.teacher"
+"""The key of the settings of the teacher of the algorithm `opd`."""
 _ATTEMPTS = 4
 _POLL_SECONDS = 0.5
 _AT_ONCE = 16
@@ -37,10 +39,11 @@ class TeacherEndpoint:
     """Client of a frozen teacher model on the vLLM server that `config` names. Call `wait` once before the
     first `score`, and `close` at the end.
 
-    `say` is called with one line of text if the server does not answer at once. A failed request of `score`
-    is sent again after `pause` seconds, at most three times; each further pause is twice as long as the one
-    before. If the event `stopping` is set, `wait` and `score` end with InferenceError: `wait` after its
-    current request, `score` also during a request. `close` sets `stopping`.
+    `say` is called with one line of text if the server does not answer at once. `key` is the key of `config`
+    in the run file, for messages. A failed request of `score` is sent again after `pause` seconds, at most
+    three times; each further pause is twice as long as the one before. If the event `stopping` is set, `wait`
+    and `score` end with InferenceError: `wait` after its current request, `score` also during a request.
+    `close` sets `stopping`.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class TeacherEndpoint:
         config: TeacherConfig,
         say: Callable[[str], None],
         *,
+        key: str = KEY,
         pause: float = 1.0,
         stopping: threading.Event | None = None,
     ) -> None:
         if config.base_url is None:
             raise ValueError("a teacher without base_url is no endpoint")
         self.config, self._say, self._pause = config, say, pause
+        self._key, self._where = key, f"{key}.base_url"
         self._stopping = stopping or threading.Event()
         self._url = config.base_url.rstrip("/")
         key = os.environ.get(config.api_key_var) or "EMPTY"
@@ -75,8 +80,8 @@ class TeacherEndpoint:
             except httpx.HTTPError as error:
                 if time.monotonic() >= deadline:
                     raise InferenceError(
-                        f"{KEY}: no answer from {self._url} within {limit} s ({_text(error)}) — start the "
-                        "teacher's server, or correct the URL"
+                        f"{self._where}: no answer from {self._url} within {limit} s ({_text(error)}) — "
+                        "start the teacher's server, or correct the URL"
                     ) from error
             if not told:
                 self._say(f"waiting up to {limit} s for the teacher at {self._url}")
@@ -85,6 +90,34 @@ class TeacherEndpoint:
                 raise self._stopped()
         if not self.config.skip_model_check:
             self._check_model(answer)
+
+    def check_tokens(self, tokenizer: Any) -> None:
+        """Raises ConfigError if the server's model has another tokenizer than `tokenizer`, that of the
+        policy, or if it cannot turn token ids into text. Compares the text of the added tokens and of about
+        256 others. Spaces are not compared, because versions of `transformers` differ in them. Raises
+        InferenceError if the server does not answer."""
+        size = len(tokenizer)
+        ids = sorted({*range(0, size, max(1, size // 256)), *tokenizer.added_tokens_decoder})
+        url = f"{self._url.removesuffix('/v1')}/detokenize"
+        body = {"model": self.config.name, "tokens": ids}
+        try:
+            answer = httpx.post(url, headers=self._headers, json=body, timeout=_READY_TIMEOUT)
+        except httpx.HTTPError as error:
+            raise InferenceError(f"{self._where}: no answer from {url} ({_text(error)})") from error
+        try:
+            text = str(answer.json()["prompt"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{url} gives no text for the policy's token ids (status {answer.status_code})",
+                where=self._where,
+                remedy="serve the teacher with vLLM, and name a model with the policy's tokenizer",
+            ) from error
+        if "".join(text.split()) != "".join(tokenizer.decode(ids).split()):
+            raise ConfigError(
+                f"{self.config.name!r} has another tokenizer than the policy, whose token ids it must sample",
+                where=f"{self._key}.name",
+                remedy="name a model with the policy's tokenizer",
+            )
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Returns, for each sample, the teacher's log-probabilities of the tokens for which `Sample.mask` is
@@ -111,17 +144,19 @@ class TeacherEndpoint:
             return work.result()
 
     def _stopped(self) -> InferenceError:
-        return InferenceError(f"{KEY}: the run stopped while it asked {self._url}")
+        return InferenceError(f"{self._where}: the run stopped while it asked {self._url}")
 
     def _check_model(self, answer: httpx.Response) -> None:
         try:
             names = [str(model["id"]) for model in answer.json()["data"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise InferenceError(f"{KEY}: {self._url}/models is no list of models") from error
+            raise InferenceError(
+                f"{self._where}: {self._url}/models is no list of models"
+            ) from error
         if self.config.name not in names:
             raise ConfigError(
                 f"{self._url} serves {', '.join(names) or 'no model'}, not {self.config.name!r}",
-                where="orchestrator.algo.teacher.name",
+                where=f"{self._key}.name",
                 remedy="use the name on the server, or set skip_model_check = true",
             )
 
@@ -139,8 +174,8 @@ class TeacherEndpoint:
             return [_logprob(entry, token) for entry, token, sampled in tokens if sampled]
         except (KeyError, TypeError, ValueError) as error:
             raise InferenceError(
-                f"{KEY}: {self._url} gave no prompt_logprobs of these tokens ({_text(error)}) — it must be a "
-                "vLLM server, and the teacher must have the policy's tokenizer"
+                f"{self._where}: {self._url} gave no prompt_logprobs of these tokens ({_text(error)}) — it "
+                "must be a vLLM server, and the teacher must have the policy's tokenizer"
             ) from error
 
     async def _answer(self, http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
@@ -159,11 +194,11 @@ class TeacherEndpoint:
                 failure = _text(error)
         else:
             raise InferenceError(
-                f"{KEY}: the teacher at {self._url} failed {_ATTEMPTS} times ({failure})"
+                f"{self._where}: the teacher at {self._url} failed {_ATTEMPTS} times ({failure})"
             )
         if answer.is_error:
             raise InferenceError(
-                f"{KEY}: {self._url} refused a request with status {answer.status_code}: "
+                f"{self._where}: {self._url} refused a request with status {answer.status_code}: "
                 f"{answer.text[:300]}"
             )
         try:

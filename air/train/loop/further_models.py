@@ -40,6 +40,9 @@ from air.train.model.attention import check_length
 from air.train.model.policy import Policy
 from air.train.tree.sample import Sample
 
+SAMPLING_SOURCE = "orchestrator.algo.sampling.source"
+"""The key of the settings of a teacher that plays the episodes for training."""
+
 
 class Scorer(Protocol):
     """Interface of a model that computes the log-probabilities of given tokens: a `LocalModel` in this
@@ -175,7 +178,8 @@ def load(
     models are loaded onto its device.
 
     If the teacher is on a server that does not answer yet, calls `say` with one line for the user and waits
-    for the server; setting the event `stopping` ends the wait. Raises UsageError if a model cannot be loaded
+    for the server; setting the event `stopping` ends the wait. A teacher that only plays episodes
+    (`config.sampling_source`) is checked, but not loaded. Raises UsageError if a model cannot be loaded
     or has another vocabulary than the policy. Raises InferenceError if the teacher's server does not answer
     or the wait was stopped.
     """
@@ -193,6 +197,10 @@ def load(
         algo = config.orchestrator.algo
         assert isinstance(algo, OPDConfig)
         scorers["teacher"] = loader.teacher(algo.teacher, say, stopping)
+    if (source := config.sampling_source) is not None:
+        endpoint = TeacherEndpoint(source, say, key=SAMPLING_SOURCE, stopping=stopping)
+        endpoint.wait()
+        endpoint.check_tokens(model.tokenizer)
     values = None
     if "values" in needs:
         values = loader.value_model(embedded.value_model, config.model.name)

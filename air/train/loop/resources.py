@@ -113,6 +113,8 @@ class ResourceOpener:
             self.say(str(place))
             model, models = await asyncio.to_thread(self._load, place)
         stack.callback(models.close)
+        if warning := device.bfloat16_warning(place, model.model.dtype, device.cpuinfo()):
+            self.say(warning)
         self._reserved = {"inference_gpus": choice.gpu, "trainer_gpus": place.gpu}
         trainer = self._trainer(model, models)
         if self.state is not None:
@@ -309,7 +311,7 @@ class ResourceOpener:
             model,
             self.config.trainer.optim,
             scheduler=self.config.trainer.scheduler,
-            loss=self.config.trainer.loss,
+            loss=self.config.loss,
             kl=kl.estimator if kl is not None and in_loss else None,
             reference=models.divergence.reference if models.divergence and in_loss else None,
             max_steps=self.config.max_steps,

@@ -44,7 +44,8 @@ class Rollout:
     seconds: float = 0.0
     weights_version: int | None = None
     """The oldest version of the weights that sampled a reply of the episode. A version is the number of the
-    training step that made the weights; 0 is the weights at the run's start. None if not known."""
+    training step that made the weights; 0 is the weights at the run's start. None if not known, or if
+    another model than the policy sampled the replies."""
     reply_versions: dict[int, int] = field(default_factory=dict)
     """The version of the weights that sampled each reply. The keys are the `id()` of the replies' trace
     nodes. Empty if one version sampled all replies."""

@@ -107,9 +107,8 @@ class EmbeddedRun:
             self.outcome.checkpoint = run_folder.start_from(self.config)
             async with AsyncExitStack() as stack:
                 resources = await self._open(stack)
-                await cache_context_length(
-                    self._player.context(resources, 1.0, None), resources.policy
-                )
+                for make_context in (self._player.context, self._player.training_context):
+                    await cache_context_length(make_context(resources, 1.0, 1), resources.policy)
                 await asyncio.to_thread(self._move_later_results)
                 # Without `resume`, so that a user who starts a run from this file must choose again where to
                 # resume.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import verifiers.v1 as vf
@@ -92,7 +92,8 @@ class StepPlayer:
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
-        """Plays the groups of episodes of a step on the inference server, and returns them. A group whose
+        """Plays the groups of episodes of a step, and returns them. The run's inference server samples the
+        replies, or the teacher's server if the algorithm is `sft`. A group whose
         rewards are all equal teaches nothing: it is discarded and played again, at most
         `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
         can limit the number of simultaneous episodes."""
@@ -102,7 +103,9 @@ class StepPlayer:
         rounds = self.config.embedded.rounds
         TURN_LIMIT.set(None if rounds is None else rounds.at(step))
         sampling = self.config.orchestrator.train.sampling
-        ctx = self.context(resources, sampling.temperature, sampling.max_completion_tokens)
+        temperature, max_tokens = sampling.temperature, sampling.max_completion_tokens
+        ctx = self.training_context(resources, temperature, max_tokens)
+        seeded = self.config.seeds_requests and self.config.sampling_source is None
         tick = self.progress.episode
 
         def play(number: int, replay: int = 0) -> Coroutine[Any, Any, Group]:
@@ -112,7 +115,7 @@ class StepPlayer:
                 *batch.prompts[number],
                 ctx,
                 lambda _: tick(),
-                seed=seed if self.config.seeds_requests else None,
+                seed=seed if seeded else None,
                 with_greedy=greedy,
                 gate=gate,
             )
@@ -129,10 +132,11 @@ class StepPlayer:
             ):
                 group.replays = replay
                 groups[number] = group
-        for rollout in (rollout for group in groups for rollout in group.played):
-            rollout.weights_version = version
-            if self._served != version:
-                self._note_versions(rollout, resources.server)
+        if self.config.sampling_source is None:
+            for rollout in (rollout for group in groups for rollout in group.played):
+                rollout.weights_version = version
+                if self._served != version:
+                    self._note_versions(rollout, resources.server)
         now = time.monotonic()
         seconds, self._played_until = now - max(began, self._played_until), now
         return PlayedStep(batch, groups, seconds)
@@ -152,6 +156,24 @@ class StepPlayer:
                 versions[id(node)] = self._versions.get(version, rollout.weights_version or 0)
         rollout.weights_version = min(versions.values(), default=rollout.weights_version)
         rollout.reply_versions = versions
+
+    def training_context(
+        self, resources: Resources, temperature: float, max_tokens: int | None
+    ) -> vf.ModelContext:
+        """Returns verifiers' `ModelContext` for the episodes that the policy is trained on: that of the
+        teacher's server if the algorithm is `sft`, otherwise that of `context`."""
+        ctx = self.context(resources, temperature, max_tokens)
+        source = self.config.sampling_source
+        if source is None:
+            return ctx
+        client = ctx.client.model_copy(
+            update={
+                "base_url": source.base_url,
+                "api_key_var": source.api_key_var,
+                "headers": source.headers,
+            }
+        )
+        return replace(ctx, model=source.name, client=client)
 
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None

@@ -17,7 +17,8 @@ async def cache_context_length(ctx: vf.ModelContext, policy: Policy) -> None:
     """Makes the package `renderers` look up the context length of the inference server that `ctx` names, and
     cache it in this process. For this, the function requests a reply to a prompt that is longer than `policy`
     supports. `renderers` compares the length of this prompt with the context length and refuses the prompt,
-    so nothing is sampled.
+    so nothing is sampled. A server with a longer context, such as a teacher's, gets the prompt, but refuses
+    to sample 0 tokens.
 
     Without this call, the first requests of many episodes would look up the context length at the same time,
     and would wait for a lock in `renderers`. This lock is bound to one event loop, so episodes in a second
@@ -30,5 +31,10 @@ async def cache_context_length(ctx: vf.ModelContext, policy: Policy) -> None:
         # OpenAIError: a server that does not report its context length refuses the prompt itself.
         with suppress(OverlongPromptError, OpenAIError):
             await generate(
-                client=client, renderer=renderer, messages=[], model=ctx.model, prompt_ids=too_long
+                client=client,
+                renderer=renderer,
+                messages=[],
+                model=ctx.model,
+                prompt_ids=too_long,
+                sampling_params={"max_tokens": 0},
             )

@@ -2,12 +2,12 @@
 process.
 
 The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
-(messages and text); and `POST /inference/v1/generate` (token ids and log-probabilities). There is no
-authentication, so the server should listen only on a loopback address; on such an address, it refuses
-requests of web pages of other sites. It also refuses requests for streaming, stop strings, penalties, several
-choices or guided decoding. In a response with a sampled reply, the header `x-weights-version` is the version
-number of the weights. The server uses the policy's weights without a copy: change the weights inside
-`exclusive()`, then call `update_weights()`.
+(messages and text); `POST /inference/v1/generate` (token ids and log-probabilities); and `POST /detokenize`
+(the text of token ids). There is no authentication, so the server should listen only on a loopback address;
+on such an address, it refuses requests of web pages of other sites. It also refuses requests for streaming,
+stop strings, penalties, several choices or guided decoding. In a response with a sampled reply, the header
+`x-weights-version` is the version number of the weights. The server uses the policy's weights without a copy:
+change the weights inside `exclusive()`, then call `update_weights()`.
 
 The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
 cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
@@ -223,6 +223,7 @@ class InferenceServer:
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._answering(self._chat), methods=["POST"]),
                 Route("/inference/v1/generate", self._answering(self._generate), methods=["POST"]),
+                Route("/detokenize", self._answering(self._detokenize), methods=["POST"]),
             ]
         )
         if is_loopback(self.host):
@@ -281,6 +282,12 @@ class InferenceServer:
         reply = await self._sample(request, prompt, fields)
         answer = protocol.generate_body(_request_id("gen"), len(prompt), reply.completion)
         return JSONResponse(answer, headers=_headers(reply))
+
+    async def _detokenize(self, _: Request, body: dict[str, Any]) -> Response:
+        ids, size = body.get("tokens"), self.limits.vocab_size
+        if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < size for i in ids):
+            raise BadRequest(f"`tokens` must be a list of token ids from 0 to {size - 1}")
+        return JSONResponse({"prompt": self.policy.tokenizer.decode(ids)})
 
     async def _chat(self, request: Request, body: dict[str, Any]) -> Response:
         messages, tools = body.get("messages"), body.get("tools") or None

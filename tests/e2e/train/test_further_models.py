@@ -14,6 +14,7 @@ import torch
 from air.testing import ScoringServer
 from air.train.further_models.frozen_model import FrozenModel
 from air.train.model import checkpoint, policy
+from air.train.serving.server import InferenceServer
 from air.train.tree.sample import Sample
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import run_toml
@@ -101,6 +102,41 @@ def test_distillation_trains_towards_a_teacher_on_a_server(small: Path, tmp_path
     # The untrained teacher finds nearly every token of the policy unlikely.
     assert row["ref_kl/mean"] < -1
     assert all(one["advantage"] < -1 for one in group["episodes"])
+
+
+def with_teacher(url: str) -> list[str]:
+    source = "--orchestrator.algo.sampling.source"
+    return ["--orchestrator.algo.type", "sft", f"{source}.name", "t", f"{source}.base-url", url]
+
+
+def test_a_teacher_on_a_server_plays_and_the_policy_learns_its_tokens(
+    small: Path, tmp_path: Path
+) -> None:
+    # The policy is the teacher before its warm start, and cannot write a single word.
+    file = run_toml(tmp_path, small.parent / "base", "subprocess", batch_size=4)
+    with InferenceServer(policy.load(small), name="t") as server:
+        flags = [*with_teacher(f"{server.url}/v1"), "--trainer.optim.lr", "1e-2"]
+        done = command("rl", f"@{file}", *flags, cwd=tmp_path)
+        sampled = server.metrics().completion_tokens
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = rows(tmp_path / "outputs/r")
+    assert first["train/tokens"] + second["train/tokens"] == sampled > 100
+    assert first["loss/mean"] > 4
+    assert 0 < second["loss/mean"] < first["loss/mean"] - 0.1
+    # Another model's tokens have no version, so nothing is stale, and no drift is reported.
+    assert not {"weights_version", "off_policy/max"} & set(first)
+    assert "other probabilities" not in done.stderr
+    for play in (tmp_path / "outputs/r/trajectories").glob("*.jsonl"):
+        assert "Try it." in play.read_text()
+
+
+def test_a_teacher_with_another_tokenizer_stops_the_run(small: Path, tmp_path: Path) -> None:
+    words = ["Quick brown foxes jump over lazy dogs, again and again and again."] * 20
+    other = policy.build(tmp_path / "other", words, hidden=64, layers=1, vocab=512)
+    file = run_toml(tmp_path, small, "subprocess")
+    with InferenceServer(policy.load(other), name="t") as server:
+        done = command("rl", f"@{file}", *with_teacher(f"{server.url}/v1"), cwd=tmp_path)
+    bad(done, "orchestrator.algo.sampling.source", "name a model with the policy's tokenizer")
 
 
 def test_a_teacher_that_is_away_stops_the_run_with_its_key(small: Path, tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from air.train.algorithms.losses.base import LossInputs, TokenLosses
+from air.train.algorithms.losses.cross_entropy import cross_entropy_loss
 from air.train.algorithms.losses.custom import custom_loss
 from air.train.algorithms.losses.default import default_loss
 from air.train.algorithms.losses.ipo import ipo_loss
 from air.train.algorithms.losses.kl import KL
 from air.train.algorithms.losses.ppo_clip import ppo_clip_loss
 from air.train.config.loss_options import (
+    CrossEntropyLossConfig,
     CustomLossConfig,
     DefaultLossConfig,
     IPOLossConfig,
@@ -32,6 +34,7 @@ POLICY_LOSSES: dict[type[PolicyLossConfig], Callable[[LossInputs, Any], TokenLos
     DefaultLossConfig: default_loss,
     IPOLossConfig: ipo_loss,
     PPOClipLossConfig: ppo_clip_loss,
+    CrossEntropyLossConfig: cross_entropy_loss,
     CustomLossConfig: custom_loss,
 }
 """The table of policy losses: maps the class of a loss's settings to the function that computes the loss."""

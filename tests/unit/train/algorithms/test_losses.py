@@ -18,6 +18,7 @@ from air.train.algorithms.losses.cross_entropy import cross_entropy
 from air.train.algorithms.losses.kl import KL
 from air.train.algorithms.losses.normalization import token_weights
 from air.train.config.loss_options import (
+    CrossEntropyLossConfig,
     DefaultLossConfig,
     IPOLossConfig,
     PolicyLossConfig,
@@ -53,6 +54,17 @@ def test_on_policy_loss_is_minus_the_advantages() -> None:
         assert losses == [-2.0, 0.5]
         names = ("mismatch_kl", "is_masked", "is_masked_high", "is_masked_low")
         assert sums == dict.fromkeys(names, 0.0)
+
+
+def test_the_cross_entropy_does_not_read_the_samplers_probabilities() -> None:
+    # −ln .5 = .693147 and −ln .2 = 1.609438; the second with the weight .5. A gradient of −A / p each.
+    now = torch.tensor([0.5, 0.2], requires_grad=True)
+    inputs = LossInputs(now.log(), logs(0.01, 0.99), torch.tensor([1.0, 0.5]))
+    losses, sums = total_loss(inputs, torch.zeros(2), CrossEntropyLossConfig())
+    assert losses.tolist() == pytest.approx([0.693147, 0.804719], abs=1e-6)
+    assert float(sums["is_masked"]) == 0
+    [gradient] = torch.autograd.grad(losses.sum(), now)
+    assert gradient.tolist() == pytest.approx([-2.0, -2.5])
 
 
 def test_ratio_and_kl_by_hand() -> None:

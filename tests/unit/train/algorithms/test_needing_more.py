@@ -11,6 +11,7 @@ from air.train.algorithms import AlgoConfig, Credit, ScoredGroup, ScoredPart
 from air.train.algorithms.gae import GAE, GAEConfig
 from air.train.algorithms.opd import OPD
 from air.train.algorithms.remax import ReMax
+from air.train.algorithms.sft import SFT
 
 
 def advantages(credits: Sequence[Sequence[Credit]], counts: Sequence[int]) -> list[list[float]]:
@@ -98,3 +99,10 @@ def test_keys_of_these_algorithms() -> None:
         config.validate_python({"type": "opd"})
     with pytest.raises(ValidationError, match="lam"):
         config.validate_python({"type": "remax", "lam": 1.0})
+
+
+def test_sft_gives_every_token_the_weight_1_whatever_the_rewards() -> None:
+    segments = [ScoredPart(1.0, 2, logprobs=[-1.0, -2.0]), ScoredPart(-4.0, 1, logprobs=[-3.0])]
+    credits = SFT()(ScoredGroup([segments, None]))
+    assert advantages(credits, [2, 1]) == [[1.0, 1.0], [1.0]]
+    assert credits[1] == []

@@ -31,6 +31,8 @@ from air.train.algorithms.rewards_only.reinforce_plus_plus_baseline import (
     ReinforcePlusPlusBaselineConfig,
 )
 from air.train.algorithms.rewards_only.rloo import rloo
+from air.train.config.further_models_config import TeacherConfig
+from air.train.config.loss_options import CrossEntropyLossConfig, DefaultLossConfig
 from tests.unit.train.test_from_python import SETTINGS
 
 
@@ -295,6 +297,44 @@ def test_settings_of_rewards_do_not_fit_an_algorithm_without_rewards(
 
 def test_a_penalty_in_the_loss_fits_an_algorithm_without_rewards() -> None:
     train.load(SETTINGS, {"orchestrator": {"algo": OPD}, "embedded": {"kl": {"place": "loss"}}})
+
+
+TEACHER = {"name": "teacher", "base_url": "http://localhost:8001/v1"}
+
+
+def with_teacher(source: Any = TEACHER, **tables: Any) -> dict[str, Any]:
+    algo = {"type": "sft", "sampling": {"source": source}}
+    return {"orchestrator": {"algo": algo}, **tables}
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        (with_teacher({"name": "teacher"}), "sampling.source.*set base_url"),
+        (with_teacher("policy"), "sampling.source"),
+        ({"orchestrator": {"algo": {"type": "sft"}}}, "sampling"),
+        (with_teacher(trainer={"loss": {"type": "ipo"}}), "trainer.loss has no effect .*'sft'"),
+        (with_teacher(trainer={"loss": {"kl_tau": 0.1}}), "trainer.loss has no effect .*'sft'"),
+        (
+            with_teacher(embedded={"deterministic": True}),
+            "deterministic cannot .* teacher's server",
+        ),
+        (with_teacher(embedded={"shuffle_rewards": True}), "shuffle_rewards has no effect"),
+    ],
+)
+def test_settings_that_do_not_fit_sft_are_refused(tables: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        train.load(SETTINGS, tables)
+
+
+def test_sft_brings_its_loss_and_the_model_that_plays() -> None:
+    config = train.load(SETTINGS, with_teacher())
+    assert config.loss == CrossEntropyLossConfig()
+    assert config.sampling_source == TeacherConfig.model_validate(TEACHER)
+    # A user's estimator replaces the whole algorithm, as with the others.
+    own = {"import_path": "air.train.algorithms.rewards_only.grpo:grpo"}
+    replaced = train.load(SETTINGS, with_teacher(embedded={"estimator": own}))
+    assert (replaced.loss, replaced.sampling_source) == (DefaultLossConfig(), None)
 
 
 def test_the_bound_that_adpo_replaces_is_refused() -> None:

@@ -7,7 +7,13 @@ from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
 from air.sandbox.pool.gpus import Gpu
 from air.train.devices import device
-from air.train.devices.device import Device, free_for_training, has_bfloat16
+from air.train.devices.device import (
+    Device,
+    bfloat16_warning,
+    emulates_bfloat16,
+    free_for_training,
+    has_bfloat16,
+)
 
 A, B, C = (Gpu(number, f"GPU-{letter * 4}") for number, letter in enumerate("abc"))
 without_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="this torch has CUDA")
@@ -106,3 +112,27 @@ def test_the_gpus_of_boxes_are_those_of_all_environments() -> None:
     assert device.gpus_of_boxes([first, object(), second]) == ["0", "1", "2"]
     assert device.gpus_of_boxes([first, ResearchEnvConfig(gpus="auto")]) == "auto"
     assert device.gpus_of_boxes([]) == []
+
+
+X86 = "processor\t: 0\nflags\t\t: fpu avx512f{}\nbugs\t\t: amx_bf16\n\nprocessor\t: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "emulates"),
+    [
+        (X86.format(""), True),
+        (X86.format(" avx512_bf16x"), True),
+        (X86.format(" avx512_bf16 x"), False),
+        (X86.format(" amx_bf16"), False),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+        ("", False),
+    ],
+    ids=["neither", "another flag", "avx512", "amx", "arm", "no Linux"],
+)
+def test_a_processor_without_instructions_for_bfloat16(cpuinfo: str, emulates: bool) -> None:
+    assert emulates_bfloat16(cpuinfo) == emulates
+    cpu = Device(torch.device("cpu"), "as asked")
+    assert ("float32" in bfloat16_warning(cpu, torch.bfloat16, cpuinfo)) == emulates
+    assert bfloat16_warning(cpu, torch.float32, cpuinfo) == ""
+    gpu = Device(torch.device("cuda:0"), "as asked", A)
+    assert bfloat16_warning(gpu, torch.bfloat16, cpuinfo) == ""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from air.testing import ScoringServer
 from air.train.config.further_models_config import TeacherConfig
 from air.train.further_models.frozen_model import FrozenModel
 from air.train.further_models.teacher_endpoint import TeacherEndpoint
+from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.serving.server import InferenceServer
 from tests.unit.train.further_models.test_frozen_model import sample
@@ -147,3 +149,26 @@ def test_keys_of_an_endpoint_need_an_endpoint() -> None:
     with pytest.raises(ValidationError, match="no http"):
         TeacherConfig(name="m", base_url="localhost:8000")
     assert TeacherConfig(name="m", base_url="http://h/v1").api_key_var == "VLLM_API_KEY"
+
+
+def test_a_teacher_with_the_policys_tokenizer_passes(small: Policy) -> None:
+    with InferenceServer(small, name="teacher") as server, endpoint(f"{server.url}/v1") as teacher:
+        teacher.check_tokens(small.tokenizer)
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(small: Policy, tmp_path: Path) -> None:
+    # As many tokens, and the same special ones, but merged from other words.
+    texts = ["Quick brown foxes jump over lazy dogs, again and again and again."] * 20
+    folder = policy.build(tmp_path, texts, hidden=64, layers=1, vocab=400, max_length=512)
+    other = policy.load(folder)
+    with InferenceServer(small, name="teacher") as server, endpoint(f"{server.url}/v1") as teacher:
+        refusal = r"orchestrator\.algo\.teacher\.name: 'teacher' has another tokenizer"
+        with pytest.raises(ConfigError, match=refusal):
+            teacher.check_tokens(other.tokenizer)
+
+
+def test_a_server_that_turns_no_tokens_into_text_is_refused(small: Policy) -> None:
+    refusal = pytest.raises(ConfigError, match=r"detokenize gives no text .*404.* with vLLM")
+    scoring = ScoringServer(lambda ids: [0.0] * len(ids))
+    with scoring as server, endpoint(server.url) as teacher, refusal:
+        teacher.check_tokens(small.tokenizer)

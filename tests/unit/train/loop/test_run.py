@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import verifiers.v1 as vf
 
 from air.errors import InferenceError, InfrastructureError
+from air.train.algorithms import GRPOConfig
 from air.train.config.run_config import RunConfig
 from air.train.loop.further_models import FurtherModels
 from air.train.loop.progress import Progress
-from air.train.loop.rollout import Group, Rollout
+from air.train.loop.rollout import Group, Rollout, Source
 from air.train.loop.run import EmbeddedRun
-from air.train.loop.samples import AlgorithmInputs
+from air.train.loop.samples import AlgorithmInputs, samples
 from air.train.loop.step_player import Batch, PlayedStep, StepPlayer
-from tests.rollouts import chain, payment
+from tests.rollouts import chain, episode, payment
 from tests.unit.train.loop.test_further_models import Places
 
 
@@ -29,7 +32,7 @@ class Fakes:
 
     def __init__(self, *failing: str) -> None:
         self.failing, self.log = failing, list[str]()
-        self.trains_zeros = False
+        self.trains_zeros = self.greedy = False
         self.policy = SimpleNamespace(model=SimpleNamespace(dtype="torch.float32"))
         self.config = SimpleNamespace(
             sampling=SimpleNamespace(temperature=1.0, max_completion_tokens=1)
@@ -95,10 +98,10 @@ class WithoutClient(StepPlayer):
     """Plays episodes that need no client of a model."""
 
     def context(self, *_: Any) -> Any:
-        return None
+        return vf.ModelContext(model="m", client=vf.EvalClientConfig(base_url="http://unused"))
 
 
-def new_run(folder: Path, overlap: int = 0) -> EmbeddedRun:
+def new_run(folder: Path, overlap: int = 0, **embedded: Any) -> EmbeddedRun:
     source = {"env": {"taskset": {"id": "air"}, "agent": {"harness": {"id": "air"}}}}
     orchestrator = {
         "batch_size": 2,
@@ -113,6 +116,7 @@ def new_run(folder: Path, overlap: int = 0) -> EmbeddedRun:
         "run": {"name": "r"},
         "model": {"name": "m"},
         "orchestrator": orchestrator,
+        "embedded": embedded,
     }
     run = EmbeddedRun(RunConfig.model_validate(settings).named(), Progress(2))
     run._player = WithoutClient(run.config, run.progress)
@@ -168,3 +172,45 @@ def test_an_evaluation_does_not_count_for_the_next_step(tmp_path: Path) -> None:
     run, fakes = new_run(tmp_path), Fakes()
     asyncio.run(run._evaluate(fakes.resources()))
     assert fakes.log == ["evaluation", "step_metrics"]
+
+
+class Attempts:
+    """An environment whose tasks are texts; `rewards` has the two rewards of each attempt at a task."""
+
+    def __init__(self, rewards: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        self._rewards = {
+            task: [r for pair in pairs for r in pair] for task, pairs in rewards.items()
+        }
+        self.played: dict[str, list[Any]] = {task: [] for task in rewards}
+
+    def slots(self, task: Any) -> list[str]:
+        return [task.data.name]
+
+    async def run_slot(self, slot: str, _: Any) -> Any:
+        played = self.played[slot]
+        played.append(chain(1, [payment(3, delta=self._rewards[slot][len(played)])]))
+        return episode(played[-1])
+
+
+def test_a_group_is_played_again_until_its_rewards_differ(tmp_path: Path) -> None:
+    same, differ = (0.5, 0.5), (0.0, 1.0)
+    rewards = {"at once": [differ], "later": [same, same, differ], "never": [same] * 4}
+    env = Attempts(rewards)
+    tasks = [SimpleNamespace(data=SimpleNamespace(name=name)) for name in rewards]
+    source: Any = Source("s", 1.0, 2, env, tasks)
+    run, fakes = new_run(tmp_path, replays_without_spread=3), Fakes()
+    batch = Batch(1, [(source, task) for task in tasks], {})
+    gate = asyncio.Semaphore(1)
+    groups = asyncio.run(run._player.play(batch, fakes.resources(), gate)).groups
+    # The attempt with spread is the last: a fourth one of "later" would have no reward to give.
+    assert {name: len(played) for name, played in env.played.items()} == Counter(
+        {name: 2 * len(pairs) for name, pairs in rewards.items()}
+    )
+    assert [group.replays for group in groups] == [0, 2, 3]
+    kept = [[id(rollout.trace) for rollout in group.rollouts] for group in groups]
+    last = [[id(trace) for trace in played[-2:]] for played in env.played.values()]
+    assert kept == last
+    trained = samples(groups, GRPOConfig().build(), 1.0)
+    assert [sample.nodes[0] for sample in trained] == [
+        trace.nodes[0] for name in ("at once", "later") for trace in env.played[name][-2:]
+    ]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from air.errors import InfrastructureError
+from air.train.config.loss_options import CrossEntropyLossConfig
 from air.train.config.model_options import (
     AdamWConfig,
     ConstantSchedulerConfig,
@@ -68,6 +69,18 @@ def test_good_replies_become_likelier_and_bad_ones_less(small: Policy) -> None:
     assert probability(small, good) > before[0]
     assert probability(small, bad) < before[1]
     assert last["mismatch_kl"] > first["mismatch_kl"]
+
+
+def test_the_cross_entropy_is_the_mean_over_tokens_that_another_model_sampled(
+    small: Policy, warm: Policy
+) -> None:
+    samples = sampled(warm, [1.0, 1.0])
+    total = sum(probability(small, sample) for sample in samples)
+    trainer = Trainer(small, AdamWConfig(lr=1e-4), loss=CrossEntropyLossConfig())
+    metrics = trainer.step(samples)
+    assert metrics["loss"] == pytest.approx(-total / metrics["tokens"], rel=1e-5)
+    assert metrics["is_masked"] == 0
+    assert trainer.step(samples)["loss"] < metrics["loss"]
 
 
 def test_micro_batches_do_not_change_the_gradient(small: Policy) -> None:
