@@ -201,14 +201,14 @@ def test_nan_is_never_sent() -> None:
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 async def test_a_client_gets_an_error_instead_of_nan(number: str) -> None:
-    async with serving("tests.nan_world:nan") as served, client(served.url) as socket:
+    async with serving("tests.unit.serve.nan_world:nan") as served, client(served.url) as socket:
         await ask(socket, RESET)
         assert (await ask(socket, step("0.5")))["data"]["reward"] == 0.5
         answer = await ask(socket, step(number))
         assert answer["type"] == "error"
         assert answer["data"].keys() == {"code", "message"}
         assert answer["data"]["code"] == "SESSION_ERROR"
-        assert f"the reward of tests.nan_world:nan is {number}" in answer["data"]["message"]
+        assert f"the world gave the reward {number}" in answer["data"]["message"]
         with pytest.raises(ConnectionClosed):
             await socket.recv()
 

@@ -250,7 +250,7 @@ async def test_a_call_that_was_cut_off_goes_on_by_its_id_or_not_at_all(with_id: 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 async def test_a_client_gets_an_error_instead_of_nan(number: str) -> None:
     async with (
-        serving("tests.nan_world:nan", protocol=Ors) as served,
+        serving("tests.unit.serve.nan_world:nan", protocol=Ors) as served,
         httpx.AsyncClient(base_url=served.url) as http,
     ):
         sid = await session(http)
@@ -258,4 +258,4 @@ async def test_a_client_gets_an_error_instead_of_nan(number: str) -> None:
         assert json.loads(first["end"])["output"]["reward"] == 0.5
         answer = dict(await events(http, "/air/call", sid, act(number)))
         assert answer.keys() == {"task_id", "error"}
-        assert f"the reward of tests.nan_world:nan is {number}" in answer["error"]
+        assert f"the world gave the reward {number}" in answer["error"]

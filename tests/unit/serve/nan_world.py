@@ -1,5 +1,5 @@
 """A world in which the reward of each action is the number in the action, such as `nan`:
-`tests.nan_world:nan`."""
+`tests.unit.serve.nan_world:nan`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Source:
 
     def load(self, name: str) -> WorldTask:
         return WorldTask(
-            id=f"tests.nan_world:{name}",
+            id=f"tests.unit.serve.nan_world:{name}",
             make=Repeated,
             instructions="Write a number.",
             digest=name,
