@@ -216,6 +216,7 @@ async def test_a_runtime_that_the_engine_lacks_is_one_line(monkeypatch: pytest.M
     assert _ours("runtime") == []
 
 
+@pytest.mark.full  # where Docker is required, a test of `make test` may not be skipped
 async def test_conformance_under_gvisor(monkeypatch: pytest.MonkeyPatch) -> None:
     info = await asyncio.to_thread(engine.client().info)
     if problem := oci_runtime.missing("runsc", info):

@@ -418,7 +418,10 @@ async def test_episodes_at_once_against_a_failing_server() -> None:
     await until(lambda: all(now <= then for now, then in zip(_open(), before, strict=True)))
 
 
-@pytest.mark.parametrize("kind", ["error body", "drop after", "hang"])
+@pytest.mark.parametrize(
+    "kind",
+    ["error body", "drop after", pytest.param("hang", marks=pytest.mark.full)],  # it waits for long
+)
 async def test_a_fault_of_any_action_is_never_an_observation(kind: str) -> None:
     """An error body breaks nothing: its session answers everything else."""
     count = (1000 if FULL else 100) if kind == "error body" else 40
