@@ -54,8 +54,8 @@ class FaultyServer:
 
     rate: float = 0.0
     once: bool = False
-    """Whether only actions have faults, none of which breaks the session or comes again at the same place of
-    an episode with the same task."""
+    """Whether only actions have faults. None of them breaks the session, and none comes again: not if the
+    episode is repeated, and not if the action is sent again."""
     seed: int = 0
     kinds: tuple[str, ...] = FAULTS
     hang_seconds: float = 30.0
@@ -204,10 +204,11 @@ class FaultyServer:
         if path != "/step" or session is None or body["action"] == "inventory":
             return False
         session.requests += 1
-        place = session.task, session.requests
-        fails = place not in self._hit and self._random.random() < self.rate
+        task, count = session.task, session.requests
+        near = {(task, count - 1), (task, count)}  # an action may be sent again at once
+        fails = not near & self._hit and self._random.random() < self.rate
         if fails:
-            self._hit.add(place)
+            self._hit.add((task, count))
         return fails
 
     async def _send(self, writer: asyncio.StreamWriter, fault: str, answer: Any) -> bool:

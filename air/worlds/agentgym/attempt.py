@@ -3,6 +3,7 @@ the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
+from air.worlds.agentgym.environment import ActionResult
 from air.worlds.agentgym.session import Session
 from air.worlds.remote.attribution import begin_patiently
 
@@ -28,15 +29,17 @@ class Attempt:
         self._seconds, self._patience, self._pause = seconds, patience, pause
         self._own = session.begun
 
-    async def begin(self) -> None:
-        """Creates the session if it does not exist, and starts the task. If this fails, tries again for
-        `patience` seconds, because the server may be busy or restarting. Then raises InfrastructureError."""
+    async def begin(self) -> str:
+        """Creates the session if it does not exist, starts the task, and returns the first observation. If
+        this fails, tries again for `patience` seconds, because the server may be busy or restarting. Then
+        raises InfrastructureError."""
         begin = self._session.restart if self._own else self._session.begin
-        await begin_patiently(lambda: begin(self._data), self._patience, self._pause)
+        return await begin_patiently(lambda: begin(self._data), self._patience, self._pause)
 
-    async def act(self, sent: str) -> None:
-        """Repeats an earlier action of the episode. Raises Unanswered if it gets no result."""
-        await self._session.act(sent)
+    async def act(self, sent: str) -> ActionResult:
+        """Repeats an earlier action of the episode, and returns its result. Raises Unanswered if it gets no
+        result."""
+        return await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
         """Repeats the action that failed, with half the time limit. So an action that took only slightly

@@ -27,6 +27,7 @@ from air.worlds.remote.attribution import (
     PATIENCE,
     SERVER_LOCKS,
     SLOW,
+    History,
     SlowAction,
     Unanswered,
     caused_by_agent,
@@ -66,8 +67,7 @@ class AgentGymWorld:
         self._slot: asyncio.Semaphore | None = None
         self._session: Session | None = None
         self._data = 0
-        self._sent: list[tuple[str, str]] = []
-        """The actions so far, each with its kind of failure, or an empty text if it succeeded."""
+        self._history = History()
         self._closed = self._over = False
         self._best = self._raw = 0.0
         self._actions = self._valid = 0
@@ -83,8 +83,8 @@ class AgentGymWorld:
         self._slot = slot
         self._data = data_id(self.environment, seed, self._ids)
         self._session = self._new_session()
-        first = await self._session.begin(self._data)
-        return _as_observation(first)
+        self._history.first = await self._session.begin(self._data)
+        return _as_observation(self._history.first)
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. After the end of the episode nothing is
@@ -109,7 +109,7 @@ class AgentGymWorld:
             outcome = await watch.during(session.act(sent), repeats=self.environment.repeats)
         except Unanswered as failure:
             return await self._unanswered(session, sent, failure, watch.server_worked)
-        self._sent.append((sent, ""))
+        self._history.answered(sent, outcome)
         return self._step(outcome)
 
     async def close(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class AgentGymWorld:
             raise failure
         refusal = failure.kind == ERROR_BODY or failure.kind.startswith("status")
         if refused or (refusal and not self.environment.shares and await session.works()):
-            self._sent.append((sent, failure.kind))
+            self._history.refused(sent, failure.kind)
             text = f"The environment could not carry out this action: {_reason(failure)}"
             return Step(_as_observation(text))
         self._over = True
@@ -170,18 +170,18 @@ class AgentGymWorld:
             return True
 
         async def again() -> None:
-            self._sent.append((sent, ERROR_BODY))  # the session has this action twice
+            self._history.refused(sent, ERROR_BODY)  # the session has this action twice
             await session.act(sent)
 
-        attempt = None if self.environment.shares else self._attempt(session)
-        return await error_comes_again(attempt, self._sent, sent, ERROR_BODY, again=again)
+        attempt = None if self.environment.shares else lambda: self._attempt(session)
+        return await error_comes_again(attempt, self._history, sent, ERROR_BODY, again=again)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:
         """Whether the agent caused the failure of the action `sent`, according to
         `attribution.caused_by_agent`."""
         return await caused_by_agent(
             lambda: self._attempt(session),
-            self._sent,
+            self._history,
             sent,
             kind,
             alone=SERVER_LOCKS.of(self.url),

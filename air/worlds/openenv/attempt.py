@@ -8,8 +8,9 @@ from typing import Any
 from air.errors import InfrastructureError
 from air.worlds.openenv.connection import Connection, ServerError
 from air.worlds.openenv.options import OpenEnvOptions
-from air.worlds.openenv.result import read, tools_of
+from air.worlds.openenv.result import Result, read, tools_of
 from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
+from air.worlds.remote.conversion import observation_text
 
 
 class Attempt:
@@ -31,24 +32,25 @@ class Attempt:
         self._seconds, self._reset, self._seed = options.timeout, reset, seed
         self._tools = tools
 
-    async def begin(self) -> None:
-        """Connects and starts the environment. If the server is full, waits up to `wait` seconds (a setting).
-        If the server does not respond, tries again for `wait` seconds, but at most `PATIENCE` seconds. Then
-        raises InfrastructureError."""
-        await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
+    async def begin(self) -> str:
+        """Connects, starts the environment, and returns the first observation. If the server is full, waits
+        up to `wait` seconds (a setting). If the server does not respond, tries again for `wait` seconds, but
+        at most `PATIENCE` seconds. Then raises InfrastructureError."""
+        return await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> str:
         await self._connection.close()  # of an earlier attempt
         self._connection = Connection(self._url, self._options)
         try:
-            await self._connection.open(self._reset, self._seed)
+            data = await self._connection.open(self._reset, self._seed)
         except ServerError as error:
             raise InfrastructureError(f"`reset` failed ({error.code}): {error}") from error
+        return observation_text(data.get("observation"))
 
-    async def act(self, sent: dict[str, Any]) -> None:
-        """Repeats an earlier action of the episode. Raises Unanswered if it gets no valid result, or if the
-        server reports an error."""
-        await send(self._connection, sent, self._seconds)
+    async def act(self, sent: dict[str, Any]) -> Result:
+        """Repeats an earlier action of the episode, and returns its result. Raises Unanswered if it gets no
+        valid result, or if the server reports an error."""
+        return await send(self._connection, sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
         """Repeats the action that failed, with half the time limit. So an action that took only slightly
@@ -72,10 +74,12 @@ class Attempt:
         await self._connection.close()
 
 
-async def send(connection: Connection, sent: dict[str, Any], seconds: float | None = None) -> None:
-    """Sends an action and ignores its result. Raises Unanswered if the action gets no valid result, or if the
+async def send(
+    connection: Connection, sent: dict[str, Any], seconds: float | None = None
+) -> Result:
+    """Sends an action and returns its result. Raises Unanswered if the action gets no valid result, or if the
     server reports an error. `seconds` is the time limit (None: the setting `timeout`)."""
     try:
-        read(await connection.ask("step", sent, seconds), connection.url)
+        return read(await connection.ask("step", sent, seconds), connection.url)
     except ServerError as error:
         raise Unanswered(str(error), error.code) from error

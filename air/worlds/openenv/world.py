@@ -120,9 +120,8 @@ class OpenEnvWorld:
                 f"{self._server.url}: `reset` failed ({error.code}): {error}"
             ) from error
         self._field = self._field or single_text(self._schema)
-        return as_observation(
-            "\n\n".join(filter(None, (observation_text(data.get("observation")), self._usage())))
-        )
+        self._history.first = observation_text(data.get("observation"))
+        return as_observation("\n\n".join(filter(None, (self._history.first, self._usage()))))
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. After an InfrastructureError, every further
@@ -150,7 +149,7 @@ class OpenEnvWorld:
             return await self._after(error, body)
         except Unanswered as failure:
             return await self._unanswered(failure, body)
-        self._history.answered(body)
+        self._history.answered(body, result)
         self._valid += result.valid
         reward = self._rewards.counted(result.reward, done=result.done)
         self._done = result.done
@@ -224,8 +223,10 @@ class OpenEnvWorld:
             await send(self._connection, body)
 
         # The episode holds a place while it waits, so no episode may wait for another's place.
-        attempt = self._attempt(self._options.model_copy(update={"wait": 0.0}))
-        return await error_comes_again(attempt, self._history.actions, body, code, again=again)
+        at_once = self._options.model_copy(update={"wait": 0.0})
+        return await error_comes_again(
+            lambda: self._attempt(at_once), self._history, body, code, again=again
+        )
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
         """Closes the connection after an action that got no result, and determines whether the agent caused
@@ -237,7 +238,7 @@ class OpenEnvWorld:
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(
             lambda: self._attempt(self._options),
-            self._history.actions,
+            self._history,
             body,
             failure.kind,
             alone=SERVER_LOCKS.of(self._server.url),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from air.worlds.ors.options import OrsOptions
-from air.worlds.ors.result import read
+from air.worlds.ors.result import Result, prompt_text, read
 from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
@@ -25,21 +25,22 @@ class Attempt:
         self._session = Session(url, options)
         self._seconds, self._env, self._index, self._seed = options.timeout, env, index, seed
 
-    async def begin(self) -> None:
-        """Creates the session. If the server is full, waits up to `wait` seconds (a setting). If the server
-        does not respond, tries again for `wait` seconds, but at most `PATIENCE` seconds. Then raises
-        InfrastructureError."""
-        await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
+    async def begin(self) -> str:
+        """Creates the session and returns the task's prompt. If the server is full, waits up to `wait`
+        seconds (a setting). If the server does not respond, tries again for `wait` seconds, but at most
+        `PATIENCE` seconds. Then raises InfrastructureError."""
+        return await begin_patiently(self._begin, min(PATIENCE, self._options.wait))
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> str:
         await self._session.close()  # of an earlier attempt
         self._session = Session(self._url, self._options)
         await self._session.open(self._env, self._index, self._seed)
+        return prompt_text(await self._session.get(f"/{self._env}/prompt"))
 
-    async def act(self, sent: Call) -> None:
-        """Repeats an earlier call of the episode. Raises Unanswered if it gets no result, or if the server
-        reports an error."""
-        await send(self._session, self._env, sent, self._seconds)
+    async def act(self, sent: Call) -> Result:
+        """Repeats an earlier call of the episode, and returns its result. Raises Unanswered if it gets no
+        result, or if the server reports an error."""
+        return await send(self._session, self._env, sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
         """Repeats the call that failed, with half the time limit. So a call that took only slightly longer
@@ -56,11 +57,11 @@ class Attempt:
         await self._session.close()
 
 
-async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> None:
-    """Calls a tool of the environment named `env` and ignores the result. Raises Unanswered if the call gets
+async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> Result:
+    """Calls a tool of the environment named `env` and returns the result. Raises Unanswered if the call gets
     no result, or if the server reports an error. `seconds` is the time limit (None: the setting
     `timeout`)."""
     try:
-        read(await session.call(env, *sent, seconds), session.url)
+        return read(await session.call(env, *sent, seconds), session.url)
     except CallError as error:
         raise Unanswered(str(error), REFUSED) from error

@@ -60,7 +60,8 @@ class OrsWorld:
         await self._session.open(self._env, self._index, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
-        return as_observation("\n\n".join(filter(None, (prompt_text(blocks), usage(self._tools)))))
+        self._history.first = prompt_text(blocks)
+        return as_observation("\n\n".join(filter(None, (self._history.first, usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
         """Calls one tool and returns its result. After an InfrastructureError, every further step raises an
@@ -92,7 +93,7 @@ class OrsWorld:
             raise InfrastructureError(f"{self._url}: {error}") from error
         except Unanswered as failure:
             return await self._unanswered(failure, (name, arguments))
-        self._history.answered((name, arguments))
+        self._history.answered((name, arguments), result)
         self._valid += result.valid
         # A call that the server rejected has no reward at all.
         reward = self._rewards.counted(result.reward, done=result.done) if result.valid else 0.0
@@ -114,8 +115,10 @@ class OrsWorld:
             await send(self._session, self._env, call)
 
         # The episode holds a place while it waits, so no episode may wait for another's place.
-        attempt = self._attempt(self._options.model_copy(update={"wait": 0.0}))
-        return await error_comes_again(attempt, self._history.actions, call, REFUSED, again=again)
+        at_once = self._options.model_copy(update={"wait": 0.0})
+        return await error_comes_again(
+            lambda: self._attempt(at_once), self._history, call, REFUSED, again=again
+        )
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
         """Closes the session after a call that got no result, and determines whether the agent caused this.
@@ -125,7 +128,7 @@ class OrsWorld:
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
             lambda: self._attempt(self._options),
-            self._history.actions,
+            self._history,
             call,
             failure.kind,
             alone=SERVER_LOCKS.of(self._url),

@@ -10,8 +10,8 @@ result for this action in the same way, the agent is the cause.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -33,6 +33,9 @@ PATIENCE = 300.0
 crash."""
 RETRY_SECONDS = 1.0
 """The pause between two attempts to start an episode on a server that does not respond, in seconds."""
+REPETITIONS = 3
+"""The maximum number of environments in which an episode is repeated after an error, as long as these
+environments are not the same as the episode's."""
 
 
 class Unanswered(InfrastructureError):
@@ -44,6 +47,34 @@ class Unanswered(InfrastructureError):
         self.kind = kind
 
 
+@dataclass(frozen=True)
+class Acted:
+    """An action of an episode, in the form in which the client sends it."""
+
+    sent: Any
+    kind: str = ""
+    """The kind of failure; empty if the action succeeded."""
+    result: Any = None
+    """The result, if the action succeeded."""
+
+
+class History:
+    """A record of an episode's actions with their results."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+        """What the environment showed at first."""
+        self.actions: list[Acted] = []
+
+    def answered(self, sent: Any, result: Any) -> None:
+        """Records an action that succeeded."""
+        self.actions.append(Acted(sent, result=result))
+
+    def refused(self, sent: Any, kind: str) -> None:
+        """Records an action for which the server reported an error."""
+        self.actions.append(Acted(sent, kind))
+
+
 class NoPlace(InfrastructureError):
     """Raised if a server is full and cannot create another environment."""
 
@@ -52,12 +83,14 @@ class Attempt(Protocol):
     """The interface of an object that repeats the actions of an episode in another environment of the same
     server, with the same task."""
 
-    async def begin(self) -> None:
-        """Creates the environment and starts the task. Raises InfrastructureError if that fails."""
+    async def begin(self) -> Any:
+        """Creates the environment and starts the task. Returns what the environment shows at first. Raises
+        InfrastructureError if that fails."""
         ...
 
-    async def act(self, sent: Any) -> None:
-        """Repeats an earlier action of the episode. Raises Unanswered if the action gets no result."""
+    async def act(self, sent: Any) -> Any:
+        """Repeats an earlier action of the episode, and returns its result. Raises Unanswered if the action
+        gets no result."""
         ...
 
     async def act_again(self, sent: Any) -> None:
@@ -78,7 +111,7 @@ class Attempt(Protocol):
 
 async def caused_by_agent(
     attempt: Callable[[], Attempt],
-    before: Sequence[tuple[Any, str]],
+    history: History,
     sent: Any,
     kind: str,
     *,
@@ -87,11 +120,10 @@ async def caused_by_agent(
 ) -> bool:
     """Returns whether the agent caused the failure of the action `sent`. `kind` is the kind of the failure.
 
-    `before` are the episode's earlier actions, each with its kind of failure (empty if it succeeded). The
-    episode is repeated twice up to the failed action, which must fail with the same kind both times.
-    `attempt` makes a new `Attempt` for each repetition. The first repetition rules out failures by chance.
-    During the second one, the lock `alone` is held, so that no action of another episode can be the cause.
-    Afterwards a harmless request must show that the server works.
+    The episode is repeated twice, with the earlier actions in `history`, up to the failed action, which must
+    fail with the same kind both times. `attempt` makes a new `Attempt` for each repetition. The first
+    repetition rules out failures by chance. During the second one, the lock `alone` is held, so that no
+    action of another episode can be the cause. Afterwards a harmless request must show that the server works.
 
     If `repeats` is false, nothing is repeated and only the harmless request decides. A failure of a kind in
     `BY_CHANCE` then never counts as caused by the agent.
@@ -99,10 +131,10 @@ async def caused_by_agent(
     if not repeats and kind in BY_CHANCE:
         return False
     try:
-        if repeats and await _failure(attempt(), before, sent) != kind:
+        if repeats and await _failure(attempt(), history, sent) != kind:
             return False
         async with alone:
-            if repeats and await _failure(attempt(), before, sent) != kind:
+            if repeats and await _failure(attempt(), history, sent) != kind:
                 return False
             await _checked(attempt())
     except InfrastructureError:
@@ -111,18 +143,17 @@ async def caused_by_agent(
 
 
 async def begin_patiently(
-    begin: Callable[[], Awaitable[object]], patience: float, pause: float = RETRY_SECONDS
-) -> None:
-    """Calls `begin`, which starts a repetition of an episode. If this fails, tries again for `patience`
-    seconds, with pauses of `pause` seconds: the action that is being examined may have crashed the server,
-    and the server may be restarted. Then raises the last InfrastructureError. If the server is full, raises
-    NoPlace at once."""
+    begin: Callable[[], Awaitable[T]], patience: float, pause: float = RETRY_SECONDS
+) -> T:
+    """Calls `begin`, which starts a repetition of an episode, and returns its result. If this fails, tries
+    again for `patience` seconds, with pauses of `pause` seconds: the action that is being examined may have
+    crashed the server, and the server may be restarted. Then raises the last InfrastructureError. If the
+    server is full, raises NoPlace at once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
         try:
-            await begin()
-            return
+            return await begin()
         except NoPlace:
             raise
         except InfrastructureError:
@@ -167,8 +198,8 @@ class SlowAction:
 
 
 async def error_comes_again(
-    attempt: Attempt | None,
-    before: Sequence[tuple[Any, str]],
+    attempt: Callable[[], Attempt] | None,
+    history: History,
     sent: Any,
     kind: str,
     *,
@@ -177,31 +208,64 @@ async def error_comes_again(
     """Returns whether the agent caused the error that the server reported for the action `sent`, although the
     environment still works. `kind` is the kind of the error.
 
-    The episode is repeated once in `attempt`, after the earlier actions `before`. Only if the action gets the
-    same kind of error there, the agent is the cause. If the server is full, or `attempt` is None, `again`
-    sends the action once more in the episode's own environment instead.
+    The episode is repeated in another environment, with the earlier actions in `history`. Only if the action
+    gets the same kind of error there, the agent is the cause. If the environment shows something else there
+    before this action, it is not the same. Then the repetition decides nothing, and another one is tried, in
+    up to `REPETITIONS` environments, each of which `attempt` makes.
+
+    If none of them decides, the server is full, or `attempt` is None, `again` sends the action once more in
+    the episode's own environment instead. Otherwise, on a server whose environments differ, any action with
+    an error could end the episode without its reward.
     """
     try:
-        if attempt is not None:
-            with contextlib.suppress(NoPlace):
-                return await _failure(attempt, before, sent) == kind
-        return await _kind(again()) == kind
+        failure = None if attempt is None else await _failure_elsewhere(attempt, history, sent)
+        if failure is None:
+            failure = await _kind(again())
     except InfrastructureError:
         return False
+    return failure == kind
 
 
-async def _failure(attempt: Attempt, before: Sequence[tuple[Any, str]], sent: Any) -> str | None:
-    """Repeats an episode in `attempt`: the actions `before`, then the action `sent`. Returns the kind of
-    failure of `sent`, or an empty text if it succeeds. Returns None if an earlier action has another result
-    than in the episode. Raises InfrastructureError if the task cannot be started."""
+async def _failure_elsewhere(
+    attempt: Callable[[], Attempt], history: History, sent: Any
+) -> str | None:
+    """Repeats an episode in another environment until that is conclusive (see `_failure`). Returns None if it
+    is not, in `REPETITIONS` environments, or if the server is full."""
+    for _ in range(REPETITIONS):
+        try:
+            failure = await _failure(attempt(), history, sent, compare=True)
+        except NoPlace:
+            return None
+        if failure is not None:
+            return failure
+    return None
+
+
+async def _failure(
+    attempt: Attempt, history: History, sent: Any, *, compare: bool = False
+) -> str | None:
+    """Repeats an episode in `attempt`: the actions of `history`, then the action `sent`. Returns the kind of
+    failure of `sent`, or an empty text if it succeeds. Returns None if an earlier action has another kind of
+    failure than in the episode; with `compare` also if it has another result, or if the environment shows
+    something else at first. Raises InfrastructureError if the task cannot be started."""
     try:
-        await attempt.begin()
-        for each, kind in before:
-            if await _kind(attempt.act(each)) != kind:
+        first = await attempt.begin()
+        if compare and first != history.first:
+            return None
+        for acted in history.actions:
+            repeated = await _repeated(attempt, acted.sent)
+            if repeated.kind != acted.kind or (compare and repeated.result != acted.result):
                 return None
         return await _kind(attempt.act_again(sent))
     finally:
         await attempt.close()
+
+
+async def _repeated(attempt: Attempt, sent: Any) -> Acted:
+    try:
+        return Acted(sent, result=await attempt.act(sent))
+    except Unanswered as failure:
+        return Acted(sent, failure.kind)
 
 
 async def _kind(act: Awaitable[None]) -> str:
@@ -218,22 +282,6 @@ async def _checked(attempt: Attempt) -> None:
         await attempt.check()
     finally:
         await attempt.close()
-
-
-class History:
-    """A record of an episode's actions, each with its kind of failure, or an empty text if the action
-    succeeded."""
-
-    def __init__(self) -> None:
-        self.actions: list[tuple[Any, str]] = []
-
-    def answered(self, sent: Any) -> None:
-        """Records an action that succeeded."""
-        self.actions.append((sent, ""))
-
-    def refused(self, sent: Any, kind: str) -> None:
-        """Records an action for which the server reported an error."""
-        self.actions.append((sent, kind))
 
 
 class Locks:

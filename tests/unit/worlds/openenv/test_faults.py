@@ -184,6 +184,19 @@ async def test_an_error_that_comes_again_is_the_agents(places: int) -> None:
         await world.close()
 
 
+async def test_in_another_environment_than_the_same_an_error_is_the_agents() -> None:
+    """Otherwise a bad move would be an escape from every server whose environments differ."""
+    async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
+        world = sources.load(f"openenv:{address}#field=message&tools=false").world()
+        await world.reset(1)
+        for bad_move in ("first", "second"):  # when "second" is repeated, "first" has no error
+            proxy.acts = {bad_move: "error"}
+            step = await world.step(Action(answer=bad_move))
+            assert (step.observation.text, step.done) == ("[error] out of memory", False)
+        proxy.acts = {}
+        await world.close()
+
+
 @pytest.mark.parametrize("places", [1, 2])
 async def test_an_error_that_does_not_come_again_is_a_failure(places: int) -> None:
     async with (

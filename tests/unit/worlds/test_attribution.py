@@ -1,0 +1,118 @@
+"""Who caused an error, the agent or the server: the episode is repeated in other environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pytest
+
+from air.errors import InfrastructureError
+from air.worlds.remote.attribution import (
+    REPETITIONS,
+    History,
+    NoPlace,
+    Unanswered,
+    error_comes_again,
+)
+
+
+class Other:
+    """Another environment. It shows `first`, then `results`; the kinds in `failures` are those of the actions
+    with these numbers, from 0. A text in `away` is what prevents its start."""
+
+    closed = 0
+
+    def __init__(
+        self,
+        first: str = "a room",
+        results: Sequence[str] = ("a hall", "a cellar"),
+        failures: dict[int, str] | None = None,
+        away: InfrastructureError | None = None,
+    ) -> None:
+        self.first, self.results, self.failures, self.away = first, results, failures or {}, away
+        self.acted = 0
+
+    async def begin(self) -> str:
+        if self.away is not None:
+            raise self.away
+        return self.first
+
+    async def act(self, sent: str) -> str:
+        self.acted += 1
+        if kind := self.failures.get(self.acted - 1, ""):
+            raise Unanswered("out of memory", kind)
+        return self.results[self.acted - 1]
+
+    async def act_again(self, sent: str) -> None:
+        await self.act(sent)
+
+    async def check(self) -> None:
+        raise AssertionError("nothing is checked")
+
+    async def close(self) -> None:
+        Other.closed += 1
+
+
+SAME_ERROR, SUCCESS, BY_CHANCE = {1: "error"}, dict[int, str](), {0: "error"}
+OTHER_ROOM = {"first": "a garden"}
+OTHER_HALL = {"results": ("a lake", "an island")}
+
+
+async def _asked(others: Sequence[Callable[[], Other]], own: str) -> tuple[bool, int, int]:
+    """Returns whether the agent caused the second action's error, the number of other environments that were
+    started, and how often the action was sent again in the episode's own, where its kind of failure is then
+    `own`."""
+    history = History()
+    history.first = "a room"
+    history.answered("go north", "a hall")
+    waiting, again = [make() for make in others], []
+    left = len(waiting)
+    before = Other.closed
+
+    async def once_more() -> None:
+        again.append(own)
+        if own:
+            raise Unanswered("out of memory", own)
+
+    guilty = await error_comes_again(
+        lambda: waiting.pop(0), history, "go down", "error", again=once_more
+    )
+    started = left - len(waiting)
+    assert Other.closed - before == started
+    return guilty, started, len(again)
+
+
+async def test_an_equal_environment_decides() -> None:
+    assert await _asked([lambda: Other(failures=SAME_ERROR)], "") == (True, 1, 0)
+    assert await _asked([lambda: Other(failures=SUCCESS)], "error") == (False, 1, 0)
+    assert await _asked([lambda: Other(failures={1: "other"})], "error") == (False, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        lambda: Other(**OTHER_ROOM),
+        lambda: Other(**OTHER_ROOM, failures=SAME_ERROR),
+        lambda: Other(**OTHER_HALL),
+        lambda: Other(failures=BY_CHANCE),
+    ],
+)
+async def test_a_different_environment_decides_nothing(different: Callable[[], Other]) -> None:
+    """A bad move must not end an episode because the server's other environments allow it."""
+    all_differ = [different] * REPETITIONS
+    assert await _asked(all_differ, "error") == (True, REPETITIONS, 1)
+    assert await _asked(all_differ, "") == (False, REPETITIONS, 1)
+    assert await _asked(all_differ, "other") == (False, REPETITIONS, 1)
+    later = [different, lambda: Other(failures=SAME_ERROR)]
+    assert await _asked(later, "") == (True, 2, 0)
+    later = [different, lambda: Other(failures=SUCCESS)]
+    assert await _asked(later, "error") == (False, 2, 0)
+
+
+async def test_a_full_server_decides_nothing_and_a_lost_one_has_failed() -> None:
+    full = partial(Other, away=NoPlace("full"))
+    assert await _asked([full], "error") == (True, 1, 1)
+    assert await _asked([lambda: Other(failures=BY_CHANCE), full], "") == (False, 2, 1)
+    lost = partial(Other, away=InfrastructureError("away"))
+    assert await _asked([lost], "error") == (False, 1, 0)
