@@ -55,8 +55,6 @@ class Other:
 
 
 SAME_ERROR, SUCCESS, BY_CHANCE = {1: "error"}, dict[int, str](), {0: "error"}
-OTHER_ROOM = {"first": "a garden"}
-OTHER_HALL = {"results": ("a lake", "an island")}
 
 
 async def _asked(others: Sequence[Callable[[], Other]], own: str) -> tuple[bool, int, int]:
@@ -66,7 +64,7 @@ async def _asked(others: Sequence[Callable[[], Other]], own: str) -> tuple[bool,
     history = History()
     history.first = "a room"
     history.answered("go north", "a hall")
-    waiting, again = [make() for make in others], []
+    waiting, again = [make() for make in others], list[str]()
     left = len(waiting)
     before = Other.closed
 
@@ -92,9 +90,9 @@ async def test_an_equal_environment_decides() -> None:
 @pytest.mark.parametrize(
     "different",
     [
-        lambda: Other(**OTHER_ROOM),
-        lambda: Other(**OTHER_ROOM, failures=SAME_ERROR),
-        lambda: Other(**OTHER_HALL),
+        lambda: Other(first="a garden"),
+        lambda: Other(first="a garden", failures=SAME_ERROR),
+        lambda: Other(results=("a lake", "an island")),
         lambda: Other(failures=BY_CHANCE),
     ],
 )
