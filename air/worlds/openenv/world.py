@@ -30,6 +30,7 @@ from air.worlds.remote.conversion import (
     Malformed,
     RemoteTool,
     Rewards,
+    RewardsOfServer,
     action_text,
     as_observation,
     call,
@@ -50,6 +51,7 @@ class Server:
         self.url, self.options = url, options
         self._schema: Mapping[str, Any] | None = None
         self._place: tuple[str, int] | None = None
+        self.rewards = RewardsOfServer(url)
 
     async def action_schema(self) -> Mapping[str, Any]:
         """Returns the JSON schema of actions. Raises InfrastructureError if the server does not provide
@@ -92,7 +94,7 @@ class OpenEnvWorld:
         """The data of the episode's `reset` message, and the episode's seed. `Attempt` starts a repetition of
         the episode with both."""
         self._history = History()
-        self._rewards = Rewards(server.url)
+        self._rewards = Rewards(server.rewards)
         self._actions = self._valid = 0
         self._done = False
 

@@ -7,6 +7,7 @@ import functools
 
 from air.worlds.ors.options import OrsOptions
 from air.worlds.ors.world import OrsWorld
+from air.worlds.remote.conversion import RewardsOfServer
 from air.worlds.remote.source import RemoteSource
 
 __all__ = ["SOURCE"]
@@ -15,5 +16,5 @@ SOURCE = RemoteSource(
     "ors",
     OrsOptions,
     "You solve a task by calling tools, one at a time.",
-    lambda url, options: functools.partial(OrsWorld, url, options),
+    lambda url, options: functools.partial(OrsWorld, RewardsOfServer(url), options),
 )

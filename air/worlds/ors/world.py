@@ -28,6 +28,7 @@ from air.worlds.remote.conversion import (
     Malformed,
     RemoteTool,
     Rewards,
+    RewardsOfServer,
     as_observation,
     call,
     sendable,
@@ -36,9 +37,10 @@ from air.worlds.remote.conversion import (
 
 
 class OrsWorld:
-    """A world that runs one episode on an ORS server."""
+    """A world that runs one episode on the ORS server at `rewards.url`."""
 
-    def __init__(self, url: str, options: OrsOptions) -> None:
+    def __init__(self, rewards: RewardsOfServer, options: OrsOptions) -> None:
+        url = rewards.url
         self._url, self._options = url, options
         self._session = Session(url, options)
         self._env = options.env
@@ -46,7 +48,7 @@ class OrsWorld:
         self._lost = ""
         self._history = History()
         self._index = self._seed = 0
-        self._rewards = Rewards(url)
+        self._rewards = Rewards(rewards)
         self._actions = self._valid = 0
         self._done = False
 

@@ -220,27 +220,37 @@ def reward_of(value: Any, server: str) -> float | None:
     raise Unanswered(problem, "reward")
 
 
+@dataclass
+class RewardsOfServer:
+    """Whether the server at `url` has sent rewards, in any episode of a task."""
+
+    url: str
+    has_numbers: bool = False
+    """Whether a reward was a number."""
+
+
 class Rewards:
-    """Counts the rewards of one episode on the server at the URL `server`.
+    """Counts the rewards of one episode on a server.
 
     A reward of null counts as 0. It is ordinary for an action, but OpenEnv's servers also send NaN as null.
-    So an episode whose rewards are all null is not used.
+    So an episode whose rewards are all null is a failure, but only until the server has sent a number in
+    another episode. Afterwards it counts: otherwise an agent whose actions make the reward NaN, such as a
+    training that diverges, could escape a bad reward.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: RewardsOfServer) -> None:
         self._server = server
         self.null = 0
         """The number of rewards that were null."""
-        self._numbers = 0
 
     def counted(self, reward: float | None, *, done: bool) -> float:
         """Returns the reward of an action as a number. `done` says whether the episode is over. Raises
-        InfrastructureError if it is over and no reward was a number."""
+        InfrastructureError if it is over and no reward of this server has been a number so far."""
         self.null += reward is None
-        self._numbers += reward is not None
-        if done and not self._numbers:
+        self._server.has_numbers |= reward is not None
+        if done and not self._server.has_numbers:
             raise InfrastructureError(
-                f"{self._server}: the episode ended without any reward: all {self.null} were null, as which "
-                "a server may also send NaN; make the server send a number at the end of an episode"
+                f"{self._server.url}: the episode ended without any reward: all {self.null} were null, "
+                "as which a server may also send NaN; make the server send a number at the end of an episode"
             )
         return reward or 0.0

@@ -7,6 +7,7 @@ import json
 import os
 import random
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +20,7 @@ from air.errors import ConfigError, InfrastructureError
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
+from air.worlds.base import World
 from air.worlds.ors.result import prompt_text
 from air.worlds.remote.attribution import Unanswered, begin_patiently
 from air.worlds.remote.conversion import done_of, reward_of
@@ -337,18 +339,21 @@ async def test_an_action_that_always_wrecks_its_environment_is_the_agents() -> N
         await innocent.close()
 
 
-async def test_a_null_reward_is_counted_and_an_episode_of_them_is_a_failure() -> None:
+async def test_an_episode_of_null_rewards_is_a_failure_until_the_server_sends_a_number() -> None:
+    """Then it counts: an agent that makes its reward NaN must not escape it."""
     async with serving(TASK) as served, between(served.url, share=0.0, seed=0) as (address, proxy):
         task = sources.load(f"openenv:{address}#field=message&tools=false")
+        proxy.acts = {"null": "null"}
         world = task.world()
         await world.reset(1)
-        proxy.acts = {"null": "null"}
-        rewards = []
-        done = False
-        while not done:
-            step = await world.step(Action(answer="no" if rewards else "null"))
-            rewards.append(step.reward)
-            done = step.done
+        with pytest.raises(InfrastructureError, match="without any reward"):
+            await _act_to_the_end(world, ["null"])
+        with pytest.raises(InfrastructureError, match="without any reward"):
+            await world.step(Action(answer="null"))
+        await world.close()
+        world = task.world()
+        await world.reset(1)
+        rewards = await _act_to_the_end(world, ["null", "no"])
         assert rewards[0] == 0.0
         assert set(rewards[1:]) == {-0.1}
         facts = await world.close()
@@ -356,12 +361,19 @@ async def test_a_null_reward_is_counted_and_an_episode_of_them_is_a_failure() ->
         assert facts.keys() == task.facts.keys()
         world = task.world()
         await world.reset(1)
-        for _ in range(len(rewards) - 1):
-            assert (await world.step(Action(answer="null"))).reward == 0.0
-        for _ in range(2):
-            with pytest.raises(InfrastructureError, match="without any reward"):
-                await world.step(Action(answer="null"))
-        await world.close()
+        assert await _act_to_the_end(world, ["null"]) == [0.0] * len(rewards)
+        assert (await world.close())["num_null_rewards"] == len(rewards)
+
+
+async def _act_to_the_end(world: World[Action], answers: Sequence[str]) -> list[float]:
+    """Plays an episode with these answers, the last one again and again. Returns the rewards."""
+    rewards: list[float] = []
+    done = False
+    while not done:
+        step = await world.step(Action(answer=answers[min(len(rewards), len(answers) - 1)]))
+        rewards.append(step.reward)
+        done = step.done
+    return rewards
 
 
 class Transient(Ors):
