@@ -1,4 +1,4 @@
-"""A run that is killed goes on as one that was never stopped, to the bit."""
+"""A run that is killed goes on as one that was never stopped, to the bit, with its evaluations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from air.train.loop import run_folder
 from air.train.loop.metrics import reproducible
+from air.trajectories import evaluations
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import run_toml
+from tests.e2e.train.test_evaluation import EVAL
 from tests.fork_server import of_this_run
 
 KILLS = 12 if os.environ.get("AIR_FULL") else 1
@@ -37,6 +40,8 @@ def test_a_killed_run_goes_on_bit_by_bit_as_one_that_was_never_stopped(
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows(folder) == rows(expected)
     assert rewards(folder) == rewards(expected)
+    assert evaluated(folder) == evaluated(expected)
+    assert run_folder.steps(folder / "checkpoints") == run_folder.steps(expected / "checkpoints")
     weights = "checkpoints/step_3/model.safetensors"
     assert (folder / weights).read_bytes() == (expected / weights).read_bytes()
 
@@ -45,8 +50,11 @@ def start(folder: Path, model: Path) -> list[str]:
     """The arguments of a run in this folder."""
     folder.mkdir()
     file = run_toml(folder, model, "subprocess", max_steps=3, batch_size=4)
+    file.write_text(file.read_text() + EVAL)
     # With an entropy bonus each step trains, also one whose rewards are all equal.
-    return [f"@{file}", "--deterministic", "--trainer.loss.entropy-coefficient", "0.01"]
+    flags = ["--deterministic", "--trainer.loss.entropy-coefficient", "0.01"]
+    flags += ["--ckpt.keep-last", "1", "--orchestrator.eval.sampling.max-completion-tokens", "96"]
+    return [f"@{file}", *flags]
 
 
 def kill(argv: Sequence[str], folder: Path, count: int) -> None:
@@ -76,6 +84,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics, without those that measure time or memory."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     return [reproducible(json.loads(line)) for line in lines]
+
+
+def evaluated(folder: Path) -> list[dict[str, Any]]:
+    """The evaluations of a run, without their durations."""
+    return [{**row, "seconds": None} for row in evaluations.rows(folder)]
 
 
 def rewards(folder: Path) -> list[Any]:
