@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -388,7 +389,7 @@ async def test_a_long_query_leaves_the_event_loop_free() -> None:
     assert (await step).reward == 0.0
 
 
-def bird(folder: Path, rows: list[object], split: str = "dev") -> Path:
+def bird(folder: Path, rows: Sequence[object], split: str = "dev") -> Path:
     (folder / f"{split}.json").write_text(json.dumps(rows))
     for name in ("library", "empty"):
         place = folder / f"{split}_databases" / name
@@ -554,7 +555,7 @@ async def test_a_database_that_is_lost_is_no_failure_of_the_agent(
     if data is not None:
         file.write_bytes(data)
     with pytest.raises(InfrastructureError, match=r"row 1 \(question_id 30\): .*library\.sqlite"):
-        await world.step(Action(answer=row(30)["SQL"]))
+        await world.step(Action(answer=str(row(30)["SQL"])))
     await world.close()
 
 
@@ -574,7 +575,7 @@ async def test_a_query_of_a_damaged_table_that_the_gold_query_does_not_need_is_t
     step = await world.step(Action(answer="SELECT * FROM pages"))
     assert "database disk image is malformed" in step.observation.text
     assert (step.reward, step.done) == (0, False)
-    assert (await world.step(Action(answer=row(30)["SQL"]))).reward == 0.5
+    assert (await world.step(Action(answer=str(row(30)["SQL"])))).reward == 0.5
     await world.close()
 
 
