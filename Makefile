@@ -134,7 +134,7 @@ test-serve: $(READY)  ## test `air serve sandbox`; FUSION=DIR E2B=DIR VERL=DIR: 
 	@if [ -n "$(FUSION)" ]; then $(PY) -m tests.docker.serve.fusion_suite "$(FUSION)"; fi
 	@if [ -n "$(E2B)" ]; then $(PY) -m tests.docker.serve.e2b_suite "$(E2B)"; fi
 
-bench-worlds: $(READY)  ## time the games and questions, without a model (two or three minutes; ARGS="--games sokoban6")
+bench-worlds: $(READY)  ## time games, questions and remote worlds, without a model (two minutes; ARGS="--games sokoban6")
 	@$(PY) bench/worlds.py $(ARGS)
 
 bench-harbor: $(READY)  ## time trials of Harbor's tasks beside Harbor's own package (minutes; ARGS="--rounds 1")

@@ -5,12 +5,13 @@ seed, so that the time for making the game's instance counts. The columns: `game
 1` and `world, 5` are the world around it, which parses answers with one and with five moves; `gymnasium` is
 the gymnasium environment, if that package is installed. Each number is the median of `--rounds` rounds.
 
-The second table has the questions and the shop, played by scripted players that need little time. A step is
-one turn, and episodes follow one another. SQL queries run in other processes, so elapsed time counts, not CPU
-time. Remote worlds (AgentGym, OpenEnv, ORS) are left out. Only games must reach `AIM`.
+The second table has the questions and the shop, played by scripted players that need little time, and remote
+worlds (`remote_worlds.py`), whose servers run on this machine. A step is one turn. Episodes follow one
+another, or `--at-once` of them are played at a time. Queries and servers run in other processes, so elapsed
+time counts, not CPU time. Only games must reach `AIM`.
 
     python bench/worlds.py --games sokoban6 tetris2 --seconds 2
-    python bench/worlds.py --games --worlds question:shop
+    python bench/worlds.py --games --worlds question:shop --remote openenv
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+import remote_worlds
 from rich.console import Console
 from rich.table import Table
 
@@ -105,18 +107,29 @@ def players() -> dict[str, Player]:
     return found
 
 
-async def rate(
-    player: Player,
-    name: str,
-    seconds: float,
-    seeds: Iterator[int],
-    clock: Callable[[], float] = time.process_time,
-) -> float:
-    """Plays episodes until `seconds` have passed on `clock`; returns the steps per second."""
-    steps, began = 0, clock()
-    while (used := clock() - began) < seconds:
+async def rate(player: Player, name: str, seconds: float, seeds: Iterator[int]) -> float:
+    """Plays episodes for `seconds` of CPU time; returns the steps per second."""
+    steps, began = 0, time.process_time()
+    while (used := time.process_time() - began) < seconds:
         steps += await player(name, seeds)
     return steps / used
+
+
+async def rate_at_once(
+    player: Player, name: str, seconds: float, seeds: Iterator[int], at_once: int
+) -> float:
+    """Plays `at_once` episodes at a time, and begins no further ones after `seconds`. Returns the steps per
+    second of elapsed time, until the last episode has ended."""
+    began = time.perf_counter()
+
+    async def play() -> int:
+        steps = await player(name, seeds)
+        while time.perf_counter() - began < seconds:
+            steps += await player(name, seeds)
+        return steps
+
+    steps = sum(await asyncio.gather(*(play() for _ in range(at_once))))
+    return steps / (time.perf_counter() - began)
 
 
 Reply = Callable[[str], Action]
@@ -154,20 +167,32 @@ async def of_task(task_id: str, seeds: Iterator[int]) -> int:
     raise AssertionError
 
 
-def time_worlds(names: list[str], seconds: float, rounds: int) -> dict[str, float]:
-    """Prints the table of the questions; returns the steps per second by name."""
-    table = Table(title="steps a second, one episode at a time", title_justify="left")
+Rates = dict[str, dict[str, float]]
+"""The steps per second by the row and the column of a table."""
+
+
+def time_worlds(
+    players: Mapping[str, tuple[Player, str]], seconds: float, rounds: int, at_once: int
+) -> Rates:
+    """Prints the table of the worlds that are no games; returns its numbers. `players` has the function that
+    plays each world and the id of its task, by the world's name in the table."""
+    columns = {"1 at once": 1, f"{at_once} at once": at_once}
+    table = Table(title="steps a second, of elapsed time", title_justify="left")
     table.add_column("world")
-    table.add_column("steps", justify="right")
-    results: dict[str, float] = {}
-    for name in names:
+    for column in columns:
+        table.add_column(column, justify="right")
+    results: Rates = {}
+    for name, (player, task_id) in players.items():
         seeds = itertools.count()
-        asyncio.run(of_task(name, seeds))  # not timed: catalogues and processes start here
-        results[name] = statistics.median(
-            asyncio.run(rate(of_task, name, seconds, seeds, time.perf_counter))
-            for _ in range(rounds)
-        )
-        table.add_row(name, f"{results[name]:,.0f}")
+        asyncio.run(player(task_id, seeds))  # not timed: catalogues and processes start here
+        results[name] = {
+            column: statistics.median(
+                asyncio.run(rate_at_once(player, task_id, seconds, seeds, number))
+                for _ in range(rounds)
+            )
+            for column, number in columns.items()
+        }
+        table.add_row(name, *(f"{number:,.0f}" for number in results[name].values()))
     Console().print(table)
     return results
 
@@ -179,12 +204,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--games", nargs="*", default=SOURCE.names(), help="names without game:")
     parser.add_argument("--worlds", nargs="*", default=WORLDS, help="ids of question tasks")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a round: CPU time for games")
+    parser.add_argument("--remote", nargs="*", default=remote_worlds.KINDS, help="kinds of servers")
+    parser.add_argument("--at-once", type=int, default=16, help="episodes at a time; not of games")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a round: CPU time for games")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="a file for the numbers, as JSON")
     args = parser.parse_args()
     results, slow = time_games(args.games, args.seconds, args.rounds)
-    worlds = time_worlds(args.worlds, args.seconds, args.rounds)
+    with remote_worlds.serving(args.remote, args.at_once) as ids:
+        players = {name: (of_task, name) for name in args.worlds}
+        players |= {remote_worlds.TITLES[kind]: (remote_worlds.play, ids[kind]) for kind in ids}
+        worlds = time_worlds(players, args.seconds, args.rounds, args.at_once)
     if args.out:
         args.out.write_text(json.dumps({**results, **worlds}, indent=1))
     print(f"below {AIM:,}: {', '.join(slow)}" if slow else f"every game reaches {AIM:,}")

@@ -2,7 +2,7 @@
 
 Its game is a corridor: the goal is `length` steps of "forward" away, "back" goes one step back, and any other
 action changes nothing. The goal is worth 1. The server plays it by the protocol of textcraft, or of another
-environment whose rows of answers a test gives.
+environment whose rows of answers a test gives. `python -m tests.environment_server` serves without faults.
 """
 
 from __future__ import annotations
@@ -261,3 +261,14 @@ class FaultyServer:
         state.place += {"forward": 1, "back": -1}.get(action, 0)
         done = state.place >= LENGTH
         return {"observation": f"place {state.place}", "reward": int(done), "done": done}
+
+
+async def _main() -> None:
+    """Serves without faults until the process is ended."""
+    async with FaultyServer().running() as server:
+        print(f"serving on {server.url}", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())

@@ -78,7 +78,7 @@ class ToolCalls(WorldFormat):
                 f"Format error: {len(message.tool_calls)} tool calls found. Make exactly one."
             )
         for call in message.tool_calls:
-            return self._offered.checked(call.name, call.arguments)
+            return self._offered.checked(call.name, call.arguments, by_server=True)
         tagged = find_tagged_text(after_thought(message, ("tool_call",)), "tool_call")
         if tagged is None:
             known = ", ".join(self._offered.names)

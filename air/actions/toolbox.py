@@ -75,10 +75,11 @@ class Toolbox:
             )
         return self.checked(name, value.get("arguments", {}))
 
-    def checked(self, name: str, arguments: Any) -> ToolCall:
+    def checked(self, name: str, arguments: Any, *, by_server: bool = False) -> ToolCall:
         """Returns a call of the tool `name` with `arguments`: a dict from argument names to values, or the
-        text of a JSON object (empty: no arguments). Raises FormatError if there is no such tool or the
-        arguments do not match the tool's schema."""
+        text of a JSON object (empty: no arguments). `by_server` says whether a model server parsed the call
+        (see `_with_texts`). Raises FormatError if there is no such tool or the arguments do not match the
+        tool's schema."""
         if name not in self._parameters:
             known = ", ".join(self.names)
             raise FormatError(f"Format error: unknown tool {name!r:.80}. The tools are: {known}.")
@@ -86,9 +87,29 @@ class Toolbox:
             arguments = _parsed(arguments or "{}", f"the arguments of {name}")
         if not isinstance(arguments, dict):
             raise FormatError(f"Format error: the arguments of {name} must be a JSON object.")
+        if by_server:
+            arguments = self._with_texts(name, arguments)
         if fault := json_schema.fault(arguments, {"type": "object", **self._parameters[name]}):
             raise FormatError(f"Format error: wrong arguments of {name}: {fault}.")
         return ToolCall(name, arguments=arguments)
+
+    def _with_texts(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments with texts for all arguments that must be texts. If a chat template writes
+        calls as XML, a text has no quotes, and some servers decode it as JSON without the tool's schema: the
+        text 7 becomes a number. The text may change in white space or in the form of a number."""
+        properties = self._parameters[name].get("properties")
+        schemas = properties if isinstance(properties, Mapping) else {}
+
+        def must_be_text(key: str) -> bool:
+            schema = schemas.get(key)
+            return isinstance(schema, Mapping) and schema.get("type") == "string"
+
+        return {
+            key: json.dumps(value, ensure_ascii=False)
+            if must_be_text(key) and not isinstance(value, str)
+            else value
+            for key, value in arguments.items()
+        }
 
 
 def _parsed(text: str, what: str) -> Any:

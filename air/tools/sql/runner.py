@@ -73,6 +73,8 @@ class Result:
     """The number of rows of the result; 0 if the query failed."""
     problem: str = ""
     """The reason why the query failed; empty if it succeeded."""
+    unreadable: bool = False
+    """Whether the query failed because the database is lost or damaged."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ def run(database: Database, sql: str, limits: Limits) -> Result:
 def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
     """Runs a query and returns the first rows of its result, at most `most_rows`, with `problem` if the query
     failed. Blocks meanwhile. Raises InfrastructureError for a failure that the query did not cause."""
-    return Table(**_ask(database, sql, limits, show=most_rows))
+    reply = _ask(database, sql, limits, show=most_rows)
+    reply.pop("unreadable", None)
+    return Table(**reply)
 
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:

@@ -71,8 +71,13 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
-
-
+_UNREADABLE = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOTADB,
+}
+"""SQLite's (primary) error codes for a database that is lost or damaged."""
 _NOW = ("now", "subsec", "subsecond")
 _ZONES = ("localtime", "utc")
 
@@ -105,8 +110,12 @@ def main() -> None:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Runs the query of a request and returns the response. It has `fingerprint` and `rows` (the number of
     rows). If the request has `show`, it instead has `columns`, `cells` (the first rows) and `more` (whether
-    further rows exist). If the query fails, it has only `problem`."""
-    connection = _connect(request)
+    further rows exist). If the query fails, it has `problem`, and `unreadable` if the database cannot be
+    read."""
+    try:
+        connection = _connect(request)
+    except sqlite3.Error as error:
+        return _failure(str(error), error)
     refused: list[str] = []
     try:
         if request["dates"] == "fixed":
@@ -122,11 +131,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     except sqlite3.OperationalError as error:
         interrupted = str(error) == "interrupted"
         problem = refused[0] if refused else str(error)
-        return {"problem": "the query takes too long" if interrupted else problem}
+        return _failure("the query takes too long" if interrupted else problem, error)
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-        return {"problem": str(error) or type(error).__name__}
+        return _failure(str(error) or type(error).__name__, error)
     finally:
         connection.close()
+
+
+def _failure(problem: str, error: Exception) -> dict[str, Any]:
+    """Returns the response to a query that failed with `error`."""
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    return {"problem": problem} | ({"unreadable": True} if code & 0xFF in _UNREADABLE else {})
 
 
 def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:

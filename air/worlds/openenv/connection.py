@@ -24,6 +24,7 @@ from air.errors import InfrastructureError
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.address import is_loopback
 from air.worlds.remote.attribution import NoPlace, Unanswered
+from air.worlds.remote.certificates import certificates
 
 CONNECT_SECONDS = 30.0
 CLOSE_SECONDS = 5.0
@@ -215,7 +216,10 @@ async def request(
     JSON of the response. Raises InfrastructureError if the request fails."""
     try:
         async with httpx.AsyncClient(
-            timeout=CONNECT_SECONDS, headers=options.headers(), trust_env=not is_loopback(url)
+            timeout=CONNECT_SECONDS,
+            headers=options.headers(),
+            verify=certificates(),
+            trust_env=not is_loopback(url),
         ) as client:
             answer = await client.request(method, url + path, json=body)
             answer.raise_for_status()

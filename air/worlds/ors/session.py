@@ -21,6 +21,7 @@ from air.errors import InfrastructureError
 from air.worlds.ors.options import OrsOptions
 from air.worlds.remote.address import is_loopback
 from air.worlds.remote.attribution import NoPlace, Unanswered
+from air.worlds.remote.certificates import certificates
 
 REQUEST_SECONDS = 120.0
 HEARTBEAT_SECONDS = 60.0
@@ -57,6 +58,7 @@ class Session:
             base_url=self.url,
             timeout=REQUEST_SECONDS,
             headers=self._options.headers(),
+            verify=certificates(),
             trust_env=not is_loopback(self.url),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import verifiers.v1 as vf
-from renderers import Qwen3RendererConfig
+from renderers import DefaultRendererConfig, Qwen3RendererConfig, create_renderer
 
 from air.actions import FORMATS, Action, ToolCall, get
 from air.env.config import ResearchEnvConfig
@@ -163,6 +164,114 @@ async def test_the_recorded_conversation_is_what_was_sampled(
     (branch,) = trace.branches
     assert again[: len(branch.token_ids)] == branch.token_ids
     assert tokenizer(model).decode(again[len(branch.token_ids) :]) == "\n"
+
+
+XML_TEMPLATE = """\
+{%- if tools %}{{- '<|im_start|>system\\nTools:\\n' }}
+    {%- for tool in tools %}{{- tool | tojson + '\\n' }}{%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+    {%- if message.role == 'tool' %}
+        {{- '<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+    {%- else %}{{- message.content or '' }}
+    {%- endif %}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+        {%- for name, value in call.function.arguments.items() %}
+            {{- '<parameter=' + name + '>\\n' }}
+            {{- value if value is string else value | tojson }}
+            {{- '\\n</parameter>\\n' }}
+        {%- endfor %}
+        {{- '</function>\\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
+"""A chat template that writes calls as XML, in the style of Qwen3-Coder: each argument is text in a tag."""
+XML = DefaultRendererConfig(tool_parser="qwen3.5")
+
+
+@pytest.fixture(scope="module")
+def xml_model(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model with the chat template `XML_TEMPLATE`."""
+    folder = tmp_path_factory.mktemp("xml") / "m"
+    shutil.copytree(model, folder)
+    changed = tokenizer(folder)
+    changed.chat_template = XML_TEMPLATE
+    changed.save_pretrained(folder)
+    return folder
+
+
+def xml(name: str, **arguments: str) -> str:
+    parameters = "".join(
+        f"<parameter={argument}>\n{value}\n</parameter>\n" for argument, value in arguments.items()
+    )
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
+
+
+async def test_calls_in_xml_are_one_sample(xml_model: Path, tmp_path: Path) -> None:
+    """Two calls, and an argument of the wrong type, are explained."""
+    said = [
+        f"I wait. {xml('wait')}",
+        xml("open_door", number="1") + xml("wait"),
+        xml("open_door", number="first"),
+        xml("open_door", number="2"),
+    ]
+    async with trained(said, xml_model, DOORS, "tool_calls", tmp_path, XML) as (trace, recorded):
+        assert sampled(trace, xml_model) == [f"{one}<|im_end|>" for one in said]
+        assert trace.num_branches == 1
+    (branch,) = trace.branches
+    text = tokenizer(xml_model).decode(branch.token_ids)
+    answer = "<|im_start|>user\n<tool_response>\nwait: nothing.\n[4 turns left]\n</tool_response>"
+    assert f"{said[0]}<|im_end|>\n{answer}<|im_end|>\n<|im_start|>assistant\n" in text
+    steps = recorded.steps
+    assert [step.problem for step in steps] == ["", "format", "format", ""]
+    assert [step.reward for step in steps] == [0, None, None, 1]
+    assert "2 tool calls found. Make exactly one." in steps[1].shown
+    assert "number must be of type integer, not string" in steps[2].shown
+    assert steps[3].call is not None
+    assert steps[3].call.tool is not None
+    assert steps[3].call.tool.arguments == {"number": 2}
+    assert recorded.start is not None
+    tools = [dict(one) for one in recorded.start.tools]
+    again = create_renderer(tokenizer(xml_model), XML).render_ids(
+        messages(only(tmp_path)), tools=tools
+    )
+    assert again[: len(branch.token_ids)] == branch.token_ids
+
+
+@pytest.mark.parametrize("answer", ["aeiou", "7", "-1.5", "true", "null", '{"a": [1, "é"]}'])
+async def test_an_answer_in_xml_is_a_text_whatever_it_looks_like(
+    answer: str, xml_model: Path, tmp_path: Path
+) -> None:
+    """The parser decodes arguments as JSON without their schema; the world gets the text that was written."""
+    said = [xml("act", action=answer)]
+    async with trained(said, xml_model, LETTERS, "tool_calls", tmp_path, XML) as (trace, recorded):
+        assert trace.num_branches == 1
+    assert [step.problem for step in recorded.steps] == [""] * 3
+    assert [step.call and step.call.answer for step in recorded.steps] == [answer] * 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<tool_call>\n<function=",
+        "<tool_call>\n<parameter=number>\n2\n</parameter>\n</tool_call>",
+        xml("run"),
+        "Go.",
+    ],
+)
+async def test_a_call_in_xml_that_cannot_be_read_is_explained(
+    said: str, xml_model: Path, tmp_path: Path
+) -> None:
+    script = [said, xml("open_door", number="2")]
+    async with trained(script, xml_model, DOORS, "tool_calls", tmp_path, XML) as (trace, recorded):
+        assert sampled(trace, xml_model) == [f"{one}<|im_end|>" for one in script]
+    assert [step.problem for step in recorded.steps] == ["format", ""]
+    assert "open_door, wait" in recorded.steps[0].shown
 
 
 @pytest.mark.parametrize(

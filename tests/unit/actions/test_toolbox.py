@@ -116,3 +116,31 @@ def test_tools_need_names_of_their_own() -> None:
     for tools in nameless:
         with pytest.raises(ConfigError, match="no name of its own"):
             Toolbox(tools)
+
+
+def test_a_text_that_a_server_decoded_is_a_text_again() -> None:
+    """Only if the schema says so, and only for calls that a server parsed."""
+    say = Toolbox(
+        [
+            {
+                "name": "say",
+                "parameters": {
+                    "properties": {
+                        "text": {"type": "string"},
+                        "times": {"type": "integer"},
+                        "any": True,
+                    }
+                },
+            },
+            {"name": "wait", "parameters": {"properties": None}},
+        ]
+    )
+    for value, text in ((7, "7"), (True, "true"), (None, "null"), (["é"], '["é"]'), ("7", "7")):
+        given = {"text": value, "times": 2, "any": 1}
+        call = say.checked("say", given, by_server=True)
+        assert call.arguments == {"text": text, "times": 2, "any": 1}
+    assert say.checked("wait", "{}", by_server=True).arguments == {}
+    with pytest.raises(FormatError, match="text must be of type string"):
+        say.checked("say", {"text": 7})
+    with pytest.raises(FormatError, match="times must be of type integer"):
+        say.checked("say", {"times": "2"}, by_server=True)

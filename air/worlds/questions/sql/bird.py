@@ -3,16 +3,25 @@ optionally `train.json` with `train_databases`.
 
 Validation seeds use `dev.json`; training seeds use `train.json`. Without `train.json`, about four fifths of
 the rows of `dev.json` are for training seeds and the rest for validation seeds. Consecutive seeds use all
-rows of their split before any row is repeated. A row whose gold query has an empty result is skipped in
-favour of the next row, because any query without results would match it.
+rows of their split before any row is repeated.
+
+The gold query of a row runs when the row is asked for the first time in a process. If it fails, for example
+at a limit, every episode of the row ends with an InfrastructureError that names the row. If its result is
+empty, the row is skipped in favour of the next row, because any query without results would match it, and a
+warning names the row.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
+import logging
+import os
 import sqlite3
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +29,10 @@ from typing import Any
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.tools.sql.runner import Database, Limits, Result, run
 from air.worlds.questions.episodes import belongs, for_validation
-from air.worlds.questions.sql.questions import Question, Questions
+from air.worlds.questions.sql.questions import FileVersion, Question, Questions, file_version
 
+# verifiers' servers show the messages of loggers below their own name.
+_LOG = logging.getLogger("verifiers.v1.air.questions")
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
 """The limits of one query on a BIRD database. GRL, the project on whose agents these question worlds are
 modelled, allows 180 seconds as well."""
@@ -29,19 +40,21 @@ modelled, allows 180 seconds as well."""
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of BIRD's question file, with the row's location for error messages."""
+    """A row of BIRD's question file."""
 
     where: str
+    """The file, the row's number (from 1) and its `question_id`, for error messages."""
     question: str
     gold: str
     file: Path
     """The path of the SQLite database that the question is about."""
 
 
-def from_folder(folder: Path) -> tuple[Questions, str]:
+def from_folder(folder: Path, limits: Limits = LIMITS) -> tuple[Questions, str]:
     """Returns a function from a seed to a question in a BIRD folder, and a digest of the contents of its
-    question files and of the names and sizes of its databases. Raises MissingError if a file is absent, and
-    ConfigError if a row is malformed or a split has no rows."""
+    question files and of the names and sizes of its databases. `limits` apply to the gold queries. Raises
+    MissingError if a file is absent, and ConfigError if a row is malformed or a split has no rows. The
+    returned function raises InfrastructureError if the gold query of the seed's row fails."""
     dev, digests = _rows(folder, "dev")
     rows = {True: dev}
     if (folder / "train.json").exists():
@@ -60,29 +73,59 @@ def from_folder(folder: Path) -> tuple[Questions, str]:
         part = rows[for_validation(seed)]
         for offset in range(len(part)):
             row = part[(seed + offset) % len(part)]
-            gold = _run_gold(row.file, row.gold, row.where)
+            version = file_version(row.file)
+            gold = _gold_result(row, version, limits)
             if gold.rows:
-                return _question(row, gold)
+                return _question(row, gold, version)
         raise InfrastructureError(f"{folder}: no gold query has a result")
 
     return question_of, digests
 
 
-def _question(row: _Row, gold: Result) -> Question:
+def _question(row: _Row, gold: Result, version: FileVersion | None) -> Question:
     return Question(
         schema=_schema(row.file),
         question=row.question,
         gold=row.gold,
         expected=gold.fingerprint,
         database=Database(path=row.file, dates="clock"),
+        where=row.where,
+        file_version=version,
     )
 
 
-@functools.lru_cache(20_000)
-def _run_gold(file: Path, gold: str, where: str) -> Result:
-    result = run(Database(path=file, dates="clock"), gold, LIMITS)
+_RESULTS: dict[tuple[int, _Row, FileVersion | None, Limits], Future[Result]] = {}
+"""The results of the gold queries, by process id, row, version of the database and limits. A forked process
+must not wait for the queries of its parent process."""
+_RESULTS_LOCK = threading.Lock()
+
+
+def _gold_result(row: _Row, version: FileVersion | None, limits: Limits) -> Result:
+    """Returns the result of a row's gold query on the present `version` of the database. The query runs once
+    in a process, even if several threads ask at the same time. Raises InfrastructureError if the query
+    failed."""
+    key = os.getpid(), row, version, limits
+    with _RESULTS_LOCK:
+        first = key not in _RESULTS
+        future = _RESULTS.setdefault(key, Future())
+    if first:
+        try:
+            result = run(Database(path=row.file, dates="clock"), row.gold, limits)
+            if result.unreadable:
+                raise InfrastructureError(f"{row.where}: {row.file}: {result.problem}")
+            future.set_result(result)
+        except BaseException as error:  # the next caller tries again: the query did not cause this
+            with _RESULTS_LOCK:
+                del _RESULTS[key]
+            future.set_exception(error)
+            raise
+        if not (result.rows or result.problem):
+            _LOG.warning("%s: skipped, because its gold query finds nothing", row.where)
+    result = future.result()
     if result.problem:
-        raise InfrastructureError(f"{where}: the gold query failed: {result.problem}")
+        raise InfrastructureError(
+            f"{row.where}: the gold query failed: {result.problem} — correct or remove the row"
+        )
     return result
 
 
@@ -90,15 +133,14 @@ def _run_gold(file: Path, gold: str, where: str) -> Result:
 def _schema(file: Path) -> str:
     """Returns the `CREATE TABLE` statements of the database in `file`. Raises InfrastructureError if the file
     cannot be read as a database."""
-    connection = sqlite3.connect(f"{file.as_uri()}?mode=ro&immutable=1", uri=True)
+    uri = f"{file.as_uri()}?mode=ro&immutable=1"
     try:
-        rows = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL"
-        ).fetchall()
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            rows = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE type = 'table' AND sql IS NOT NULL"
+            ).fetchall()
     except sqlite3.Error as error:
         raise InfrastructureError(f"{file}: {error}") from error
-    finally:
-        connection.close()
     return "\n".join(f"{sql};" for (sql,) in rows)
 
 
@@ -134,6 +176,8 @@ def _row(value: Any, where: str, databases: Path) -> _Row:
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise ConfigError("the row needs the texts `question`, `SQL` and `db_id`", where=where)
     question, gold, name = map(str, texts)
+    if isinstance(number := value.get("question_id"), int | str):
+        where = f"{where} (question_id {number})"
     file = databases / name / f"{name}.sqlite"
     if not file.is_file():
         raise MissingError(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 
-from air.tools.sql.runner import Limits, run
+from air.errors import InfrastructureError
+from air.tools.sql.runner import Limits, Result, run
 from air.worlds.base import Observation, Step
 from air.worlds.questions.episodes import Tally
-from air.worlds.questions.sql.questions import Question, Questions
+from air.worlds.questions.sql.questions import Question, Questions, file_version
 
 NO_QUERY = -0.5
 _LONGEST_PROBLEM = 300
@@ -72,6 +73,7 @@ class SqlEpisode:
                 Observation("There is no SQL block in your answer."), done=True, reward=NO_QUERY
             )
         result = run(self._question.database, query, self._limits)
+        self._check_database(result)
         self._tally.count(valid=not result.problem, effective=query not in self._tried)
         self._tried.add(query)
         if result.fingerprint == self._question.expected:
@@ -81,6 +83,22 @@ class SqlEpisode:
         problem = f" SQL error: {_shown(result.problem)}." if result.problem else ""
         text = f"The result does not match.{problem}"
         return Step(Observation(text), done=self._tally.actions >= self._turns)
+
+    def _check_database(self, result: Result) -> None:
+        """Raises InfrastructureError if the user's data are at fault for the `result` of a query, and not the
+        agent: if the file of the database has changed, or if the gold query fails now, too."""
+        question = self._question
+        assert question is not None
+        path = question.database.path
+        if path is None:
+            return
+        problem = "" if file_version(path) == question.file_version else "another version"
+        if result.unreadable and not problem:
+            problem = run(question.database, question.gold, self._limits).problem
+        if problem:
+            raise InfrastructureError(
+                f"{question.where}: {path} changed or was damaged during an episode: {problem}"
+            )
 
     def facts(self) -> dict[str, float]:
         return self._tally.facts()

@@ -6,6 +6,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from air.tools.sql.runner import Database
@@ -18,6 +19,19 @@ LEVELS = (1, 2, 3, 4)
 _MANY = 10_000
 """The maximum number of random draws for one question. If no draw gives a usable question, an AssertionError
 is raised."""
+
+
+FileVersion = tuple[int, int, int]
+"""The inode number, the size and the time of the last change of a file."""
+
+
+def file_version(path: Path) -> FileVersion | None:
+    """Returns the version of a file; None if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,10 @@ class Question:
     database: Database
     wrong: tuple[str, ...] = ()
     """Plausible queries with a different result than the gold query. Only generated questions have them."""
+    where: str = ""
+    """The file and row of a question from the user's data, for error messages. Empty if it was generated."""
+    file_version: FileVersion | None = None
+    """The version of the database file for which `expected` is right. None if there is no file."""
 
 
 Questions = Callable[[int], Question]

@@ -13,6 +13,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -386,7 +389,7 @@ async def test_a_long_query_leaves_the_event_loop_free() -> None:
     assert (await step).reward == 0.0
 
 
-def bird(folder: Path, rows: list[object], split: str = "dev") -> Path:
+def bird(folder: Path, rows: Sequence[object], split: str = "dev") -> Path:
     (folder / f"{split}.json").write_text(json.dumps(rows))
     for name in ("library", "empty"):
         place = folder / f"{split}_databases" / name
@@ -443,20 +446,137 @@ def test_training_has_its_own_file_if_there_is_one(tmp_path: Path) -> None:
     assert "dev_databases" in str(questions(VALIDATION_SEED).database.path)
 
 
-def test_a_gold_query_without_a_result_is_not_asked(tmp_path: Path) -> None:
-    """Or any query that finds nothing would earn the reward."""
+def test_a_gold_query_without_a_result_is_not_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Or any query that finds nothing would earn the reward. A warning names each such row once."""
     rows = [row(n, "SELECT id FROM books WHERE 0" if n % 2 else "") for n in range(20)]
-    questions, _ = from_folder(bird(tmp_path, rows))
+    bird(tmp_path, rows)
+    bird(tmp_path, rows, "train")
+    questions, _ = from_folder(tmp_path)
     empty = fingerprint([])
-    assert all(questions(seed).expected != empty for seed in range(20))
+    for _ in range(2):
+        assert all(questions(seed).expected != empty for seed in range(20))
+    file = tmp_path / "train.json"
+    assert sorted(record.message for record in caplog.records) == sorted(
+        f"{file}, row {n + 1} (question_id {n}): skipped, because its gold query finds nothing"
+        for n in range(1, 20, 2)
+    )
 
 
-def test_a_gold_query_that_fails_is_our_failure(tmp_path: Path) -> None:
-    questions, _ = from_folder(bird(tmp_path, [row(n, f"SELECT x{n}") for n in range(20)]))
-    with pytest.raises(
-        InfrastructureError, match=r"row \d+: the gold query failed: no such column"
-    ):
-        questions(0)
+FEW = Limits(steps=200_000, rows=10)
+
+
+@pytest.mark.parametrize(
+    ("gold", "problem"),
+    [
+        ("SELECT x", "no such column: x"),
+        (f"{ENDLESS} count(*) FROM a", "the query takes too long"),
+        (f"{ENDLESS} x FROM a", "the result has more than 10 rows"),
+    ],
+)
+def test_a_gold_query_that_fails_is_a_failure_of_its_row(
+    gold: str, problem: str, tmp_path: Path
+) -> None:
+    bird(tmp_path, [row(n) for n in range(3)])
+    bird(tmp_path, [row(30), row(31, gold)], "train")
+    questions, _ = from_folder(tmp_path, FEW)
+    message = re.escape(
+        f"{tmp_path / 'train.json'}, row 2 (question_id 31): the gold query failed: {problem} — "
+    )
+    with pytest.raises(InfrastructureError, match=message):
+        questions(1)
+    assert questions(0).gold == "SELECT 30 + MIN(id) FROM books"
+
+
+async def test_an_episode_does_not_begin_with_a_gold_query_that_fails(tmp_path: Path) -> None:
+    bird(tmp_path, [row(n) for n in range(3)])
+    bird(tmp_path, [row(30, "SELECT x")], "train")
+    world = SOURCE.load(f"sql5@{tmp_path}").world()
+    with pytest.raises(InfrastructureError, match=r"train\.json, row 1 \(question_id 30\)"):
+        await world.reset(0)
+    await world.close()
+
+
+def test_a_group_runs_its_gold_query_once(tmp_path: Path) -> None:
+    """Each query that runs beside others needs a process of its own."""
+    while idle := runner._idle():
+        idle.pop().close()
+    bird(tmp_path, [row(n) for n in range(3)])
+    bird(tmp_path, [row(30, f"{ENDLESS} count(*) FROM a")], "train")
+    questions, _ = from_folder(tmp_path, Limits(steps=3_000_000))
+
+    def failure(_: int) -> str:
+        with pytest.raises(InfrastructureError) as caught:
+            questions(0)
+        return str(caught.value)
+
+    with ThreadPoolExecutor(8) as pool:
+        (message,) = set(pool.map(failure, range(8)))
+    assert "too long" in message
+    assert len(runner._idle()) == 1
+
+
+async def begun(folder: Path) -> tuple[Any, Path]:
+    """An episode, and the file of its database, which has a table `pages` besides `books`."""
+    bird(folder, [row(n) for n in range(3)])
+    bird(folder, [row(30)], "train")
+    file = folder / "train_databases" / "library" / "library.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE pages (text TEXT)")
+        connection.execute("INSERT INTO pages VALUES ('A')")
+        connection.commit()
+    world = SOURCE.load(f"sql5@{folder}").world()
+    await world.reset(0)
+    return world, file
+
+
+def damage(file: Path, table: str) -> None:
+    """Overwrites a table as a failing disk would, which changes no time of the file."""
+    status = file.stat()
+    with closing(sqlite3.connect(file)) as connection:
+        ((size,),) = connection.execute("PRAGMA page_size")
+        ((page,),) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = ?", [table]
+        )
+    with file.open("r+b") as data:
+        data.seek((page - 1) * size)
+        data.write(b"\xff" * size)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("data", [None, b"", b"no database"], ids=["lost", "empty", "replaced"])
+async def test_a_database_that_is_lost_is_no_failure_of_the_agent(
+    data: bytes | None, tmp_path: Path
+) -> None:
+    world, file = await begun(tmp_path)
+    assert (await world.step(Action(answer="SELECT 1"))).reward == 0
+    file.unlink()
+    if data is not None:
+        file.write_bytes(data)
+    with pytest.raises(InfrastructureError, match=r"row 1 \(question_id 30\): .*library\.sqlite"):
+        await world.step(Action(answer=str(row(30)["SQL"])))
+    await world.close()
+
+
+async def test_damage_that_the_gold_query_meets_is_no_failure_of_the_agent(tmp_path: Path) -> None:
+    world, file = await begun(tmp_path)
+    damage(file, "books")
+    with pytest.raises(InfrastructureError, match="database disk image is malformed"):
+        await world.step(Action(answer="SELECT * FROM books"))
+    await world.close()
+
+
+async def test_a_query_of_a_damaged_table_that_the_gold_query_does_not_need_is_the_agents(
+    tmp_path: Path,
+) -> None:
+    world, file = await begun(tmp_path)
+    damage(file, "pages")
+    step = await world.step(Action(answer="SELECT * FROM pages"))
+    assert "database disk image is malformed" in step.observation.text
+    assert (step.reward, step.done) == (0, False)
+    assert (await world.step(Action(answer=str(row(30)["SQL"])))).reward == 0.5
+    await world.close()
 
 
 @pytest.mark.parametrize(
@@ -464,7 +584,7 @@ def test_a_gold_query_that_fails_is_our_failure(tmp_path: Path) -> None:
     [
         ({"question": "q", "SQL": "s"}, ConfigError, "row 2: the row needs the texts"),
         ("text", ConfigError, "row 2: the row needs the texts"),
-        (row(1, db_id="lost"), MissingError, "row 2: there is no database"),
+        (row(1, db_id="lost"), MissingError, "row 2 (question_id 1): there is no database"),
     ],
 )
 def test_a_malformed_row_is_one_line(

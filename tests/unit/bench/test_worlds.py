@@ -1,0 +1,65 @@
+"""`make bench-worlds`: it plays remote worlds on servers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import air
+
+BENCH = Path(air.__file__).parents[1] / "bench"
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCH)
+    return importlib.import_module("remote_worlds")
+
+
+@pytest.fixture
+def bench(remote: Any) -> Any:
+    return importlib.import_module("worlds")
+
+
+def test_remote_worlds_are_timed_with_episodes_at_once(
+    bench: Any, remote: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with remote.serving(["agentgym"], 4) as ids:
+        players = {"question:gsm8k": (bench.of_task, "question:gsm8k")}
+        players["corridor"] = (remote.play, ids["agentgym"])
+        rates = bench.time_worlds(players, 0.05, 1, 4)
+    assert list(rates) == ["question:gsm8k", "corridor"]
+    for row in rates.values():
+        assert list(row) == ["1 at once", "4 at once"]
+        assert min(row.values()) > 0
+    assert "corridor" in capsys.readouterr().out
+
+
+async def test_as_many_episodes_are_played_at_once_as_asked(bench: Any) -> None:
+    """Each episode waits until all are under way, so fewer at once would never end."""
+    under_way = asyncio.Barrier(4)
+
+    async def play(name: str, seeds: Any) -> int:
+        await under_way.wait()
+        return 5
+
+    async with asyncio.timeout(60):
+        assert await bench.rate_at_once(play, "any", 0.0, itertools.count(), 4) > 0
+
+
+@pytest.mark.slow  # two servers that import everything
+@pytest.mark.parametrize("kind", ["openenv", "ors"])
+async def test_an_episode_is_played_on_a_server_of_air(kind: str, remote: Any) -> None:
+    with remote.serving([kind], 1) as ids:
+        assert await remote.play(ids[kind], itertools.count()) > 1
+
+
+def test_a_server_that_does_not_start_says_why(remote: Any) -> None:
+    message = r"(?s)the server of nothing did not start: .*nothing"
+    with pytest.raises(SystemExit, match=message), remote.serving(["nothing"], 1):
+        pass
