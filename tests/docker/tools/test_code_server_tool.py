@@ -15,7 +15,7 @@ from air.tools import ToolContext, ToolSet, load
 from tests.docker.serve.serving import Served, serving
 from tests.e2e.conftest import played_by
 from tests.e2e.worlds.test_worlds import config, only
-from tests.fusion_server import DONE, answering
+from tests.unit.sandbox.fusion_server import DONE, answering
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("serve-tools")]
 TOKEN = "a-secret-of-the-test"

@@ -10,7 +10,7 @@ import pytest
 
 from air.errors import ConfigError, InfrastructureError, UsageError
 from air.sandbox.remote.sandbox_fusion import EXTRA_SECONDS, CodeServer, TooLargeError
-from tests.fusion_server import DONE, RAN, answering
+from tests.unit.sandbox.fusion_server import DONE, RAN, answering
 
 
 async def test_a_result_and_its_request() -> None:

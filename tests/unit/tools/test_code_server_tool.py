@@ -10,7 +10,7 @@ import pytest
 from air.errors import ConfigError, InfrastructureError
 from air.sandbox.remote.sandbox_fusion import longest_run
 from air.tools import ToolContext, ToolResult, ToolSet, load
-from tests.fusion_server import DONE, RAN, answering
+from tests.unit.sandbox.fusion_server import DONE, RAN, answering
 
 
 def tools(address: str, **settings: Any) -> ToolSet:
