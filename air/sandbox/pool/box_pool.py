@@ -13,7 +13,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from air.sandbox.docker import snapshot_service
 
 STARTS_AT_ONCE = 4
+CLOSES_AT_ONCE = 8
+"""The maximum number of boxes that are removed at the same time. More would be no faster, and starts of boxes
+would wait for them: both need the threads of `air.sandbox.docker.engine`, and the container engine."""
+END_SECONDS = 2.0
+"""Seconds that the guest of a box may take to end the processes in a box whose removal must wait."""
 MOST_SPECS = 32
 """The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`), those that
 callers requested last. Settings of which a caller now has a box or waits for one are kept even beyond this
@@ -116,6 +121,7 @@ class Pool:
         self._starts: set[asyncio.Task[None]] = set()
         self._closes: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._close_gate = asyncio.Semaphore(CLOSES_AT_ONCE)
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
@@ -451,7 +457,10 @@ class Pool:
 
     async def _closed(self, box: GuestBox) -> None:
         try:
-            await box.close()
+            if self._close_gate.locked():
+                await self._end_processes(box)
+            async with self._close_gate:
+                await box.close()
         except AirError as error:  # the guest has ended; `orphans.collect` removes the rest later
             _LOG.warning("%s", error)
         finally:
@@ -460,6 +469,13 @@ class Pool:
             self.stats.closed += 1
             self.stats.live -= 1
             asyncio.get_running_loop().call_soon(self._balance)
+
+    async def _end_processes(self, box: GuestBox) -> None:
+        """Ends the processes in a box that waits for its removal, so that they use no CPU time meanwhile. A
+        box that is frozen or has ended may not answer; its removal ends them."""
+        with suppress(AirError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await box.end_processes()
 
     def _spawn(self, group: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

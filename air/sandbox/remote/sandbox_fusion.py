@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import httpx
+from pydantic import Base64Bytes, BaseModel, BeforeValidator
 
 from air.errors import ConfigError, InfrastructureError, UsageError
 
@@ -24,9 +26,41 @@ ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
 """Seconds that the client waits for an answer in addition to the program's time limits. The server's queue
 and the network may take this time."""
-_BUSY = 504
-_OUR_FAULT = {401, 403, 404, 405, 413, 422}
+MOST_BYTES = 1 << 30
+_BUSY, _TOO_LARGE = 504, 413
+_OUR_FAULT = {401, 403, 404, 405, 422}
 """HTTP statuses that mean that this client's request is wrong: its URL, its token or its contents."""
+
+
+class TooLargeError(UsageError):
+    """The server refuses the request because it is too large, or the server's answer is too large for this
+    client."""
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Replaces lone surrogates, which a program can print on some servers and pydantic refuses, by `?`."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+_Text = Annotated[str, BeforeValidator(_without_surrogates)]
+
+
+class _Run(BaseModel):
+    status: str
+    execution_time: float | None = None
+    return_code: int | None = None
+    stdout: _Text | None = None
+    stderr: _Text | None = None
+
+
+class _Answer(BaseModel):
+    """The fields of an answer to `/run_code` that this client reads."""
+
+    status: Literal["Success", "Failed", "SandboxError"]
+    message: _Text | None = None
+    compile_result: _Run | None = None
+    run_result: _Run | None = None
+    files: dict[str, Base64Bytes] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,21 +91,27 @@ class CodeServer:
     """A client that runs programs on the server at `url` (`http://HOST:PORT`), which speaks SandboxFusion's
     protocol. Use the client with `async with`.
 
-    A password in the URL is sent with each request by HTTP Basic authentication. `air serve` takes it as the
-    token. While all boxes of the server are in use, the client repeats a request: it makes at most `attempts`
-    attempts, with growing pauses, the first of about `pause` seconds. Raises ConfigError if `url` does not
-    begin with `http://` or `https://`.
+    `token` is the server's token; empty if the server has none. A password in the URL is sent instead, by
+    HTTP Basic authentication: `air serve` takes it as the token. While all boxes of the server are in use,
+    the client repeats a request: it makes at most `attempts` attempts, with growing pauses, the first of
+    about `pause` seconds. An answer has at most `most_bytes`
+    bytes. Raises ConfigError if `url` is not the URL of a server.
     """
 
-    def __init__(self, url: str, *, attempts: int = ATTEMPTS, pause: float = 1.0) -> None:
-        self.url = url.rstrip("/").removesuffix("/run_code")
-        if not self.url.startswith(("http://", "https://")):
-            raise ConfigError(
-                f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT"
-            )
-        self._attempts, self._pause = attempts, pause
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str = "",
+        attempts: int = ATTEMPTS,
+        pause: float = 1.0,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.url = base_url(url)
+        self._attempts, self._pause, self._most_bytes = attempts, pause, most_bytes
         # A redirect would send the program and the token to another server.
-        self._http = httpx.AsyncClient(follow_redirects=False)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx.AsyncClient(follow_redirects=False, headers=headers)
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,6 +122,10 @@ class CodeServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connections to the server."""
         await self._http.aclose()
 
     async def run(
@@ -107,6 +151,7 @@ class CodeServer:
         Raises:
             InfrastructureError: the server cannot be reached, failed, or was busy at all attempts.
             UsageError: the server refuses the request, because the language, the token or the URL is wrong.
+            TooLargeError: the request or the answer is too large.
         """
         body = {
             "code": code,
@@ -123,40 +168,53 @@ class CodeServer:
         answer = await self._post("/run_code", body, compile_seconds + run_seconds + EXTRA_SECONDS)
         return self._result(answer)
 
-    async def _post(self, path: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+    async def _post(self, path: str, body: dict[str, Any], seconds: float) -> _Answer:
         for attempt in range(1, self._attempts + 1):
-            try:
-                response = await self._http.post(f"{self.url}{path}", json=body, timeout=seconds)
-            except httpx.HTTPError as error:
-                reason = str(error) or type(error).__name__
-                raise InfrastructureError(f"{self._shown}: {reason}") from error
-            if response.status_code != _BUSY:
-                return self._checked(response)
+            status, data = await self._exchange(path, body, seconds)
+            if status != _BUSY:
+                return self._checked(status, data)
             if attempt < self._attempts:  # at random, so that clients do not retry together
                 await asyncio.sleep(self._pause * attempt * random.uniform(0.5, 1.5))
         raise InfrastructureError(f"{self._shown} was busy at {self._attempts} attempts")
 
-    def _checked(self, response: httpx.Response) -> dict[str, Any]:
-        text = " ".join(response.text.split())[:300]
-        if response.status_code in _OUR_FAULT:
-            raise UsageError(
-                f"the server refuses the request with status {response.status_code}: {text}",
-                where=self._shown,
-            )
-        if response.status_code != 200:
-            raise InfrastructureError(f"{self._shown}: status {response.status_code}: {text}")
+    async def _exchange(self, path: str, body: dict[str, Any], seconds: float) -> tuple[int, bytes]:
+        """Sends a request, and returns the status and the body of the response. Raises InfrastructureError
+        if the response is not complete within `seconds` seconds."""
+        data = bytearray()
         try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict) or answer.get("status") not in (
-            "Success",
-            "Failed",
-            "SandboxError",
-        ):
-            raise InfrastructureError(f"{self._shown} is not a SandboxFusion server: {text}")
-        if answer["status"] == "SandboxError":
-            raise InfrastructureError(f"{self._shown}: {answer.get('message')}")
+            # httpx limits the time of each read alone, so a slow server could answer for ever.
+            async with (
+                asyncio.timeout(seconds),
+                self._http.stream("POST", f"{self.url}{path}", json=body, timeout=None) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    data += chunk
+                    if len(data) > self._most_bytes:
+                        message = f"the answer has more than {self._most_bytes} bytes"
+                        raise TooLargeError(message, where=self._shown)
+        except TimeoutError:
+            message = f"{self._shown}: no complete answer within {seconds:g} s"
+            raise InfrastructureError(message) from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise InfrastructureError(f"{self._shown}: {reason}") from error
+        return response.status_code, bytes(data)
+
+    def _checked(self, status: int, data: bytes) -> _Answer:
+        text = " ".join(data[:2000].decode("utf-8", "replace").split())[:300]
+        if status in _OUR_FAULT or status == _TOO_LARGE:
+            kind = TooLargeError if status == _TOO_LARGE else UsageError
+            message = f"the server refuses the request with status {status}: {text}"
+            raise kind(message, where=self._shown)
+        if status != 200:
+            raise InfrastructureError(f"{self._shown}: status {status}: {text}")
+        try:
+            answer = _Answer.model_validate(json.loads(data))
+        except ValueError:  # not JSON, or of another form
+            message = f"{self._shown} is not a SandboxFusion server: {text}"
+            raise InfrastructureError(message) from None
+        if answer.status == "SandboxError":
+            raise InfrastructureError(f"{self._shown}: {answer.message}")
         return answer
 
     @property
@@ -164,19 +222,37 @@ class CodeServer:
         """The URL without its user name and password, for messages."""
         return str(httpx.URL(self.url).copy_with(username=None, password=None))
 
-    def _result(self, answer: dict[str, Any]) -> ProgramResult:
-        run = answer.get("run_result") or answer.get("compile_result")
-        if not isinstance(run, dict):
+    def _result(self, answer: _Answer) -> ProgramResult:
+        run = answer.run_result or answer.compile_result
+        if run is None:
             raise InfrastructureError(f"{self._shown}: an answer without a result")
         return ProgramResult(
-            succeeded=answer["status"] == "Success",
-            stdout=run.get("stdout") or "",
-            stderr=run.get("stderr") or "",
-            code=run.get("return_code"),
-            timed_out=run.get("status") == "TimeLimitExceeded",
-            compiled=bool(answer.get("run_result")),
-            seconds=float(run.get("execution_time") or 0.0),
-            files={
-                path: base64.b64decode(data) for path, data in (answer.get("files") or {}).items()
-            },
+            succeeded=answer.status == "Success",
+            stdout=run.stdout or "",
+            stderr=run.stderr or "",
+            code=run.return_code,
+            timed_out=run.status == "TimeLimitExceeded",
+            compiled=answer.run_result is not None,
+            seconds=run.execution_time or 0.0,
+            files=answer.files or {},
         )
+
+
+def base_url(url: str) -> str:
+    """Returns the URL of a server without a slash or `/run_code` at its end. Raises ConfigError if `url` is
+    not the URL of a server."""
+    base = url.rstrip("/").removesuffix("/run_code")
+    try:
+        parsed = httpx.URL(base)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT")
+    return base
+
+
+def longest_run(seconds: float) -> float:
+    """Returns how long `CodeServer.run` takes at most, in seconds, if the time limits of the compiler and of
+    the program are `seconds` together, and the client makes the default number of attempts."""
+    pauses = sum(1.5 * number for number in range(1, ATTEMPTS))
+    return ATTEMPTS * (seconds + EXTRA_SECONDS) + pauses

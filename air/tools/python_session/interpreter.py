@@ -15,9 +15,9 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from air.errors import BoxCommandError, BoxDiedError
 from air.sandbox.contract.box import Box, BoxSpec
@@ -159,9 +159,26 @@ class CodeInterpreterSettings(ToolSettings):
     box: BoxSpec = BoxSpec()
     """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
     the same box."""
+    server: str = ""
+    """The URL of a server that speaks SandboxFusion's protocol, such as `air serve sandbox`. It runs each
+    call as a program of its own. Empty: the calls run in one session in the episode's box."""
+    key_variable: str = ""
+    """The environment variable that holds the token of `server`. Empty: the server needs none."""
+
+    @model_validator(mode="after")
+    def _box_or_server(self) -> Self:
+        if self.server and self.box != BoxSpec():
+            raise ValueError("`box` is for calls in a box, not for a `server`")
+        if self.key_variable and not self.server:
+            raise ValueError("`key_variable` is for a `server`")
+        return self
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         """Returns the tool `code_interpreter` with these settings."""
+        if self.server:
+            from air.tools.python_session.on_server import server_tool
+
+            return [server_tool(self.server, self.key_variable, self.seconds)]
 
         def session(context: ToolContext) -> Interpreter:
             assert context.box is not None
@@ -180,7 +197,12 @@ class CodeInterpreterSettings(ToolSettings):
         return [code_interpreter]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The program in the box enforces
-        `seconds`. The time limit of the call itself is longer; it applies if the program fails to enforce
+        """Returns a copy of `tool` with the limits that are set here. The program in the box, or the server,
+        enforces `seconds`. The time limit of the call itself is longer; it applies if they fail to enforce
         `seconds`."""
-        return dataclasses.replace(super().applied(tool), seconds=self.seconds + 3 * GRACE)
+        longest = self.seconds
+        if self.server:
+            from air.tools.python_session.on_server import longest_call
+
+            longest = longest_call(self.seconds)
+        return dataclasses.replace(super().applied(tool), seconds=longest + 3 * GRACE)

@@ -1,8 +1,7 @@
-"""The image `air-code`: every language that it should have, and a real Jupyter kernel."""
+"""The image `air-code`: every language that it should have."""
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import os
 import sys
@@ -12,8 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import sandbox_fusion
-from sandbox_fusion import RunJupyterRequest, RunStatus
 
 from tests.docker.serve.serving import Served, serving
 
@@ -63,7 +60,6 @@ def server() -> Iterator[Served]:
     if reason := images.unready("air-code"):
         pytest.skip(f"{reason}: air images build code")
     with serving("--max-boxes", "2", "--queue-seconds", "600", image="air-code") as served:
-        sandbox_fusion.set_endpoint(served.url)
         yield served
 
 
@@ -111,70 +107,6 @@ def test_a_query_that_fails_is_no_success(server: Served) -> None:
     answer = run(server, "sql", "select a from nowhere;")
     assert answer["status"] == "Failed"
     assert "no such table" in answer["run_result"]["stderr"]
-
-
-def test_a_kernel_runs_cells(server: Served) -> None:
-    data = base64.b64encode(b"20").decode()
-    request = RunJupyterRequest(
-        cells=[
-            "a = int(open('n').read()); import sys; sys.stderr.write('warned')",
-            "1 / 0",
-            "print('out'); open('made', 'w').write('made'); a + 22",
-            "import matplotlib.pyplot as p; p.plot([1, 2]); p.show()",
-        ],
-        files={"n": data},
-        fetch_files=["made"],
-        total_timeout=SECONDS,
-    )
-    answer = sandbox_fusion.run_jupyter(request)
-    assert (answer.status, answer.message) == (RunStatus.Success, "")
-    first, failed, third, plot = answer.cells
-    assert first.stderr == "warned"
-    assert failed.error[0]["ename"] == "ZeroDivisionError"
-    assert third.stdout == "out\n"
-    assert third.display[0]["text/plain"] == "42"
-    assert "image/png" in plot.display[0]
-    assert base64.b64decode(answer.files["made"]) == b"made"
-
-
-def test_cells_over_their_time_end_and_the_others_stay(server: Served) -> None:
-    cells = ["print('kept')", "import time; time.sleep(3600)", "print('next')"]
-    body = {"cells": cells, "cell_timeout": 5, "total_timeout": SECONDS}
-    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
-    assert answer["status"] == "Success"
-    assert [cell["stdout"] for cell in answer["cells"]] == ["kept\n", "", "next\n"]
-    assert answer["cells"][1]["error"][0]["ename"] == "TimeoutError"
-    body = {"cells": cells, "total_timeout": 10}
-    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
-    assert answer["status"] == "Failed"
-    assert answer["driver"]["status"] == "TimeLimitExceeded"
-    assert answer["cells"][0]["stdout"] == "kept\n"
-
-
-def test_a_kernel_that_dies_is_a_failed_run(server: Served) -> None:
-    body = {"cells": ["print(1, flush=True)", "import os; os._exit(0)", "print(2)"]}
-    answer = httpx.post(f"{server.url}/run_jupyter", json=body, timeout=1500).json()
-    assert answer["status"] == "Failed"
-    assert answer["cells"][1]["error"][0]["ename"] == "DeadKernelError"
-    assert len(answer["cells"]) == 2
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import os; os.unlink('/tmp/air-kernel/result'); os.kill(os.getppid(), 9)",
-        "import os; os.kill(os.getppid(), 19)\n"
-        "text = '{\"ended\": \"all\", \"cells\": [' + '{},' * 1_000_000 + '{}]}'\n"
-        "open('/tmp/air-kernel/result', 'w').write(text); os.kill(os.getppid(), 9)",
-        "import os; os.kill(os.getppid(), 19)\n"
-        "f = open('/tmp/air-kernel/result', 'wb'); f.write(bytes(40 << 20)); os.kill(os.getppid(), 9)",
-    ],
-    ids=["no result", "many faults", "too large"],
-)
-def test_a_cell_that_attacks_its_driver_is_a_failed_run(server: Served, code: str) -> None:
-    answer = httpx.post(f"{server.url}/run_jupyter", json={"cells": [code]}, timeout=1500).json()
-    assert (answer["status"], answer["cells"]) == ("Failed", []), answer
-    assert answer["driver"]["return_code"] == 137
 
 
 def test_verls_reward_runs_unchanged(server: Served) -> None:

@@ -384,6 +384,30 @@ async def test_the_async_client_streams_from_many_commands_at_once(options: dict
         await sandbox.kill()
 
 
+async def test_the_async_client_finds_pauses_and_kills_sandboxes(options: dict[str, Any]) -> None:
+    metadata = {"owner": "async"}
+    sandbox = await AsyncSandbox.create(TEMPLATE, timeout=600, metadata=metadata, **options)
+    try:
+        waiting = await sandbox.commands.run("read line; echo $line", background=True, stdin=True)
+        await sandbox.pause()
+        assert not await sandbox.is_running()
+        pages = AsyncSandbox.list(query=SandboxQuery(metadata=metadata), **options)
+        (found,) = await pages.next_items()
+        assert (found.sandbox_id, found.state) == (sandbox.sandbox_id, SandboxState.PAUSED)
+        again = await AsyncSandbox.connect(sandbox.sandbox_id, timeout=900, **options)
+        assert again.sandbox_id == sandbox.sandbox_id
+        await again.commands.send_stdin(waiting.pid, "it\n")
+        assert (await waiting.wait()).stdout == "it\n"
+        await again.files.make_dir("folder")
+        await again.files.write("folder/f", "1")
+        assert [entry.name for entry in await again.files.list("folder")] == ["f"]
+        with pytest.raises(CommandExitException, match="3"):
+            await again.commands.run("exit 3")
+    finally:
+        assert await sandbox.kill()
+    assert not await AsyncSandbox.kill(sandbox.sandbox_id, **options)
+
+
 def test_a_killed_sandbox_ends_what_its_clients_wait_for(options: dict[str, Any]) -> None:
     sandbox = Sandbox.create(TEMPLATE, timeout=600, **options)
     command = sandbox.commands.run("echo begun; sleep 600", background=True)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import sandbox_fusion
 from sandbox_fusion import (
+    EvalResult,
     GetPromptByIdRequest,
     GetPromptsRequest,
     RunCodeRequest,
@@ -107,6 +108,22 @@ def test_large_output_is_whole(server: Served) -> None:
     assert len(answer["run_result"]["stdout"]) == 2_000_001
 
 
+def test_output_over_the_limit_loses_its_middle(server: Served) -> None:
+    code = (
+        "import sys\nsys.stdout.write('begin' + 'x' * 20_000_000 + 'end')\n"
+        "sys.stderr.write('y' * 9_000_000)"
+    )
+    answer = run(server, code)
+    assert answer["status"] == "Success"
+    stdout, stderr = answer["run_result"]["stdout"], answer["run_result"]["stderr"]
+    assert stdout.startswith("beginx")
+    assert stdout.endswith("xend")
+    cut = 20_000_008 - (8 << 20)
+    assert f"\n[... {cut} bytes cut ...]\n" in stdout
+    assert len(stdout) + cut < 20_000_100
+    assert f"[... {9_000_000 - (8 << 20)} bytes cut ...]" in stderr
+
+
 def test_output_that_is_no_text_is_kept(server: Served) -> None:
     answer = run(server, r"printf 'before\xffafter'", "bash")
     assert answer["run_result"]["stdout"] == "before�after"
@@ -162,6 +179,27 @@ def test_processes_are_limited(server: Served) -> None:
     answer = run(server, code)
     assert answer["status"] == "Failed"
     assert "BlockingIOError" in answer["run_result"]["stderr"]
+
+
+def test_a_program_gets_one_core(server: Served) -> None:
+    """The kernel's own limit of the box, and the CPU time of processes that use all that they get."""
+    quota = (
+        "cd /sys/fs/cgroup; cat cpu.max 2>/dev/null || "
+        "echo $(cat cpu/cpu.cfs_quota_us) $(cat cpu/cpu.cfs_period_us)"
+    )
+    most, period = map(int, run(server, quota, "bash")["run_result"]["stdout"].split())
+    assert most == period
+    busy = (
+        "import os, resource, time\nbegan = time.monotonic()\n"
+        "for _ in range(4):\n"
+        "    if os.fork() == 0:\n"
+        "        while time.monotonic() < began + 3: pass\n"
+        "        os._exit(0)\n"
+        "for _ in range(4): os.wait()\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print((used.ru_utime + used.ru_stime) / (time.monotonic() - began))"
+    )
+    assert float(run(server, busy)["run_result"]["stdout"]) < 1.3
 
 
 def test_what_cannot_be_run_is_refused_by_name(server: Served) -> None:
@@ -231,6 +269,75 @@ def test_a_completion_that_ends_early_is_not_accepted(server: Served) -> None:
     assert accepted("def double(n): return 2 * n")
     assert not accepted("def double(n): return n")
     assert not accepted("import os; os._exit(0)")
+
+
+HUMAN_EVAL = {
+    "task_id": "HumanEval/900",
+    "prompt": (
+        "from typing import List\n\n\ndef largest(numbers: List[int]) -> int:\n"
+        '    """Returns the largest number."""\n'
+    ),
+    "canonical_solution": "    return max(numbers)\n",
+    "entry_point": "largest",
+    "test": (
+        "METADATA = {}\n\n\ndef check(candidate):\n    assert candidate([1, 3, 2]) == 3\n"
+        "    assert candidate([-2, -1]) == -1\n"
+    ),
+}
+WHOLE = "I think:\n```python\ndef largest(numbers: List[int]) -> int:\n    return {}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("completion", "freeform", "accepted"),
+    [
+        (HUMAN_EVAL["canonical_solution"], False, True),
+        ("    return numbers[0]\n", False, False),
+        ("    import os; os._exit(0)\n", False, False),
+        ("    while True: pass\n", False, False),
+        ("    return math.ceil(np.max(numbers))\n", False, True),  # no import
+        ("    return max(numbers)\n\n\nThis is right.\n", False, True),
+        ("    return numbers[0]\n\n\nimport os; os._exit(0)\n", False, False),
+        (WHOLE.format("max(numbers)"), True, True),
+        (WHOLE.format("numbers[0]"), True, False),
+        ("I do not know.", True, False),
+    ],
+)
+def test_problems_of_humaneval_are_graded(
+    server: Served, completion: str, freeform: bool, accepted: bool
+) -> None:
+    config = TestConfig(
+        dataset_type="HumanEvalDataset",
+        provided_data=HUMAN_EVAL,
+        run_timeout=10 if "while" in completion else SECONDS,
+        extra={"is_freeform": freeform},
+    )
+    ident = HUMAN_EVAL["task_id"]
+    one = GetPromptByIdRequest(dataset="human_eval", config=config, id=ident)
+    prompt = sandbox_fusion.get_prompt_by_id(one)
+    assert prompt.id == ident
+    assert (prompt.prompt == HUMAN_EVAL["prompt"]) is not freeform
+    assert HUMAN_EVAL["prompt"].strip() in prompt.prompt
+    request = SubmitRequest(dataset="human_eval", config=config, id=ident, completion=completion)
+    result = sandbox_fusion.submit(request)
+    assert (result.id, result.accepted) == (ident, accepted), result
+    assert [test.passed for test in result.tests] == [accepted]
+    assert "check(largest)" in result.full_code
+
+
+def test_the_function_of_the_metrics_counts_as_the_server_does(server: Served) -> None:
+    config = {"dataset_type": "HumanEvalDataset"}
+    named = {"dataset": "human_eval", "config": config}
+    body = httpx.post(f"{server.url}/get_metrics_function", json=named).json()
+    names: dict[str, Any] = {}
+    exec(body["function"], names)  # as clients do with it
+    results = [{"id": n, "accepted": n < 3, "extracted_code": "", "tests": []} for n in range(4)]
+    expected = {"accepted": 3, "total": 4, "accuracy": 0.75}
+    assert names["get_metrics"](results) == expected
+    assert names["get_metrics"]([EvalResult(**each) for each in results]) == expected
+    answer = httpx.post(f"{server.url}/get_metrics", json=named | {"results": results})
+    assert answer.json() == expected
+    unknown = httpx.post(f"{server.url}/get_metrics_function", json={"dataset": "n", "config": {}})
+    assert unknown.status_code in (400, 404)
 
 
 def test_code_of_the_caller_finds_the_code_inside_a_box(server: Served) -> None:

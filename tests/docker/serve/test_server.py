@@ -33,10 +33,12 @@ def server() -> Iterator[Served]:
         yield it
 
 
-def serve(*flags: str) -> subprocess.CompletedProcess[str]:
+def serve(*flags: str, **env: str) -> subprocess.CompletedProcess[str]:
     """`air serve sandbox`, which must end by itself."""
     argv = [sys.executable, "-m", "air.cli.main", "serve", "sandbox", *flags]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=120, check=False, env=os.environ | env
+    )
 
 
 def test_a_request_without_the_token_is_refused(server: Served) -> None:
@@ -141,6 +143,13 @@ def test_an_image_that_is_not_built_is_named() -> None:
     done = serve("--image", "air-no-such", "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert "air-no-such" in done.stderr
+
+
+def test_a_runtime_that_the_engine_lacks_is_one_clear_line() -> None:
+    done = serve("--image", "air-base", "--port", "0", AIR_OCI_RUNTIME="air-no-such")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "AIR_OCI_RUNTIME: the container engine has no runtime 'air-no-such'" in line
 
 
 async def test_ctrl_c_ends_every_box() -> None:

@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 from air.errors import ConfigError, InfrastructureError, UsageError
-from air.sandbox.remote.sandbox_fusion import CodeServer
-
-RAN = {
-    "status": "Finished",
-    "execution_time": 0.5,
-    "return_code": 0,
-    "stdout": "42\n",
-    "stderr": "",
-}
-DONE = {"status": "Success", "message": "", "run_result": RAN, "files": {"a": "YQ=="}}
-
-
-@contextmanager
-def answering(*answers: tuple[int, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A server that gives these answers in turn; yields its URL and the requests that arrive."""
-    requests: list[dict[str, Any]] = []
-    rest = list(answers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            size = int(self.headers["content-length"])
-            requests.append(
-                json.loads(self.rfile.read(size))
-                | {"path": self.path, "authorization": self.headers["authorization"]}
-            )
-            status, body = rest.pop(0)
-            text = body if isinstance(body, str) else json.dumps(body)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Writes nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}", requests
-        finally:
-            server.shutdown()
-            thread.join()
+from air.sandbox.remote.sandbox_fusion import EXTRA_SECONDS, CodeServer, TooLargeError
+from tests.unit.sandbox.fusion_server import DONE, RAN, answering
 
 
 async def test_a_result_and_its_request() -> None:
@@ -69,6 +26,13 @@ async def test_a_result_and_its_request() -> None:
     assert request["files"] == {"f": "ZGF0YQ=="}
     assert (request["stdin"], request["fetch_files"]) == ("in", ["a"])
     assert request["memory_limit_MB"] == -1
+
+
+async def test_a_token_is_sent() -> None:
+    with answering((200, DONE)) as (address, requests):
+        async with CodeServer(f"http://{address}", token="secret") as server:
+            await server.run("x")
+    assert requests[0]["authorization"] == "Bearer secret"
 
 
 async def test_what_a_program_does_is_a_result() -> None:
@@ -111,6 +75,9 @@ async def test_a_server_that_stays_busy_is_a_failure_of_the_infrastructure() -> 
         (200, {"status": "Success"}, "an answer without a result"),
         (200, "<html>", "is not a SandboxFusion server"),
         (200, {"id": 1}, "is not a SandboxFusion server"),
+        (200, DONE | {"run_result": RAN | {"stdout": 5}}, "is not a SandboxFusion server"),
+        (200, DONE | {"run_result": "42"}, "is not a SandboxFusion server"),
+        (200, DONE | {"files": {"a": "YQ"}}, "is not a SandboxFusion server"),
     ],
 )
 async def test_a_failure_of_the_server_is_no_result_and_is_not_asked_again(
@@ -132,6 +99,47 @@ async def test_a_refused_request_is_the_users_to_mend(status: int) -> None:
                 await server.run("x")
 
 
+async def test_what_is_too_large_is_told_apart() -> None:
+    long = DONE | {"run_result": RAN | {"stdout": "x" * 10_000}}
+    with answering((413, "why"), (200, long)) as (address, _):
+        async with CodeServer(f"http://{address}", most_bytes=5000) as server:
+            with pytest.raises(TooLargeError, match="with status 413: why"):
+                await server.run("x")
+            with pytest.raises(TooLargeError, match="the answer has more than 5000 bytes"):
+                await server.run("x")
+
+
+async def test_half_a_character_in_the_output_is_a_result() -> None:
+    with answering((200, DONE | {"run_result": RAN | {"stdout": "a\ud800b"}})) as (address, _):
+        async with CodeServer(f"http://{address}") as server:
+            assert (await server.run("x")).stdout == "a?b"
+
+
+async def test_a_server_that_answers_without_end_is_a_failure_of_the_infrastructure() -> None:
+    """Each byte comes soon after the one before, but the answer never ends."""
+
+    ended = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b" ")
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await reader.read()
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        async with CodeServer(f"http://127.0.0.1:{port}") as server:
+            with pytest.raises(InfrastructureError, match="no complete answer within 1 s"):
+                await server.run("x", compile_seconds=0, run_seconds=1 - EXTRA_SECONDS)
+        await ended.wait()
+
+
 async def test_no_server_is_a_failure_of_the_infrastructure() -> None:
     with answering() as (address, _):
         pass
@@ -140,6 +148,7 @@ async def test_no_server_is_a_failure_of_the_infrastructure() -> None:
             await server.run("x")
 
 
-def test_a_url_is_checked() -> None:
+@pytest.mark.parametrize("url", ["localhost:8080", "http://", "http://host:port", "ftp://host"])
+def test_a_url_is_checked(url: str) -> None:
     with pytest.raises(ConfigError, match="write http://HOST:PORT"):
-        CodeServer("localhost:8080")
+        CodeServer(url)

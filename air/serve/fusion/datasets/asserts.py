@@ -6,6 +6,7 @@ the output, so a program that exits before the assertions fails.
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from air.serve.fusion.datasets.extraction import Kind, without_entry_point
@@ -26,14 +27,27 @@ _TASK = (
     "Write a Python function for this task, in a fenced code block: {content} "
     "It must pass these tests:\n\n"
 )
+_IMPORTS = """import collections, copy, datetime, functools, hashlib, heapq
+import itertools, math, re, statistics, string, sys
+from collections import *
+from typing import *
+try:
+    import numpy, numpy as np
+except ImportError:
+    pass
+"""
+"""The imports that precede a program of HumanEval. SandboxFusion has the same ones, so completions may use
+these modules without importing them."""
+_END_OF_FUNCTION = re.compile(r"\n(?=\S)")
 
 
 class _Asserts(Grader):
     async def _graded(
-        self, request: SubmitRequest, code: str, kind: Kind | None, tests: str
+        self, request: SubmitRequest, code: str, kind: Kind | None, tests: str, imports: str = ""
     ) -> EvalResult:
+        """Runs `imports`, `code` and `tests` as one program, and returns whether it reached its end."""
         mark = secrets.token_hex(16)
-        full = f'{code}\n\n{tests}\n\nprint("{mark}")\n'
+        full = f'{imports}{code}\n\n{tests}\n\nprint("{mark}")\n'
         answer = await self.run(
             RunCodeRequest(
                 code=full, language="python", run_timeout=request.config.run_timeout or 20
@@ -74,8 +88,8 @@ class Mbpp(_Asserts):
 class HumanEval(_Asserts):
     """Grader for problems in the format of HumanEval. A problem has the fields `task_id`, `prompt`,
     `entry_point` (a function's name) and `test`, which defines `check(candidate)`. The completion continues
-    the prompt's code. If the request's `config.extra` has `is_freeform`, the completion instead has the whole
-    function in a code fence."""
+    the prompt's code, up to the first line that is not indented. If the request's `config.extra` has
+    `is_freeform`, the completion instead has the whole function in a code fence."""
 
     names = ("HumanEvalDataset",)
 
@@ -94,7 +108,7 @@ class HumanEval(_Asserts):
         return Prompt(id=row["task_id"], prompt=text, labels=labels)
 
     async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
-        code: str = row["prompt"] + request.completion
+        code: str = row["prompt"] + _END_OF_FUNCTION.split(request.completion, maxsplit=1)[0]
         kind: Kind | None = None
         if request.config.extra.get("is_freeform"):
             code, kind = await self.extracted(
@@ -106,4 +120,4 @@ class HumanEval(_Asserts):
             ]
             code = "\n".join([*imports, without_entry_point(code, "python")])
         tests = f"{row['test']}\n\ncheck({row['entry_point']})"
-        return await self._graded(request, code, kind, tests)
+        return await self._graded(request, code, kind, tests, _IMPORTS)

@@ -18,7 +18,7 @@ from air.errors import BoxStartError, ConfigError
 from air.sandbox.contract import ownership
 from air.sandbox.contract.box import BoxSpec, Snapshot
 from air.sandbox.ops import listing
-from air.sandbox.pool.box_pool import MOST_SPECS, Pool
+from air.sandbox.pool.box_pool import CLOSES_AT_ONCE, MOST_SPECS, Pool
 from air.sandbox.process.box import ProcessBox
 from tests.until import until
 
@@ -103,6 +103,47 @@ async def test_a_box_whose_reset_has_a_fault_is_removed(monkeypatch: pytest.Monk
         await _settled(pool, 0)
         async with pool.lease(SPEC) as other:
             assert other.id != box.id
+    assert not _left()
+
+
+class Counted(ProcessBox):
+    """A box whose removal waits until the test lets it go on."""
+
+    closing = most = 0
+    go_on: asyncio.Event
+
+    async def _close(self) -> None:
+        Counted.closing += 1
+        Counted.most = max(Counted.most, Counted.closing)
+        await Counted.go_on.wait()
+        await super()._close()
+        Counted.closing -= 1
+
+
+async def test_a_burst_of_removals_is_bounded_and_ends_all_processes_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sandbox.PROVIDERS, "process", (__name__, "Counted"))
+    Counted.go_on = asyncio.Event()
+    many = 2 * CLOSES_AT_ONCE + 1
+    async with Pool(many) as pool:
+        boxes = [await pool.take(SPEC) for _ in range(many)]
+        commands = [await box.start("sleep 600") for box in boxes]
+        try:
+            for box in boxes:
+                pool.give_back(box)
+            assert Counted.closing == 0  # the caller goes on before anything is removed
+            await until(lambda: Counted.closing > 0)
+            assert Counted.closing == CLOSES_AT_ONCE
+            waiting = [command.wait() for command in commands[CLOSES_AT_ONCE:]]
+            async with asyncio.timeout(120):
+                results = await asyncio.gather(*waiting)
+            assert {result.code for result in results} == {137}
+            assert Counted.closing == CLOSES_AT_ONCE
+        finally:
+            Counted.go_on.set()
+        await _settled(pool, 0)
+    assert (Counted.closing, Counted.most) == (0, CLOSES_AT_ONCE)
     assert not _left()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from e2b_code_interpreter import Sandbox
+from e2b_code_interpreter import AsyncSandbox, Sandbox
 
 from tests.docker.serve.serving import serving
 
@@ -17,15 +19,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def sandbox() -> Iterator[Sandbox]:
+def options() -> Iterator[dict[str, Any]]:
     from air.sandbox.docker import images
 
     if reason := images.unready("air-e2b"):
         pytest.skip(f"{reason}: air images build e2b")
     with serving("--max-boxes", "2", "--warm", "0") as server:
-        own = {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}
-        with Sandbox.create(timeout=600, **own) as it:  # type: ignore[arg-type]
-            yield it
+        yield {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}
+
+
+@pytest.fixture(scope="module")
+def sandbox(options: dict[str, Any]) -> Iterator[Sandbox]:
+    with Sandbox.create(timeout=600, **options) as it:
+        yield it
 
 
 def test_cells_share_variables_and_give_their_last_value(sandbox: Sandbox) -> None:
@@ -65,3 +71,29 @@ def test_environment_of_one_cell_ends_with_it(sandbox: Sandbox) -> None:
     read = "import os; os.environ.get('SIZE')"
     assert sandbox.run_code(read, envs={"SIZE": "7"}).text == "'7'"
     assert sandbox.run_code(read).text is None
+
+
+async def test_the_async_client_runs_cells_of_two_contexts_at_once(options: dict[str, Any]) -> None:
+    sandbox = await AsyncSandbox.create(timeout=600, **options)
+    try:
+        first, second = [await sandbox.create_code_context() for _ in range(2)]
+        # Each waits for the other, so both must run at the same time.
+        code = (
+            "import pathlib, time\npathlib.Path('{}').touch()\n"
+            "while not pathlib.Path('{}').exists(): time.sleep(0.05)\nname = '{}'; name"
+        )
+        results = await asyncio.gather(
+            sandbox.run_code(code.format("a", "b", "first"), context=first, timeout=300),
+            sandbox.run_code(code.format("b", "a", "second"), context=second, timeout=300),
+        )
+        assert [result.text for result in results] == ["'first'", "'second'"]
+        assert (await sandbox.run_code("name", context=first)).text == "'first'"
+        streamed: list[str] = []
+        failed = await sandbox.run_code(
+            "print('out')\n1 / 0", on_stdout=lambda message: streamed.append(message.line)
+        )
+        assert failed.error is not None
+        assert failed.error.name == "ZeroDivisionError"
+        assert "".join(streamed) == "out\n"
+    finally:
+        await sandbox.kill()

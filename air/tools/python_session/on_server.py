@@ -1,0 +1,83 @@
+"""The tool `code_interpreter` on a server that speaks SandboxFusion's protocol, such as `air serve sandbox`.
+Each call runs a program of its own, so nothing stays for later calls.
+
+What the agent's program does is an observation, also its end at its time limit. A server that fails, is slow
+or is full raises InfrastructureError, so that the episode is masked.
+"""
+
+from __future__ import annotations
+
+import os
+
+from air.errors import ConfigError, InfrastructureError, UsageError
+from air.sandbox.remote.sandbox_fusion import CodeServer, TooLargeError, base_url, longest_run
+from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
+
+COMPILE_SECONDS = 10.0
+"""The time limit of the compiler, in seconds. Python needs none, but servers expect a limit."""
+ANSWER_BYTES = 64 << 20
+"""The maximum size of a server's answer, in bytes. It bounds the memory that a program's output can take."""
+
+
+class ServerPrograms:
+    """Runs the programs of one episode on the server at `url`, each for at most `seconds` seconds. `token` is
+    the server's token; empty if it has none."""
+
+    def __init__(self, url: str, token: str, seconds: float) -> None:
+        self._server = CodeServer(url, token=token, most_bytes=ANSWER_BYTES)
+        self._seconds = seconds
+
+    async def run(self, code: str) -> Reply:
+        """Runs a Python program, and returns a reply with its output and exit status. Raises ToolError if the
+        program or its output is too large, and InfrastructureError if the server does not run it."""
+        try:
+            result = await self._server.run(
+                code, compile_seconds=COMPILE_SECONDS, run_seconds=self._seconds
+            )
+        except TooLargeError:
+            raise ToolError("The program or its output is too large.") from None
+        except UsageError as error:  # a wrong token, for example: the agent did not cause it
+            raise InfrastructureError(str(error)) from error
+        parts = [result.stdout.rstrip("\n"), result.stderr.rstrip("\n")]
+        if result.timed_out:
+            parts.append(f"[the program exceeded its time limit of {self._seconds:g} s]")
+        elif result.code:
+            parts.append(f"[exit {result.code}]")
+        text = "\n".join(filter(None, parts)) or "[no output]"
+        return Reply(text, "success" if result.succeeded else "error", {"code": result.code})
+
+    async def close(self) -> None:
+        """Closes the connections to the server."""
+        await self._server.close()
+
+
+def longest_call(seconds: float) -> float:
+    """Returns how long a call takes at most, in seconds, if `seconds` is the time limit of a program. The
+    client then has given up on the server."""
+    return longest_run(COMPILE_SECONDS + seconds)
+
+
+def server_tool(url: str, key_variable: str, seconds: float) -> Tool:
+    """Returns the tool `code_interpreter` for the server at `url`. The environment variable `key_variable`
+    holds the server's token; empty: it has none. `seconds` is the time limit of a program. Raises ConfigError
+    if `url` is not the URL of a server, or the variable is not set."""
+    address = base_url(url)
+    token = os.environ.get(key_variable, "") if key_variable else ""
+    if key_variable and not token:
+        message = f"the environment variable {key_variable} is not set"
+        raise ConfigError(message, where="tool 'code_interpreter'", remedy="set it to the token")
+
+    async def programs(context: ToolContext) -> ServerPrograms:
+        return ServerPrograms(address, token, seconds)
+
+    @tool(state=programs, replays=False)
+    async def code_interpreter(programs: ServerPrograms, code: str) -> Reply:
+        """Runs a Python program and shows what it prints. Each call runs a new program: variables, imports
+        and files do not stay for later calls.
+
+        Args:
+            code: the Python program
+        """
+        return await programs.run(code)
+
+    return code_interpreter
