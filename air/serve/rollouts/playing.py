@@ -172,11 +172,12 @@ def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
     """Returns the chat messages of an episode in the form of AgentGym's trajectories."""
     if rollout.trace is None or not rollout.trace.branches:
         return []
-    return [_message(message) for message in rollout.trace.branches[-1].messages]
+    return [_message(node.message, node.sampled) for node in rollout.trace.branches[-1].nodes]
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: Any, sampled: bool) -> dict[str, Any]:
+    """Converts a chat message. `sampled` is whether the model wrote it in this episode."""
     if message.role == "assistant":
-        return {"from": "gpt", "loss": True, "value": str(message.content or "")}
+        return {"from": "gpt", "loss": sampled, "value": str(message.content or "")}
     by = "human" if message.role in ("user", "tool") else message.role
     return {"from": by, "loss": None, "value": str(message.content or "")}
