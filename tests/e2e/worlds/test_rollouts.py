@@ -156,8 +156,8 @@ async def test_react_is_the_form_of_the_environment(action_format: str | None) -
 async def test_a_conversation_has_the_whole_replies() -> None:
     """A server may return reasoning and tool calls apart from the text."""
     call = {"name": "open_door", "arguments": '{"number": 1}'}
-    said = {"role": "assistant", "content": "So.", "reasoning_content": "Hm."}
-    said["tool_calls"] = [{"id": "a", "type": "function", "function": call}]
+    calls = [{"id": "a", "type": "function", "function": call}]
+    said = {**reasoned("Hm.", "So."), "tool_calls": calls}
     with ScriptedServer(replies(said, reasoned("Well.", ""))) as model:
         async with service() as client:
             answer = await rollouts(
