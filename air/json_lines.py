@@ -1,12 +1,14 @@
 """Reads JSON-lines files, and appends lines to them.
 
-`read` yields the lines of a whole file, `Tail` only those that are new since the last reading, and `load`
-those at known offsets. `read` raises an error on a malformed line. `Tail` and `load` do not, because they
-serve viewers, which must show a file whatever it contains.
+`read` yields the lines of a whole file, `entries` also the entries of a JSON list, `Tail` only the lines that
+are new since the last reading, and `load` those at known offsets. `read` and `entries` raise an error on a
+malformed line. `Tail` and `load` do not, because they serve viewers, which must show a file whatever it
+contains.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,6 +110,24 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
             remedy = "correct or remove the line"
             raise ConfigError("not JSON", where=f"{path}:{number}", remedy=remedy) from None
         yield f"{path}:{number}", value
+
+
+def entries(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields the entries of a file that is one JSON list, or JSON lines, as pairs: the place of the entry for
+    error messages (path and number), and the entry. Raises ConfigError if the file cannot be read, or is
+    neither."""
+    with (
+        boundary(ConfigError, f"cannot read {path}", OSError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
+        listed = file.read(4096).lstrip().startswith("[")
+    if listed:
+        with contextlib.suppress(ValueError):  # not one JSON list: `read` names the bad line
+            whole = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(whole, list):
+                yield from ((f"{path}[{number}]", entry) for number, entry in enumerate(whole))
+                return
+    yield from read(path, complete=True)
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:

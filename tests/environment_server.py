@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 LENGTH = 3
 FAULTS = (
@@ -141,14 +142,14 @@ class FaultyServer:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answers one request; returns whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        path = head.split()[1].partition("?")[0]
+        path, _, query = head.split()[1].partition("?")
         lengths = [
             int(line.partition(":")[2])
             for line in head.splitlines()
             if line.lower().startswith("content-length")
         ]
         raw = await reader.readexactly(lengths[0] if lengths else 0)
-        body = json.loads(raw) if raw else {}
+        body = json.loads(raw) if raw else {k: int(v) for k, v in parse_qsl(query)}
         self.requests[path] += 1
         self._notify()
         async with self._busy:

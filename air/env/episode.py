@@ -173,6 +173,14 @@ class Episode(ABC):
             return text
         return text + self.format.opening(self.standing(self.max_turns))
 
+    def messages(self, system: str | None, prompt: str) -> list[dict[str, Any]]:
+        """Returns the chat messages before the model's first reply. `system` is the system prompt from the
+        settings, and `prompt` is the task's text."""
+        return [
+            {"role": "system", "content": self.system(system)},
+            {"role": "user", "content": self.prompt(prompt)},
+        ]
+
     @contextmanager
     def performing(self, action: str) -> Iterator[None]:
         """Context manager for carrying out an action whose text is `action`. If the block raises an

@@ -220,7 +220,7 @@ class WorldEpisode(Episode):
         return turns if self.turn_limit is None else min(turns, limit)
 
     def standing(self, left: int | None) -> Standing:
-        return Standing(left=left)
+        return Standing(left=None if self.task.opening else left)
 
     async def reset(self, seed: int) -> None:
         """Resets the world, and shortens its first observation if it is too long."""
@@ -233,17 +233,27 @@ class WorldEpisode(Episode):
         self.began = time.monotonic()
 
     def prompt(self, text: str) -> str:
-        """Returns the first user prompt: the task's text, the first observation, and the action format's
-        opening text."""
+        """Returns the user prompt before the first reply: the task's text, the first observation, and the
+        action format's opening text. If the task has an `opening`, that takes the place of the text."""
+        text = "" if self.task.opening else text
         return super().prompt("\n\n".join(part for part in (text, self.first.text) if part))
 
     def instructions(self) -> str:
         assert self.format is not None
-        return self.format.instructions
+        return "" if self.task.opening else self.format.instructions
+
+    def messages(self, system: str | None, prompt: str) -> list[dict[str, Any]]:
+        first, user = super().messages(system, prompt)
+        if self.task.opening is None:
+            return [first, user]
+        said, reply = self.task.opening
+        opening = [{"role": "user", "content": said}, {"role": "assistant", "content": reply}]
+        return [*([first] if first["content"] else []), *opening, user]
 
     def started(self) -> dict[str, Any]:
         """Returns the fields of the trajectory's first line that describe the world."""
         return {
+            "opening": self.task.opening,
             "metric": self.metric,
             "direction": "higher",
             "baseline": 0.0,

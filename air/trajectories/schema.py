@@ -216,8 +216,11 @@ class Start(Line):
     """The system prompt."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that were offered to the model server in each request, in the form of OpenAI's `tools`."""
+    opening: tuple[str, str] | None = None
+    """A user message and a reply to it, which no model wrote, between the system prompt and `prompt`; None
+    if there are none."""
     prompt: str = ""
-    """The first user message."""
+    """The user message before the model's first reply."""
     model: str = ""
     """The name of the model that acted as the agent."""
     harness: str = "air"
@@ -400,13 +403,18 @@ class Trajectory:
 
     def messages(self) -> list[dict[str, Any]]:
         """Returns the conversation as chat messages, from the prompts to the last observation. The reasoning
-        of a reply is in the field `reasoning_content` of its message. After a reply with tool calls, the
-        observation is repeated in one message of the role `tool` for each call."""
+        of a reply is in the field `reasoning_content` of its message. The reply in `Start.opening` has the
+        field `loss`, which is false. After a reply with tool calls, the observation is repeated in one
+        message of the role `tool` for each call."""
         if self.start is None:
             return []
         talk: list[dict[str, Any]] = []
         if self.start.system:
             talk.append({"role": "system", "content": self.start.system})
+        if self.start.opening:
+            said, reply = self.start.opening
+            talk.append({"role": "user", "content": said})
+            talk.append({"role": "assistant", "content": reply, "loss": False})
         talk.append({"role": "user", "content": self.start.prompt})
         for step in self.steps:
             reasoning = {"reasoning_content": step.reasoning} if step.reasoning else {}

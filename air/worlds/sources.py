@@ -71,6 +71,11 @@ class WorldTask:
     make_checked: Callable[[Box | None, Run], World[Action]] | None = None
     """A function that makes the world of one episode from two arguments: the episode's box (None if `box`
     is None), and a function that runs a command in a fresh `check_box`. For a task with `check_box`."""
+    opening: tuple[str, str] | None = None
+    """A user message and a reply to it, with which every conversation begins. The first observation follows
+    as a user message of its own. These messages replace `instructions`, the instructions of the action
+    format, and its notes on the turns that remain, so that a policy sees what recorded conversations have.
+    None: the conversation begins with a system prompt."""
     names_turns: bool = False
     """Whether the rules tell the agent its maximum number of turns. The setting `[embedded.rounds]`, which
     changes that number, cannot be used with such a task."""

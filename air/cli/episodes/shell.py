@@ -273,7 +273,8 @@ class _Shell:
 
     def prompt(self, _: str) -> None:
         start = self._session.lines[0]
-        self._screen.tell("prompt", start["system"] + "\n\n" + start["prompt"], line=start)
+        parts = start["system"], *(start.get("opening") or ()), start["prompt"]
+        self._screen.tell("prompt", "\n\n".join(filter(None, parts)), line=start)
         steps = [line for line in self._session.lines if line["type"] == "step"]
         if steps:
             self._screen.note("step", f"after step {len(steps)}; its observation:", line=steps[-1])

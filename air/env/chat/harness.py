@@ -121,10 +121,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         max_turns = episode.max_turns
         tokens = await asyncio.to_thread(counter_for, self.config.tokenizer)
         observations: list[dict[str, Any]] = []
-        messages: list[dict[str, Any]] = [
-            {"role": "system", "content": episode.system(data.system_prompt)},
-            {"role": "user", "content": episode.prompt(str(data.prompt))},
-        ]
+        messages = episode.messages(data.system_prompt, str(data.prompt))
         while True:
             reply = await self._ask(episode, model, messages, trace)
             if reply is None:

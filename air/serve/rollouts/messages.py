@@ -38,8 +38,8 @@ class RolloutsRequest(BaseModel):
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit of an episode in seconds."""
     action_format: str | None = None
-    """The name of an action format of air. None: the task's own action format; for AgentGym, its form of
-    ReAct."""
+    """The name of an action format of air. None: the task's own action format. For AgentGym, `react` is the
+    environment's own, too."""
 
     @field_validator("ids")
     @classmethod

@@ -4,6 +4,7 @@ evaluation."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
             "mlgym_root": config.mlgym_root,
         },
         "agent": {
-            "harness": {"id": "air", "format": body.action_format},
+            "harness": {"id": "air", "format": _format(body)},
             "runtime": {"type": _RUNTIMES[config.provider]},
             "max_turns": body.max_round,
             "timeout": {"rollout": body.timeout},
@@ -89,6 +90,13 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
     }
     with boundary(ConfigError, "env", ValueError):
         return ResearchEnvConfig.model_validate(settings)
+
+
+def _format(body: RolloutsRequest) -> str | None:
+    """Returns the name of the action format; None for the task's own. In AgentGym, `react` means the form of
+    each environment: textcraft and babyai refuse a reply with two actions."""
+    agentgyms = body.env.startswith(_AGENTGYM) and body.action_format == "react"
+    return None if agentgyms else body.action_format
 
 
 def _names(body: RolloutsRequest) -> list[str]:
@@ -172,11 +180,25 @@ def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
     """Returns the chat messages of an episode in the form of AgentGym's trajectories."""
     if rollout.trace is None or not rollout.trace.branches:
         return []
-    return [_message(message) for message in rollout.trace.branches[-1].messages]
+    return [_message(node.message, node.sampled) for node in rollout.trace.branches[-1].nodes]
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: Any, sampled: bool) -> dict[str, Any]:
+    """Converts a chat message. `sampled` is whether the model wrote it in this episode."""
     if message.role == "assistant":
-        return {"from": "gpt", "loss": True, "value": str(message.content or "")}
+        return {"from": "gpt", "loss": sampled, "value": _reply(message)}
     by = "human" if message.role in ("user", "tool") else message.role
     return {"from": by, "loss": None, "value": str(message.content or "")}
+
+
+def _reply(message: Any) -> str:
+    """Returns the whole text of a reply. Reasoning and tool calls that the model's server returned apart from
+    the text are written into it as Qwen's models write them."""
+    thought = (
+        f"<think>\n{message.reasoning_content}\n</think>\n\n" if message.reasoning_content else ""
+    )
+    calls = [
+        f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}\n</tool_call>'
+        for call in message.tool_calls or ()
+    ]
+    return thought + "\n".join(filter(None, [message.content, *calls]))

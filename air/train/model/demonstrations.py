@@ -13,9 +13,7 @@ Then a conversation becomes several token sequences, so that each reply is train
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from verifiers.v1.dialects.chat import reasoning_text
 
 from air import json_lines
 from air.errors import MissingError, UsageError
+from air.worlds.agentgym import recorded
 
 Message = dict[str, Any]
 LOSS = "loss"
@@ -87,9 +86,9 @@ def read_examples(path: Path) -> list[Conversation]:
     if not path.exists():
         raise MissingError("no such file", where=str(path), remedy="check data.name")
     conversations = []
-    for place, line in _lines(path):
+    for place, line in json_lines.entries(path):
         try:
-            messages = _agentgym(line) if "conversations" in line else line["messages"]
+            messages = recorded.messages(line) if "conversations" in line else line["messages"]
             _check(messages)
             tools = line.get("tools") or ()
             if not all(isinstance(tool, dict) for tool in tools):
@@ -102,39 +101,6 @@ def read_examples(path: Path) -> list[Conversation]:
             ) from None
         conversations.append(Conversation(messages, tools))
     return conversations
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a file that is a JSON list or JSON lines, as pairs. Each pair has the place of
-    the entry for error messages (path and number), and the entry."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        listed = file.read(4096).lstrip().startswith("[")
-    if listed:
-        with suppress(ValueError):  # not one JSON list: `json_lines` names the bad line
-            whole = json.loads(path.read_text(encoding="utf-8"))
-            if isinstance(whole, list):
-                yield from ((f"{path}[{number}]", entry) for number, entry in enumerate(whole))
-                return
-    yield from json_lines.read(path, complete=True)
-
-
-def _agentgym(line: Mapping[str, Any]) -> list[Message]:
-    """Converts a trajectory of AgentGym to chat messages. Raises ValueError if the trajectory is
-    malformed."""
-    roles = {"human": "user", "gpt": "assistant", "system": "system"}
-    messages: list[Message] = []
-    for said in line["conversations"]:
-        if said["from"] not in roles:
-            raise ValueError(f"`from` is {said['from']!r:.40}, not human or gpt")
-        if not isinstance(said["value"], str):
-            raise ValueError("`value` must be text")
-        if said.get("loss") not in (None, True, False):
-            raise ValueError("`loss` must be true, false or null")
-        message: Message = {"role": roles[said["from"]], "content": said["value"]}
-        if message["role"] == "assistant":
-            message[LOSS] = said.get("loss") is True
-        messages.append(message)
-    return messages
 
 
 def _check(messages: Sequence[Message]) -> None:
@@ -161,8 +127,9 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
 
     `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
     a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
-    false. Messages after the last reply are omitted. Raises ValueError if there is no reply (role
-    `assistant`).
+    false. If the first reply is not trained, no model has written it: its tokens are those that it has in the
+    prompt of an episode (see `WorldTask.opening`). Messages after the last reply are omitted. Raises
+    ValueError if there is no other reply (role `assistant`).
     """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
@@ -172,9 +139,11 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
     mask: list[bool] = []
     reply: list[int] = []
     since = reasoned = left_out = 0
-    for at, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
+    replies = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    if replies and not trained[replies[0]]:
+        del replies[0]
+    for at in replies:
+        message = messages[at]
         prompt = _prompt(renderer, messages[:at], ids, reply, messages[since:at], tools)
         if prompt[: len(ids)] != ids:
             examples.append(Example(ids, mask))

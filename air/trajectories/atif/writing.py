@@ -25,7 +25,9 @@ def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> 
         raise ConfigError("ended before it began", where=str(one.path))
     nodes = _nodes(one) if tokens else []
     steps: list[Object] = []
-    for source, text in (("system", start.system), ("user", start.prompt)):
+    said, replied = start.opening or ("", "")
+    before = (("system", start.system), ("user", said), ("agent", replied), ("user", start.prompt))
+    for source, text in before:
         if text:
             steps.append(
                 {
@@ -70,7 +72,7 @@ def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> 
 
 
 def _about(start: Start) -> Object:
-    left_out = {"system", "prompt", "settings", "format", "model", "tools"}
+    left_out = {"system", "opening", "prompt", "settings", "format", "model", "tools"}
     return start.model_dump(mode="json", exclude=left_out)
 
 

@@ -89,6 +89,9 @@ class Environment:
     task."""
     first_path: str = ""
     """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
+    as_recorded: Callable[[str, str], str] = lambda recorded, first: first
+    """A function that returns the first observation of an episode that begins like a recorded trajectory. Its
+    arguments are the trajectory's message after the opening, and the server's first observation."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
     """A function that converts an action to the text that is sent to the server. Its second argument is the
     server's previous response. It raises Unsendable if the action may not be sent."""

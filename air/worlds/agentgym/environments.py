@@ -52,8 +52,8 @@ def _sciworld(answer: Any, sent: str) -> ActionResult:
 
 
 def _alfworld_text(answer: Any) -> str:
-    actions = ", ".join(text(each) for each in answer["available_actions"])
-    return f"{text(answer['observation'])}\nAvailable actions: {actions}"
+    actions = ",".join(text(each) for each in answer["available_actions"])
+    return f"{text(answer['observation'])}\nAVAILABLE ACTIONS: {actions}"
 
 
 def _alfworld_send(action: Action, before: Any) -> str:
@@ -69,6 +69,12 @@ def _alfworld_send(action: Action, before: Any) -> str:
 def _alfworld(answer: Any, sent: str) -> ActionResult:
     raw = number(answer["reward"])
     return ActionResult(_alfworld_text(answer), raw, raw, flag(answer["done"]))
+
+
+def _after_the_rules(recorded: str, first: str) -> str:
+    # AgentGym's client writes the rules of the maze above the server's observation, which has one line.
+    rules, line, _ = recorded.rpartition("\n")
+    return f"{rules}{line}{first}"
 
 
 def _state(answer: Any, sent: str) -> ActionResult:
@@ -219,6 +225,7 @@ _ROWS = (
         turns=50,
         path="/maze",
         reset=lambda data: {"game": data},
+        as_recorded=_after_the_rules,
         send=bare_line,
         closes=False,
         probe_path="/maze/observation",
@@ -232,6 +239,8 @@ _ROWS = (
         turns=6,
         path="/wordle",
         reset=lambda data: {"seed": data},
+        # AgentGym's client shows its own rules in place of the server's observation.
+        as_recorded=lambda recorded, first: recorded,
         send=bare_line,
         outcome=_wordle,
         closes=False,

@@ -3,6 +3,9 @@
 NAME may be followed by a selection of the environment's task ids: `textcraft:train`, `textcraft:test`,
 `textcraft:17` (one task) or `textcraft:0-99`. Without a selection, training seeds use the environment's
 training tasks, and validation seeds its held-out tasks.
+
+URL may be followed by `#opening=FILE`, a file of AgentGym's recorded trajectories. Conversations then begin
+like those in the file.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from pathlib import Path
 
 import httpx
 
 from air.errors import ConfigError, MissingError
 from air.worlds.agentgym.environment import Environment
 from air.worlds.agentgym.environments import ENVIRONMENTS
+from air.worlds.agentgym.recorded import Opening, read_opening
 from air.worlds.agentgym.world import AgentGymWorld
 from air.worlds.sources import WorldTask
 
@@ -34,28 +39,27 @@ class AgentGymSource:
 
     def load(self, name: str) -> WorldTask:
         """Returns the task with the name `NAME@URL` or `NAME:IDS@URL`, without any request to the server.
-        Raises MissingError if there is no such environment, and ConfigError if the URL or the ids are
-        malformed."""
+        Raises MissingError if there is no such environment or file, and ConfigError if the URL, the ids or
+        the file are malformed."""
         chosen, at, url = name.partition("@")
         where = f"agentgym:{name}"
         if not at:
             raise ConfigError("the address of the server is missing", where=where, remedy=_WRITTEN)
         environment_name, _, ids = chosen.partition(":")
-        environment = ENVIRONMENTS.get(environment_name)
-        if environment is None:
-            raise MissingError(
-                f"there is no environment {environment_name!r}",
-                where=where,
-                remedy=f"known: {', '.join(sorted(ENVIRONMENTS))}",
-            )
+        environment = _environment(environment_name, where)
+        url, _, options = url.partition("#")
         address = _address(url, where)
+        opening = _opening(options, where)
         selected = _ids(environment, ids, where)
-        make = functools.partial(AgentGymWorld, environment, address, selected)
-        decides = f"{environment_name}\n{ids}\n{address}\n{environment.instructions}"
+        recorded = opening and opening.first
+        make = functools.partial(AgentGymWorld, environment, address, selected, recorded=recorded)
+        instructions = opening.instructions if opening else environment.instructions
+        decides = "\n".join([environment_name, ids, address, *(opening or [instructions])])
         return WorldTask(
             id=where,
             make=make,
-            instructions=environment.instructions,
+            instructions=instructions,
+            opening=opening and (opening.instructions, opening.reply),
             digest=hashlib.sha256(decides.encode()).hexdigest(),
             # The server may change between two episodes; textcraft's tasks depend on how it was started.
             replays=False,
@@ -71,22 +75,43 @@ class AgentGymSource:
         return []
 
 
+def _environment(name: str, where: str) -> Environment:
+    if name not in ENVIRONMENTS:
+        raise MissingError(
+            f"there is no environment {name!r}",
+            where=where,
+            remedy=f"known: {', '.join(sorted(ENVIRONMENTS))}",
+        )
+    return ENVIRONMENTS[name]
+
+
+def _opening(options: str, where: str) -> Opening | None:
+    """Returns the opening that `options`, the text after `#` in a task id, selects; None if it is empty.
+    Raises MissingError if the file does not exist, and ConfigError if `options` or the file is malformed."""
+    if not options:
+        return None
+    key, _, path = options.partition("=")
+    if key != "opening" or not path:
+        raise ConfigError(f"{options!r} is malformed", where=where, remedy="write #opening=FILE")
+    return read_opening(Path(path).expanduser().absolute(), where)
+
+
 def _without(facts: dict[str, str], name: str) -> dict[str, str]:
     return {each: meaning for each, meaning in facts.items() if each != name}
 
 
 def _address(url: str, where: str) -> str:
     """Returns a server's URL without a final slash. Raises ConfigError if the URL is invalid or contains a
-    password, `?` or `#`."""
+    password or `?`."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ConfigError(f"{url!r} is no address: {error}", where=where, remedy=_WRITTEN) from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigError(f"{url!r} is no address", where=where, remedy=_WRITTEN)
-    if parsed.userinfo or parsed.query or parsed.fragment:
+    if parsed.userinfo or parsed.query:
         raise ConfigError(
-            "the address may have no password, `?` or `#`: it is recorded with every episode",
+            "the address may have no password and no `?`: it is recorded with every episode",
             where=where,
             remedy=_WRITTEN,
         )

@@ -46,9 +46,10 @@ class AgentGymWorld:
     """An episode of `environment` on the server at `url`.
 
     The seed selects a task from the task ids in `ids` (None: from the environment's training or held-out
-    tasks; see `data_id`). `seconds` is the time limit of each request. `retry_seconds` is the pause after a
-    failed attempt to create a session. After a failed action, air waits at most `patience` seconds for the
-    server to respond again.
+    tasks; see `data_id`). `recorded` is the message after the opening of a recorded trajectory, if the
+    conversation begins like the trajectory (see `Environment.as_recorded`). `seconds` is the time limit of
+    each request. `retry_seconds` is the pause after a failed attempt to create a session. After a failed
+    action, air waits at most `patience` seconds for the server to respond again.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class AgentGymWorld:
         url: str,
         ids: range | None = None,
         *,
+        recorded: str | None = None,
         seconds: float = 120.0,
         retry_seconds: float = 0.5,
         patience: float = PATIENCE,
     ) -> None:
         self.environment, self.url, self._ids = environment, url, ids
+        self._recorded = recorded
         self._seconds, self._retry_seconds, self._patience = seconds, retry_seconds, patience
         self._sessions = sessions_of(f"{environment.name}@{url}", environment.sessions)
         self._slot: asyncio.Semaphore | None = None
@@ -83,8 +86,10 @@ class AgentGymWorld:
         self._slot = slot
         self._data = data_id(self.environment, seed, self._ids)
         self._session = self._new_session()
-        self._history.first = await self._session.begin(self._data)
-        return _as_observation(self._history.first)
+        self._history.first = first = await self._session.begin(self._data)
+        if self._recorded is not None:
+            first = self.environment.as_recorded(self._recorded, first)
+        return _as_observation(first)
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. After the end of the episode nothing is

@@ -17,12 +17,13 @@ from air.serve.log import Log
 from air.serve.metrics import Metrics
 from air.serve.rollouts.protocol import Rollouts, opened
 from air.serve.rollouts.settings import RolloutsConfig
-from air.testing import Letters, ScriptedServer, replies
+from air.testing import Letters, ScriptedServer, reasoned, replies
 from air.train.model.policy import load
 from air.train.serving.server import InferenceServer
 from tests.environment_server import LENGTH, FaultyServer
 
 LETTERS = "air.testing:letters"
+DOORS = "tests.e2e.worlds.tool_world:doors"
 
 
 @asynccontextmanager
@@ -133,6 +134,42 @@ async def test_agentgym_is_played_by_the_ids_of_its_tasks() -> None:
             assert one["success"]
         assert sorted(server.data) == [5, 5, 5, 5, 543, 543]
         assert not server.sessions
+
+
+@pytest.mark.parametrize("action_format", [None, "react"])
+async def test_react_is_the_form_of_the_environment(action_format: str | None) -> None:
+    """textcraft refuses two actions in one reply, where air's own `react` would take the last."""
+    script = replies("Action: back\nAction: forward", "Action: forward")
+    async with FaultyServer().running() as server:
+        with ScriptedServer(script) as model:
+            async with service() as client:
+                env = f"agentgym:textcraft@{server.url}"
+                named = {} if action_format is None else {"action_format": action_format}
+                answer = await rollouts(
+                    client, model.url, env, ids=[5], max_round=LENGTH + 1, **named
+                )
+    (one,) = answer["rollouts"]
+    assert one["rewards"] == [0] * (LENGTH - 1) + [1]
+    assert one["rounds"] == LENGTH + 1
+
+
+async def test_a_conversation_has_the_whole_replies() -> None:
+    """A server may return reasoning and tool calls apart from the text."""
+    call = {"name": "open_door", "arguments": '{"number": 1}'}
+    calls = [{"id": "a", "type": "function", "function": call}]
+    said = {**reasoned("Hm.", "So."), "tool_calls": calls}
+    with ScriptedServer(replies(said, reasoned("Well.", ""))) as model:
+        async with service() as client:
+            answer = await rollouts(
+                client, model.url, DOORS, ids=[0], max_round=2, action_format="tool_calls"
+            )
+    (one,) = answer["rollouts"]
+    spoken = [message["value"] for message in one["conversation"] if message["from"] == "gpt"]
+    assert spoken == [
+        "<think>\nHm.\n</think>\n\nSo.\n<tool_call>\n"
+        '{"name": "open_door", "arguments": {"number": 1}}\n</tool_call>',
+        "<think>\nWell.\n</think>\n\n",
+    ]
 
 
 async def test_a_client_that_leaves_ends_its_episodes() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from renderers import DefaultRendererConfig
 
 from air import actions
 from air.actions import Message as ActionMessage
@@ -195,6 +196,30 @@ def test_trajectories_of_agentgym_are_trained_where_their_flags_say_so(
         trained = [t for t, m in zip(example.token_ids, example.mask, strict=True) if m]
         assert small.tokenizer.decode(trained) == f"{REPLY[2]}<|im_end|>"
         assert "OK." in small.tokenizer.decode(example.token_ids)
+
+
+CLOSES_THOUGHTS = """
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+"""
+"""A chat template that begins only the reply to come with an empty block of thoughts."""
+
+
+def test_an_untrained_first_reply_is_rendered_as_in_the_prompt_of_an_episode(
+    small: Policy, tmp_path: Path
+) -> None:
+    small.tokenizer.chat_template = CLOSES_THOUGHTS
+    small.renderer_config = DefaultRendererConfig()
+    path = tmp_path / "textcraft_train.json"
+    path.write_text(json.dumps([trajectory(*OPENING, REPLY)]))
+    (talk,) = read_examples(path)
+    plain = [{"role": one["role"], "content": one["content"]} for one in talk[:3]]
+    prompt = small.renderer().render_ids(plain, add_generation_prompt=True)
+    (example,) = tokenize(small.renderer(), small.tokenizer, talk).examples
+    assert example.token_ids[: len(prompt)] == prompt
+    assert example.mask.index(True) == len(prompt)
 
 
 def test_a_cloned_reply_is_read_by_the_action_formats() -> None:

@@ -6,8 +6,10 @@ recorded, the others follow the servers' sources.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,7 +115,7 @@ async def test_alfworld_lists_the_actions_and_knows_both_words_for_put() -> None
             seen("look", reward=1.0, done=True),
         ],
     )
-    assert first == "a room\nAvailable actions: look, move mug 1 to desk 1"
+    assert first == "a room\nAVAILABLE ACTIONS: look,move mug 1 to desk 1"
     assert [step.reward for step in steps] == [0, 1]
     assert server.bodies[1] == ("/reset", {"id": 1, "game": 7, "world_type": "Text"})
     sent = [body["action"] for path, body in server.bodies if path == "/step"]
@@ -456,3 +458,48 @@ def test_the_known_actions_of_weather_ask_each_of_its_services() -> None:
         "get_current_air_quality_index",
         "get_elevation",
     ]
+
+
+def trajectory(*said: tuple[str, bool | None, str]) -> dict[str, Any]:
+    talk = [{"from": by, "loss": loss, "value": value} for by, loss, value in said]
+    return {"item_id": "textcraft_0", "conversations": talk}
+
+
+BEGIN = (("human", None, "Craft."), ("gpt", False, "OK."), ("human", None, "Goal: craft stick."))
+
+
+def test_the_opening_is_part_of_a_task(tmp_path: Path) -> None:
+    file = tmp_path / "train.json"
+    plain = sources.load("agentgym:textcraft@http://h")
+    assert plain.opening is None
+    digests = {plain.digest}
+    for reply in ("OK.", "Yes."):
+        said = (BEGIN[0], ("gpt", False, reply), BEGIN[2])
+        file.write_text(json.dumps([trajectory(*said)] * 2))
+        task = sources.load(f"agentgym:textcraft@http://h#opening={file}")
+        assert (task.instructions, task.opening) == ("Craft.", ("Craft.", reply))
+        digests.add(task.digest)
+    assert len(digests) == 3
+    with pytest.raises(MissingError, match="no file"):
+        sources.load(f"agentgym:textcraft@http://h#opening={tmp_path / 'none.json'}")
+    with pytest.raises(ConfigError, match="#opening=FILE"):
+        sources.load("agentgym:textcraft@http://h#open=x")
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ([], "0 different openings"),
+        ([trajectory(*BEGIN), trajectory(("human", None, "Walk."), *BEGIN[1:])], "2 different"),
+        ([trajectory(*BEGIN), trajectory(*BEGIN[:2])], r"train\.json\[1\] does not begin"),
+        ([trajectory(BEGIN[0], ("gpt", True, "OK."), BEGIN[2])], "does not begin"),
+        ([{"item_id": "textcraft_0", "conversations": None}], "no trajectory of AgentGym"),
+    ],
+)
+def test_a_file_without_one_opening_is_refused(
+    entries: list[Any], text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.json"
+    file.write_text(json.dumps(entries))
+    with pytest.raises(ConfigError, match=text):
+        sources.load(f"agentgym:textcraft@http://h#opening={file}")
