@@ -3,13 +3,7 @@ answers.
 
     p = |largest class| / k          unreadable answers count in k, and are in no class
 
-`p_hat` computes the number that rewards and filters use, by one of two definitions:
-
-    as_coded     0 if the largest class disagrees with the proposer's answer, or p ≤ 0.1; else p
-    published    p
-
-Both are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose code itself has three definitions
-of p).
+The function `p_hat` is air's only definition of p̂, the number that rewards, filters and reports use.
 """
 
 from __future__ import annotations
@@ -60,6 +54,10 @@ class Agreement:
         """p: the size of the largest class divided by k."""
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
+    def suffices(self, least_valid: float) -> bool:
+        """Returns whether the share of readable answers is at least `least_valid`."""
+        return self.valid >= least_valid * self.k
+
 
 Equal = Callable[[str, str], bool]
 """A function that returns whether two answers are equal. It need not be symmetric: both orders are tried."""
@@ -106,16 +104,24 @@ def p_hat(
     found: Agreement,
     proposed: str | None,
     definition: Definition,
+    least_valid: float = 0.0,
     equal: Equal | None = None,
 ) -> float:
-    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the answers to a
-    question agree.
+    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the k answers to a
+    question agree. With p = |largest class| / k:
 
-    With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
-    is 0 in three cases: p is at most `LEAST_P`; no answer is readable; or `proposed` (the proposer's own
-    answer) is None or differs from the first answer of the largest class. Otherwise p̂ is p. The function
-    `same` compares the two answers and gets `equal`.
+        as_coded     0 if p ≤ 0.1, or if the largest class disagrees with `proposed`; else p
+        published    p
+
+    The largest class disagrees if no answer is readable, if `proposed` (the proposer's own answer) is None,
+    or if `same` (which gets `equal`) says that `proposed` differs from the majority's answer. By both
+    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable; Agent0 has no such limit.
+
+    Source: Agent0. `published` is the self-consistency of its paper (arXiv 2511.16043). `as_coded` is what
+    its curriculum trainer computes (project aiming-lab/Agent0, whose code has two more definitions).
     """
+    if not found.suffices(least_valid):
+        return 0.0
     if definition == "published":
         return found.share
     if found.majority is None or proposed is None or found.share <= LEAST_P:

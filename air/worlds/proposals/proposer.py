@@ -126,8 +126,7 @@ class ProposalWorld:
             question.text
         )
         found = agreement(answered.answers)
-        enough = found.valid >= s.least_valid * found.k
-        p = p_hat(found, question.answer, s.reward) if enough else 0.0
+        p = p_hat(found, question.answer, s.reward, s.least_valid)
         share = self._window.share(question.text)
         self._facts |= {
             "success": float(LEAST <= p <= MOST),
@@ -137,7 +136,8 @@ class ProposalWorld:
             "executor_calls": answered.tool_calls,
         }
         weights = Weights(s.uncertainty, s.tool, s.repetition)
-        proposal = Proposal(True, p, share, executor_calls=answered.tool_calls if enough else 0.0)
+        calls = answered.tool_calls if found.suffices(s.least_valid) else 0.0
+        proposal = Proposal(True, p, share, executor_calls=calls)
         return REWARDS[s.reward](proposal, weights)
 
     def facts(self) -> dict[str, float]:

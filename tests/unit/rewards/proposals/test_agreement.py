@@ -34,6 +34,14 @@ def test_as_coded_is_0_if_the_proposer_disagrees_or_hardly_any_answers_agree() -
     assert none.majority is None
 
 
+def test_p_hat_needs_enough_readable_answers() -> None:
+    found = agreement(["4", "4", "5", *[None] * 5])  # p = 2/8, and 3/8 are readable
+    for definition in ("as_coded", "published"):
+        assert p_hat(found, "4", definition) == 0.25
+        assert p_hat(found, "4", definition, least_valid=0.375) == 0.25
+        assert p_hat(found, "4", definition, least_valid=0.376) == 0.0
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

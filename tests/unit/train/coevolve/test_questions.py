@@ -94,6 +94,15 @@ def test_malformed_proposals_count_by_their_share_of_all_proposals() -> None:
     assert rewards["published"] == pytest.approx((1 - 0.25 + 0) / 2)
 
 
+def test_the_report_pays_no_calls_to_a_question_that_hardly_anybody_can_answer() -> None:
+    """As the proposer's training does."""
+    hard = line("Who knows?", "1", "1", None, None, None, calls=4.0)  # p = 0.25
+    free = {"repetition": 0.0}
+    assert of_proposals([hard], config(payment=free))["rewards"]["published"] == 0.0
+    found = of_proposals([hard], config(payment={**free, "least_valid": 0.0}))
+    assert found["rewards"]["published"] == pytest.approx(0.5 + 0.2)
+
+
 def test_a_round_without_a_proposal_that_can_be_read() -> None:
     found = of_proposals([LINES[-1]], config())
     assert (found["mean_p"], found["novelty"], found["frontier_share"]) == (None, None, 0.0)
