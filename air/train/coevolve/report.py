@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from air import json_lines, paths
-from air.rewards.proposals.agreement import Definition, agreement, p_hat
+from air.rewards.proposals.agreement import Agreement, Definition, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
 from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
@@ -65,7 +65,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     is estimated from the first 512 of them. Similarity to other proposals, which lowers rewards, is computed
     among these 512."""
     read = [line for line in lines if "malformed" not in line]
-    found = [agreement(line["answers"]) for line in read]
+    found = [_agreement(line, config) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
     histogram = [0] * BINS
     for one in found:
@@ -93,6 +93,11 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     }
 
 
+def _agreement(line: Mapping[str, Any], config: CoevolveConfig) -> Agreement:
+    equal = equal_answers(config.answers.equality, line["question"])
+    return agreement(line["answers"], equal)
+
+
 def _mean_reward(
     name: Definition,
     lines: Sequence[Mapping[str, Any]],
@@ -108,7 +113,7 @@ def _mean_reward(
     read = [line for line in lines if "malformed" not in line]
     rewards = []
     for line, own in zip(read, numbers, strict=False):
-        found = agreement(line["answers"])
+        found = _agreement(line, config)
         p = p_hat(found, line["proposed"], name, payment.least_valid)
         share = numbers.count(own) / len(numbers)
         calls = line["tool_calls"] if found.suffices(payment.least_valid) else 0.0

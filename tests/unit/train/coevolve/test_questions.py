@@ -35,29 +35,45 @@ LINES = [
 
 
 def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set())
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set(), "math")
     assert rows == [
         {"question": "What is 3 + 4?", "answer": "7", "p_hat": 0.5},
         {"question": "Is a rope of two metres long?", "answer": "6", "p_hat": 0.75},
     ]
     coded = GenerationConfig(definition="as_coded")
-    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set())] == ["7"]
-    unanimous = select_rows(LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set())
+    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set(), "math")] == [
+        "7"
+    ]
+    unanimous = select_rows(
+        LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set(), "math"
+    )
     assert [row["answer"] for row in unanimous] == ["9"]
-    few = select_rows(LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set())
+    few = select_rows(
+        LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set(), "math"
+    )
     assert few[-1] == {"question": "Who knows?", "answer": "1", "p_hat": 0.25}
+
+
+def test_answers_are_compared_by_the_rule_of_the_settings() -> None:
+    lines = [line("What is x + x?", "2x", "x*2", "2x", "x", None)]
+    for equality, answers, histogram_bin in (("math", ["2x"], 5), ("forms", [], 2)):
+        rows = select_rows(lines, GenerationConfig(), PaymentConfig(), set(), equality)
+        assert [row["answer"] for row in rows] == answers
+        found = of_proposals(lines, config(answers={"equality": equality}))
+        assert found["histogram"][histogram_bin] == 1
+        assert found["frontier_share"] == len(answers)
 
 
 def test_held_out_questions_are_never_trained_on() -> None:
     held_out = {words("WHAT IS 3+4?")}
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out)
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out, "math")
     assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
 
 
 def test_no_more_rows_than_the_cap_are_kept() -> None:
     """The cap counts the kept rows, not the proposals."""
     for rows, kept in ((1, ["7"]), (2, ["7", "6"]), (9, ["7", "6"])):
-        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set())
+        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set(), "math")
         assert [row["answer"] for row in chosen] == kept
 
 

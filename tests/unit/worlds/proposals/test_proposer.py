@@ -106,6 +106,14 @@ async def test_a_proposal_is_paid_by_both_definitions(tmp_path: Path) -> None:
     }
 
 
+async def test_answers_are_compared_by_the_rule_of_the_settings(tmp_path: Path) -> None:
+    proposal = "<question>What is x + x?</question> \\boxed{2x}"
+    async with service(answering("x*2", "2x", "x", None)) as (url, _):
+        for equality, p in (("math", 0.5), ("forms", 0.0)):
+            _, facts = await play(load(tmp_path, url=url, equality=equality), proposal)
+            assert facts["p_hat"] == p
+
+
 async def test_a_malformed_proposal_is_the_proposers_and_is_not_sent(tmp_path: Path) -> None:
     async with service(answering("7", "7", "7", "7")) as (url, bodies):
         for definition, reward in (("as_coded", -1.0), ("published", 0.0)):
