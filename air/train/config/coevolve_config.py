@@ -77,8 +77,8 @@ class PaymentConfig(BaseConfig):
     """The factor of the reward term for uncertainty, which is largest at p̂ = ½. p̂ is the share of the
     executor's answers to a question that equal the most frequent answer."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the reward term for the executor's tool calls. Only the definition `published` has this
-    term."""
+    """The factor of the reward term for tool calls: with the definition `published`, the executor's. With
+    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)

@@ -80,8 +80,8 @@ class ProposerSettings(BaseConfig):
     """The weight of the reward term for uncertainty, which is highest if p̂, the agreement of the executor's
     answers, is 0.5."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the reward term for the executor's tool calls, which only the definition `published`
-    pays."""
+    """The weight of the reward term for tool calls: with the definition `published`, the executor's. With
+    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
