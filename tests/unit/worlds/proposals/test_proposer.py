@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from air import paths
 from air.actions import Action
+from air.config import read_toml
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.worlds import conformance, sources
 from air.worlds.proposals.scorer import PROBE
@@ -219,3 +221,13 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         sources.load(f"proposal:{tmp_path / 'absent.toml'}")
     with pytest.raises(ConfigError, match="no key `windw`"):
         load(tmp_path, windw=3)
+
+
+def test_the_example_of_prime_rl_loads_and_its_window_is_the_batch() -> None:
+    folder = paths.shipped("configs") / "agent0"
+    file = folder / "example_proposal.json"
+    assert sources.load(f"proposal:{file}").unanswered == -1.0
+    run = read_toml(folder / "proposer_prime_rl.toml")
+    assert json.loads(file.read_text())["window"] == run["orchestrator"]["batch_size"]
+    (source,) = run["orchestrator"]["train"]["source"]
+    assert source["env"]["taskset"]["tasks"] == ["proposal:configs/agent0/example_proposal.json"]
