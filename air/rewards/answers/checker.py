@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from air.config import plugin, validate
 from air.errors import AirError, ConfigError, MissingError, RewardTermError
-from air.rewards.answers import choice, gui, judge, mathematics, programs, runner, texts
+from air.rewards.answers import gui, judge, mathematics, programs, runner, texts
 from air.rewards.answers.verdict import Verdict, lowest_of
 
 GIVEN: Mapping[str, str] = {
@@ -43,7 +43,7 @@ CHECKERS: Mapping[str, Callable[..., Any]] = {
     "math_equal_think": mathematics.math_equal_think,
     "math_string_equal": mathematics.math_string_equal,
     "agent0": mathematics.agent0,
-    "choice": choice.choice,
+    "choice": texts.choice,
     "qa_f1": texts.qa_f1,
     "qa_em": texts.qa_em,
     "qa_em_format": texts.qa_em_format,

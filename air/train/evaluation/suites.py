@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from air.errors import ConfigError, MissingError
-from air.rewards.answers.choice import choice
 from air.rewards.answers.mathematics import agent0
+from air.rewards.answers.texts import choice
 from air.worlds.proposals.posed import INSTRUCTIONS
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.rows import settings as rows_settings

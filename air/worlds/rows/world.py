@@ -16,7 +16,7 @@ from typing import Any
 from air.actions.base import Action, Message, ToolCall
 from air.errors import ConfigError
 from air.rewards.answers import Checker, Verdict
-from air.rewards.answers.choice import with_letters
+from air.rewards.answers.texts import with_letters
 from air.sandbox.contract.box import Box
 from air.tools import OpenTools, ToolContext, ToolSet
 from air.worlds.base import Observation, Run, Step

@@ -15,7 +15,7 @@ from air.worlds.proposals.whole_reply import WholeReply
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import warm
 
-KILLED = Path(__file__).with_name("killed_coevolution.py")
+KILLED = Path(__file__).parents[1] / "killed_coevolution.py"
 PROPOSALS = 12
 SYSTEM = "Put the final answer in \\boxed{…}."
 WITH_TOOLS = WholeReply(ToolSet(load("calculator")).schemas, answers=True).instructions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from air.errors import ConfigError
-from air.rewards.answers.choice import choice, with_letters
+from air.rewards.answers.texts import choice, with_letters
 
 OPTIONS = ["Paris", "12 m", "$x^2$", "None of the above."]
 TEN = [f"option {n}" for n in range(10)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from air.rewards.proposals.agreement import Equality
 from air.rewards.proposals.novelty import words
 from air.train.coevolve.questions import select_rows
 from air.train.coevolve.report import of_proposals, text
@@ -56,7 +57,8 @@ def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
 
 def test_answers_are_compared_by_the_rule_of_the_settings() -> None:
     lines = [line("What is x + x?", "2x", "x*2", "2x", "x", None)]
-    for equality, answers, histogram_bin in (("math", ["2x"], 5), ("forms", [], 2)):
+    cases: list[tuple[Equality, list[str], int]] = [("math", ["2x"], 5), ("forms", [], 2)]
+    for equality, answers, histogram_bin in cases:
         rows = select_rows(lines, GenerationConfig(), PaymentConfig(), set(), equality)
         assert [row["answer"] for row in rows] == answers
         found = of_proposals(lines, config(answers={"equality": equality}))
