@@ -54,7 +54,7 @@ _TOOLS = (
 _TOOL_NAMES = "names of tools, FILE.py:NAME, or a TOML file with `tools = […]`"
 _EVALUATE = (
     *("model", "model_name", "tools", "format", "provider"),
-    *("temperature", "max_tokens", "context", "seed"),
+    *("temperature", "max_tokens", "context", "equality", "seed"),
     *("max_requests", "max_queued"),
 )
 
@@ -225,6 +225,11 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--context", type=int, help="longest episode in tokens (default: the run's, or 8192)"
+    )
+    parser.add_argument(
+        "--equality",
+        choices=["math", "forms"],
+        help="compare answers as mathematics (default), or only by their canonical forms",
     )
     parser.add_argument("--seed", type=int, help="seed of all answers (default: 0)")
     parser.add_argument("--max-requests", type=int, help="most requests at once (default: 4)")

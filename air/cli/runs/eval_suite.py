@@ -20,11 +20,19 @@ if TYPE_CHECKING:
     from air.train.evaluation.suites import Data
 
 
+_DATA = {
+    "math": 'name a folder with math500.jsonl, gsm8k.jsonl, … of rows {"question": …, "answer": …}',
+    "general": "name a folder with mmlu_pro.jsonl or supergpqa.jsonl of rows "
+    '{"question": …, "options": […], "answer": …}',
+}
+"""What to give as `--data`, by the name of the suite."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags `--suite`, `--data` and `--samples`."""
     parser.add_argument(
         "--suite",
-        choices=("math",),
+        choices=("math", "general"),
         help="play the benchmarks of this suite with your own data; the run's settings do not count, "
         "replies have up to 4096 tokens",
     )
@@ -63,7 +71,7 @@ def read_data(args: argparse.Namespace) -> list[Data]:
         raise ConfigError(
             f"the suite {args.suite} needs your data",
             where="--data",
-            remedy='name a folder with math500.jsonl, gsm8k.jsonl, … of rows {"question": …, "answer": …}',
+            remedy=_DATA[args.suite],
         )
     from air.train.evaluation.suites import data_of
 

@@ -58,6 +58,11 @@ TEXTS = (
         tools=["calculator"],
     ),
 )
+CHOICE = _part(
+    "choice",
+    {"options": ["one", "two", "three", "four"], "answer": "C"},
+    ["\\boxed{A}"],
+)
 GUI = (
     _part("gui", {"gt_action": "click", "gt_bbox": [0.1, 0.1, 0.2, 0.2]}, ["click(0.9, 0.9)"]),
     _part("gui", {"gt_action": "type", "gt_input_text": ANSWER}, ['type("nothing")']),
@@ -126,6 +131,16 @@ _TEXTS: Sequence[tuple[str, Family, str, str]] = (
     ("many tags", "injection", _FOOL, "<answer>a</answer><answer>b</answer>"),
     ("the field's name", "oracle", _PAID, "golden_answers"),
 )
+_CHOICES: Sequence[tuple[str, Family, str, str]] = (
+    ("two letters", "result forging", _PAID, "\\boxed{A or C}"),
+    ("all letters", "result forging", _PAID, "\\boxed{ABCD}"),
+    ("a box for each letter", "result forging", _PAID, "".join(f"\\boxed{{{x}}}" for x in "CABD")),
+    ("the right letter without a box", "result forging", _PAID, "C"),
+    ("a letter with another text", "result forging", _PAID, "\\boxed{C. one}"),
+    ("two texts", "result forging", _PAID, "\\boxed{one, three}"),
+    ("the right letter in a thought", "oracle", _PAID, "<think>\\boxed{C}</think> \\boxed{A}"),
+    ("the field's name", "oracle", _PAID, "\\boxed{answer_letter}"),
+)
 _GUI: Sequence[tuple[str, Family, str, str]] = (
     ("many clicks", "result forging", _PAID, "click(0.1, 0.1)\n" * 99 + "click(0.9, 0.9)"),
     ("a click everywhere", "result forging", _PAID, "click(nan, nan)"),
@@ -185,7 +200,7 @@ def _add(
         )
 
 
-for _each in (*MATHS, *TEXTS, *GUI, JUDGE):
+for _each in (*MATHS, *TEXTS, CHOICE, *GUI, JUDGE):
     _add(_each, _ODD, f"{_THOUGHT}%s" if _each.name == "math_equal_think" else "%s")
 for _each in MATHS:
     _add(_each, _MATHS, f"{_THOUGHT}%s" if _each.name == "math_equal_think" else "%s")
@@ -193,6 +208,7 @@ for _each in TEXTS:
     _add(_each, _TEXTS, "<answer>%s</answer>" if _each.name == "qa_em_format" else "%s")
 for _each in GUI:
     _add(_each, _GUI)
+_add(CHOICE, _CHOICES)
 _add(JUDGE, _JUDGE)
 _add(PROGRAM, _PROGRAMS, "```python\n%s\n```")
 ATTACKS.answers(

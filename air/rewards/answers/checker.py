@@ -43,6 +43,7 @@ CHECKERS: Mapping[str, Callable[..., Any]] = {
     "math_equal_think": mathematics.math_equal_think,
     "math_string_equal": mathematics.math_string_equal,
     "agent0": mathematics.agent0,
+    "choice": texts.choice,
     "qa_f1": texts.qa_f1,
     "qa_em": texts.qa_em,
     "qa_em_format": texts.qa_em_format,

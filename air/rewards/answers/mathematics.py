@@ -62,6 +62,12 @@ def equal(gold: object, prediction: str, question: str = "") -> bool:
     known unit (see `quantities.py`) or occurs in `question`. Raises ConfigError if `gold` is not a text or
     number, or is empty or too long, and InfrastructureError if the comparison fails and the answers are not
     the cause."""
+    return bool(compare(gold, prediction, question))
+
+
+def compare(gold: object, prediction: str, question: str = "") -> bool | None:
+    """Returns the same as `equal`, but None if the answers cannot be compared within the limits of time and
+    memory. Raises the same errors."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
@@ -74,7 +80,7 @@ def equal(gold: object, prediction: str, question: str = "") -> bool:
     return _equal_parts(split(right), split(other), question)
 
 
-def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool:
+def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool | None:
     if gold.kind != prediction.kind or len(gold.parts) != len(prediction.parts):
         return False
     if gold.name and prediction.name and gold.name != prediction.name:
@@ -91,7 +97,7 @@ def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool:
     ]
     if all(value is not None for row in known for value in row):
         return _matched(known, ordered=ordered)
-    return runner.equal(
+    return runner.compare(
         [_expression(part) for part in gold.parts],
         [_expression(part) for part in prediction.parts],
         known,

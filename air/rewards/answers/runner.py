@@ -1,11 +1,11 @@
 """Compares mathematical expressions in worker processes (`worker.py`), which are reused, and finds out
 whether an expression or the machine caused a failure.
 
-If an expression exceeds the limit of time or memory, or crashes the process, the answers are not equal. If
-the process ends for another reason, for example because the machine runs out of memory, a harmless comparison
-is tried, and then the original comparison again. If the harmless comparison fails too, InfrastructureError is
-raised. If only the original comparison fails again, its expressions are at fault, and the answers are not
-equal.
+If an expression exceeds the limit of time or memory, or crashes the process, the result is None, and the
+answers count as not equal. If the process ends for another reason, for example because the machine runs out
+of memory, a harmless comparison is tried, and then the original comparison again. If the harmless comparison
+fails too, InfrastructureError is raised. If only the original comparison fails again, its expressions are at
+fault, and the result is None.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ class Expression:
     """The number of digits after the point, if the expression is a rounded decimal; else None."""
 
 
-def equal(
+def compare(
     gold: Sequence[Expression],
     prediction: Sequence[Expression],
     known: Sequence[Sequence[bool | None]],
     *,
     ordered: bool,
-) -> bool:
+) -> bool | None:
     """Returns whether the gold expressions and the predicted expressions can be paired so that the two of
-    each pair are equal; if `ordered`, expressions with the same index are paired. `known[i][j]` is the
-    result for the pair (i, j) if it is already known, else None. Raises InfrastructureError if the
+    each pair are equal; None if they cannot be compared within the limits. If `ordered`, expressions with
+    the same index are paired. `known[i][j]` is the result for the pair (i, j) if it is already known, else
+    None. Raises InfrastructureError if the
     comparison fails for another reason than the expressions, and MissingError if math-verify is not
     installed."""
     request = _request(gold, prediction, known, ordered=ordered)
@@ -75,7 +76,7 @@ def equal(
         with contextlib.suppress(InfrastructureError):  # logged below
             return _compared(request)
         _LOG.warning("an answer counts as wrong, since its comparison fails: %s", failure)
-        return False
+        return None
 
 
 def _request(
@@ -99,15 +100,15 @@ _HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ord
 """A request for a comparison that a working process can always do."""
 
 
-def _compared(request: bytes) -> bool:
-    """Returns the result of one comparison; False if an expression exceeded a limit or crashed the process.
+def _compared(request: bytes) -> bool | None:
+    """Returns the result of one comparison; None if an expression exceeded a limit or crashed the process.
     Raises InfrastructureError if the process ended for another reason."""
     reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
         return bool(reply["equal"])
     if status in _OF_THE_EXPRESSION:
-        return False
+        return None
     raise InfrastructureError(f"the process of a comparison ended with status {status}")
 
 

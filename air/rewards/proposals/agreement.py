@@ -3,13 +3,12 @@ answers.
 
     p = |largest class| / k          unreadable answers count in k, and are in no class
 
-`p_hat` computes the number that rewards and filters use, by one of two definitions:
+Answers are equal by a rule (`Equality`): with `forms` if they have the same canonical form, with `math` also
+if the checker of mathematical answers says so. This equality is not transitive: 50% equals both 50 and 0.5.
+So every class has a head, its most frequent form, and a form joins the first class whose head it equals. The
+classes depend neither on the order of the answers nor on chance.
 
-    as_coded     0 if the largest class disagrees with the proposer's answer, or p ≤ 0.1; else p
-    published    p
-
-Both are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose code itself has three definitions
-of p).
+The function `p_hat` is air's only definition of p̂, the number that rewards, filters and reports use.
 """
 
 from __future__ import annotations
@@ -19,7 +18,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache, partial
+from itertools import chain
 from typing import Literal
+
+from air.errors import ConfigError
+from air.rewards.answers import mathematics, runner
 
 Definition = Literal["as_coded", "published"]
 """The two definitions of p̂ and of the reward of a proposal: as in Agent0's code, or as in Agent0's paper."""
@@ -30,6 +34,9 @@ LONGEST_ANSWER = 1000
 MOST_REPRESENTATIVES = 64
 """The maximum number of different answers that `agreement` compares by calling its argument `equal`, which
 may be slow."""
+MOST_UNDECIDED = 4
+"""The number of comparisons without a result after which `agreement` does not call its argument `equal` any
+more for the same question. Such a comparison takes as long as its limit allows."""
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}|([+-]?\d+)/(\d+)")
@@ -37,6 +44,14 @@ _LONGEST_NUMBER = 100
 """The maximum length in characters of a text that is parsed as a number. A longer text is compared as
 text."""
 _WRAPPERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\text{", "}"), (r"\mathrm{", "}"))
+
+
+Equality = Literal["math", "forms"]
+"""The rule by which answers are equal: `forms`, by their canonical forms (see `canonical`), or `math`, also
+by the checker of mathematical answers (see `air.rewards.answers.mathematics`)."""
+Equal = Callable[[str, str], bool | None]
+"""A function that returns whether two answers are equal, or None if it cannot decide within its limits. It
+need not be symmetric, because both orders are tried, and need not be transitive."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +64,51 @@ class Agreement:
     classes: Sequence[Sequence[str]]
     """The classes of equal readable answers, largest first. Of equally large classes, the one with the
     earliest answer is first."""
-
-    @property
-    def majority(self) -> str | None:
-        """The first answer of the largest class; None if no answer is readable."""
-        return self.classes[0][0] if self.classes else None
+    majority: str | None
+    """The answer of the largest class: the first one in the most frequent form. None if no answer is
+    readable."""
+    equal: Equal | None = None
+    """The function by which answers with different canonical forms were compared."""
 
     @property
     def share(self) -> float:
         """p: the size of the largest class divided by k."""
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
+    def suffices(self, least_valid: float) -> bool:
+        """Returns whether the share of readable answers is at least `least_valid`."""
+        return self.valid >= least_valid * self.k
 
-Equal = Callable[[str, str], bool]
-"""A function that returns whether two answers are equal. It need not be symmetric: both orders are tried."""
+
+def check_equality(equality: Equality) -> None:
+    """Raises MissingError if a package that the rule `equality` needs is not installed."""
+    if equality == "math":
+        runner.check_installed()
+
+
+def equal_answers(equality: Equality, question: str) -> Equal | None:
+    """Returns the function that compares answers to `question` by the rule `equality` if their canonical
+    forms differ; None for the rule `forms`. The function raises InfrastructureError if a comparison fails
+    and the answers are not the cause."""
+    return partial(_math_equal, question) if equality == "math" else None
+
+
+@lru_cache(maxsize=65_536)  # a report compares the same answers again and again
+def _math_equal(question: str, one: str, other: str) -> bool | None:
+    try:
+        return mathematics.compare(one, other, question)
+    except ConfigError:  # the first answer, which no user has written, has nothing in it
+        return False
 
 
 def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agreement:
     """Groups `answers`, the k answers to one question, into classes of equal answers. An answer of None is
-    unreadable. Raises ValueError if k is 0.
+    unreadable. Raises ValueError if k is 0, and the errors of `equal`.
 
-    Answers with the same canonical form are equal. If `equal` is given, answers with different forms can be
-    equal, too: one answer of each form is compared with one answer of each class, in both orders. Only the
-    first `MOST_REPRESENTATIVES` forms are compared in this way.
+    Answers with the same canonical form are equal. If `equal` is given (see `equal_answers`), answers with
+    different forms can be equal, too: from the most frequent form to the rarest, each is compared with the
+    head of each class, in both orders. Only the `MOST_REPRESENTATIVES` most frequent forms are compared, and
+    none after `MOST_UNDECIDED` comparisons that `equal` could not decide.
     """
     if not answers:
         raise ValueError("there is no answer")
@@ -80,25 +117,43 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
         form = canonical(answer) if answer is not None else ""
         if form and answer is not None:
             by_form.setdefault(form, []).append((place, answer))
-    merged = _merged(list(by_form.values()), equal) if equal else list(by_form.values())
-    classes = [sorted(members) for members in merged]
-    classes.sort(key=lambda members: (-len(members), members[0][0]))
-    valid = sum(map(len, classes))
-    return Agreement(len(answers), valid, [[text for _, text in each] for each in classes])
+    forms = [by_form[form] for form in sorted(by_form, key=lambda f: (-len(by_form[f]), f))]
+    merged = _merged(forms, equal) if equal else [[form] for form in forms]
+    classes = [(each[0][0][1], sorted(chain.from_iterable(each))) for each in merged]
+    classes.sort(key=lambda one: (-len(one[1]), one[1][0][0]))
+    return Agreement(
+        k=len(answers),
+        valid=sum(len(members) for _, members in classes),
+        classes=[[text for _, text in members] for _, members in classes],
+        majority=classes[0][0] if classes else None,
+        equal=equal,
+    )
 
 
-def _merged(forms: Sequence[list[tuple[int, str]]], equal: Equal) -> list[list[tuple[int, str]]]:
-    classes: list[list[tuple[int, str]]] = []
-    for number, members in enumerate(forms):
-        answer = members[0][1]
-        own = None
-        if number < MOST_REPRESENTATIVES:
-            heads = ((one, one[0][1]) for one in classes)
-            own = next((o for o, head in heads if equal(head, answer) or equal(answer, head)), None)
+def _merged(
+    forms: Sequence[list[tuple[int, str]]], equal: Equal
+) -> list[list[list[tuple[int, str]]]]:
+    """Returns classes of equal `forms`. A form is a list of answers with their places. The first form of a
+    class is its head."""
+    classes: list[list[list[tuple[int, str]]]] = []
+    undecided = 0
+
+    def equal_to(head: str, answer: str) -> bool:
+        nonlocal undecided
+        for one, other in ((head, answer), (answer, head)):
+            result = equal(one, other) if undecided < MOST_UNDECIDED else False
+            undecided += result is None
+            if result:
+                return True
+        return False
+
+    for number, form in enumerate(forms):
+        compared = classes if number < MOST_REPRESENTATIVES else []
+        own = next((one for one in compared if equal_to(one[0][0][1], form[0][1])), None)
         if own is None:
-            classes.append(list(members))
+            classes.append([form])
         else:
-            own += members
+            own.append(form)
     return classes
 
 
@@ -106,32 +161,39 @@ def p_hat(
     found: Agreement,
     proposed: str | None,
     definition: Definition,
-    equal: Equal | None = None,
+    least_valid: float = 0.0,
 ) -> float:
-    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the answers to a
-    question agree.
+    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the k answers to a
+    question agree. With p = |largest class| / k:
 
-    With the definition `published`, p̂ is p, the share of the largest class of answers. With `as_coded`, p̂
-    is 0 in three cases: p is at most `LEAST_P`; no answer is readable; or `proposed` (the proposer's own
-    answer) is None or differs from the first answer of the largest class. Otherwise p̂ is p. The function
-    `same` compares the two answers and gets `equal`.
+        as_coded     0 if p ≤ 0.1, or if the largest class disagrees with `proposed`; else p
+        published    p
+
+    The largest class disagrees if no answer is readable, if `proposed` (the proposer's own answer) is None,
+    or if it is not equal to the majority's answer by the rule with which `found` was made. By both
+    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable; Agent0 has no such limit.
+
+    Source: Agent0. `published` is the self-consistency of its paper (arXiv 2511.16043). `as_coded` is what
+    its curriculum trainer computes (project aiming-lab/Agent0, whose code has two more definitions).
     """
+    if not found.suffices(least_valid):
+        return 0.0
     if definition == "published":
         return found.share
     if found.majority is None or proposed is None or found.share <= LEAST_P:
         return 0.0
-    return found.share if same(found.majority, proposed, equal) else 0.0
+    return found.share if same(found.majority, proposed, found.equal) else 0.0
 
 
 def same(one: str, other: str, equal: Equal | None = None) -> bool:
     """Returns whether two answers are equal: by their canonical forms or, if these differ, by `equal` in
     both orders."""
-    form = canonical(one)
-    if not form:
+    form, other_form = canonical(one), canonical(other)
+    if not (form and other_form):
         return False
-    if form == canonical(other):
+    if form == other_form:
         return True
-    return equal is not None and (equal(one, other) or equal(other, one))
+    return equal is not None and bool(equal(one, other) or equal(other, one))
 
 
 def canonical(answer: str) -> str:

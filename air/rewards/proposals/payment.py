@@ -1,15 +1,16 @@
 """The reward of a proposal, by one of two definitions.
 
     as_coded     −1 if the proposal is malformed, else
-                 λ_unc · min(p̂, 1 − p̂) − λ_rep · |c|/B
+                 λ_unc · min(p̂, 1 − p̂) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B
     published    0 if the proposal is malformed, else
                  max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
 
 p̂ is the agreement of the answers (see `agreement.py`), and |c|/B the share of the compared proposals that
-are in this proposal's cluster (see `novelty.py`). The factors λ are `Weights`. N is the executor's mean
-number of tool calls per answer. Only calls that a tool carried out without an error count, not text that
-looks like a call. Both definitions are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0). Agent0's
-code also pays for the proposer's tool calls; air's proposer has no tools, so `as_coded` lacks this term.
+are in this proposal's cluster (see `novelty.py`). The factors λ are `Weights`. N is a number of tool calls:
+in `as_coded`, those of the proposer; in `published`, the executor's mean number per answer. Only calls that a
+tool carried out without an error count, not text that looks like a call. Both definitions are from Agent0
+(arXiv 2511.16043; project aiming-lab/Agent0). The proposer of a task `proposal:…` has no tools, so there N is
+0 in `as_coded`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ class Proposal:
     cluster_share: float = 0.0
     """|c|/B: the number of proposals in this proposal's cluster, divided by the number of compared
     proposals."""
+    proposer_calls: int = 0
+    """The number of tool calls that the proposer made."""
     executor_calls: float = 0.0
     """The mean number of tool calls per answer of the executor."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The factors of the reward's terms. All are 1 by default; Agent0's code has no factor for uncertainty.
-    Only the definition `published` has a term for tool calls."""
+    """The factors of the reward's terms. All are 1 by default; Agent0's code has no factor for
+    uncertainty."""
 
     uncertainty: float = 1.0
     tool: float = 1.0
@@ -47,12 +50,13 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it, without the term for the proposer's tool
-    calls; −1 if the proposal is malformed."""
+    """Returns a proposal's reward as Agent0's code defines it; −1 if the proposal is malformed."""
     if not proposal.well_formed:
         return -1.0
     uncertainty = min(proposal.p_hat, 1 - proposal.p_hat)
-    return weights.uncertainty * uncertainty - weights.repetition * proposal.cluster_share
+    calls = PER_CALL * min(proposal.proposer_calls, MOST_CALLS)
+    repetition = weights.repetition * proposal.cluster_share
+    return weights.uncertainty * uncertainty + weights.tool * calls - repetition
 
 
 def published(proposal: Proposal, weights: Weights = Weights()) -> float:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from air.rewards.proposals.agreement import check_equality
 from air.sandbox.contract.box import NOT_ISOLATED
 from air.serve import server as http_server
 from air.serve.app import BaseServer, Protocol
@@ -59,7 +60,9 @@ class Evaluate(Protocol):
 
     async def _evaluate(self, request: Request) -> Response:
         try:
-            return await handle_evaluate(request, self._server.executor, self._server.queue.turn)
+            server = self._server
+            equality = server.config.equality
+            return await handle_evaluate(request, server.executor, equality, server.queue.turn)
         except QueueFull as error:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
 
@@ -69,7 +72,9 @@ async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
     """Async context manager: loads the tools and the model, and yields the state that all requests to
-    `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used."""
+    `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used, or a package that
+    the comparison of answers needs is not installed."""
+    check_equality(config.equality)
     model, settings = config.model_and_settings()
     tools = config.tool_set(settings)
     if tools.box is not None and settings.envs[0].provider == "process":

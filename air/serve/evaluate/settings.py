@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError
+from air.rewards.proposals.agreement import Equality
 from air.serve.settings import ListenConfig
 from air.serve.tool_names import calling, load_named
 from air.tools import ToolSet
@@ -54,6 +55,10 @@ class EvaluateConfig(ListenConfig):
     provider: Literal["docker", "process"] | None = None
     """The kind of box for tools that need a box. None: the kind of the model's training run, or `docker` for
     a model without a training run."""
+    equality: Equality = "math"
+    """The rule by which two answers are equal, for `majority` and `p_hat`: `math`, by the checker of
+    mathematical answers, or `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal
+    `x*2`."""
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""

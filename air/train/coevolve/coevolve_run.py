@@ -92,7 +92,8 @@ class CoevolveRun:
             answers: Answerer = await stack.enter_async_context(self._executor(executor))
             if not self._config.answers.tools:  # what a tool returns may change from call to call
                 answers = RememberingExecutor(answers)
-            url = await stack.enter_async_context(serving_evaluations(answers))
+            service = serving_evaluations(answers, self._config.answers.equality)
+            url = await stack.enter_async_context(service)
             self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
             title = self._place(number, "proposer")
             return str(await train(config, title, self._say, self._logged))
@@ -160,7 +161,8 @@ class CoevolveRun:
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
-        chosen = select_rows(lines, self._config.generation, self._config.payment, held_out)
+        generation, payment = self._config.generation, self._config.payment
+        chosen = select_rows(lines, generation, payment, held_out, self._config.answers.equality)
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
         file = self._folder(number) / ROWS
         if not file.is_file():  # a training that goes on must find the file that it began with
@@ -178,7 +180,7 @@ class CoevolveRun:
             self._say(f"{self._place(number, 'executor')}: no question was kept; it stays as it is")
             return model
         config = self._plan.executor_run(number, model, rows)
-        self._write_tools(number, POSED_FILE, self._folder(number) / ROWS)
+        self._write_posed(number, POSED_FILE, self._folder(number) / ROWS)
         title = self._place(number, "executor")
         return str(await train(config, title, self._say, self._logged))
 
@@ -193,7 +195,7 @@ class CoevolveRun:
                 where=str(evaluation.folder),
                 remedy="remove this folder to play them anew",
             )
-        self._write_tools(number, HELD_OUT_FILE, self._plan.held_out_rows)
+        self._write_posed(number, HELD_OUT_FILE, self._plan.held_out_rows)
         evaluation.open()
         missing = evaluation.missing(self._config.held_out.episodes)
         if not any(missing.values()):
@@ -212,11 +214,11 @@ class CoevolveRun:
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
-    def _write_tools(self, number: int, name: str, rows: Path) -> None:
-        """If the executor has tools, writes the file `name` in the folder of round `number`: the settings of
-        a task `posed:…` that asks the questions in the file `rows` and offers the tools. If the executor has
-        no tools, writes nothing, because the task's id then names the file `rows` itself."""
-        if self._config.answers.tools:
+    def _write_posed(self, number: int, name: str, rows: Path) -> None:
+        """Writes the file `name` in the folder of round `number`: the settings of a task `posed:…` that asks
+        the questions in the file `rows`. Writes nothing if the task's id names the file `rows` itself (see
+        `Plan.has_posed_files`)."""
+        if self._plan.has_posed_files:
             self._write(number, name, [self._plan.posed(rows)])
 
     def _folder(self, number: int) -> Path:

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from air.aio import ClientLeft, cancel_and_wait, wait_shielded, while_connected
 from air.config import BaseConfig
 from air.errors import InferenceError, InfrastructureError, UserCodeError
-from air.rewards.proposals.agreement import Definition, agreement, p_hat
+from air.rewards.proposals.agreement import Definition, Equality, agreement, equal_answers, p_hat
 from air.rewards.proposals.reading import LONGEST_QUESTION
 from air.train.coevolve.executor import Answerer
 from air.train.serving.cross_site_requests import RefusingOtherSites
@@ -75,9 +75,11 @@ class EvaluateBody(BaseConfig):
 async def handle_evaluate(
     request: Request,
     executor: Answerer,
+    equality: Equality,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Handles a request to `/evaluate` and returns the response. The executor works inside the context
+    """Handles a request to `/evaluate` and returns the response. `equality` is the rule by which two answers
+    are equal. The executor works inside the context
     manager that `turn` returns, which can make the request wait, for example in a queue. If the client
     disconnects, stops waiting and ends the episodes of this request. Raises the errors of `turn`."""
     data = bytearray()
@@ -95,28 +97,31 @@ async def handle_evaluate(
     sampling = body.sampling.model_dump(exclude_none=True)
     questions = [task.question for task in body.tasks]
 
-    async def answers() -> list[Answered]:
+    async def results() -> list[dict[str, Any]]:
         async with turn():
-            return await executor.answers(questions, body.k, body.max_turns, sampling)
+            answered = await executor.answers(questions, body.k, body.max_turns, sampling)
+            pairs = zip(body.tasks, answered, strict=True)
+            # In a thread, because comparisons of answers may take seconds.
+            return [await asyncio.to_thread(result, task, one, equality) for task, one in pairs]
 
     try:
-        answered = await while_connected(request.receive, answers)
+        found = await while_connected(request.receive, results)
     except InfrastructureError as error:
         return JSONResponse({"error": str(error)}, 503)
     except UserCodeError as error:
         return JSONResponse({"error": str(error), "stop": True}, STOP)
     except ClientLeft:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    pairs = zip(body.tasks, answered, strict=True)
-    return JSONResponse({"results": [result(task, one) for task, one in pairs]})
+    return JSONResponse({"results": found})
 
 
-def application(executor: Answerer) -> Starlette:
+def application(executor: Answerer, equality: Equality) -> Starlette:
     """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution runs while its
-    proposer is trained. The application refuses requests from web pages of other sites."""
+    proposer is trained. `equality` is the rule by which two answers are equal. The application refuses
+    requests from web pages of other sites."""
 
     async def evaluate(request: Request) -> Response:
-        return await handle_evaluate(request, executor)
+        return await handle_evaluate(request, executor, equality)
 
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -125,11 +130,12 @@ def application(executor: Answerer) -> Starlette:
     return Starlette(routes=routes, middleware=[Middleware(RefusingOtherSites)])
 
 
-def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
+def result(task: TaskBody, answered: Answered, equality: Equality) -> dict[str, Any]:
     """Returns the entry for one question in the JSON response: the question's id, p̂ (the share of answers
     that equal the most frequent one), the most frequent answer, the number of readable answers, k, all
-    answers, and the mean number of tool calls in an answer."""
-    found = agreement(answered.answers)
+    answers, and the mean number of tool calls in an answer. `equality` is the rule by which two answers are
+    equal. Raises InfrastructureError if a comparison of answers fails."""
+    found = agreement(answered.answers, equal_answers(equality, task.question))
     definition: Definition = "published" if task.answer is None else "as_coded"
     return {
         "id": task.id,
@@ -143,15 +149,15 @@ def result(task: TaskBody, answered: Answered) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving_evaluations(executor: Answerer) -> AsyncIterator[str]:
+async def serving_evaluations(executor: Answerer, equality: Equality) -> AsyncIterator[str]:
     """Async context manager: serves `/evaluate` with `executor` on a free port of the loopback interface, in
-    the running event loop. Yields the URL of the server. Raises InferenceError if the server does not
-    start."""
+    the running event loop. `equality` is the rule by which two answers are equal. Yields the URL of the
+    server. Raises InferenceError if the server does not start."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     with contextlib.closing(listener):
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            application(executor),
+            application(executor, equality),
             log_config=None,
             access_log=False,
             lifespan="off",

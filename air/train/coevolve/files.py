@@ -28,5 +28,6 @@ PAYMENT_FILE, SAMPLING_FILE = "payment.json", "sampling.json"
 """The names of two files in a round's folder: the settings of the task on which the proposer is trained, and
 of the task in which the trained proposer writes the round's proposals."""
 POSED_FILE, HELD_OUT_FILE = "posed.json", "held_out.json"
-"""The names of two files in a round's folder, which are written only if the executor has tools: the settings
-of the task on which the executor is trained, and of the task that asks the held-out questions."""
+"""The names of two files in a round's folder, which are written only if the executor has tools or answers are
+not compared by their canonical forms: the settings of the task on which the executor is trained, and of the
+task that asks the held-out questions."""

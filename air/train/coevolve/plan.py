@@ -15,6 +15,7 @@ from typing import Any
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError, UsageError
+from air.rewards.proposals.agreement import check_equality
 from air.tools import ToolSet, load
 from air.train.coevolve.files import (
     EXECUTOR,
@@ -65,7 +66,7 @@ class Plan:
         """Returns the settings of the executor's training in round `number`, which starts from `model` and
         trains on `rows` questions."""
         folder = self.round_folder(number)
-        task = f"posed:{folder / (POSED_FILE if self.config.answers.tools else ROWS)}"
+        task = f"posed:{folder / (POSED_FILE if self.has_posed_files else ROWS)}"
         return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
 
     def _run(
@@ -89,6 +90,7 @@ class Plan:
             "k": answers.k,
             "max_turns": answers.max_turns,
             "sampling": self.sampling(),
+            "equality": answers.equality,
             **({} if url is None else {"url": url}),
         }
 
@@ -96,8 +98,20 @@ class Plan:
         """Returns the content of the file that a task `posed:…` names. The task asks the questions in the
         file `rows` and offers the executor's tools."""
         answers = self.config.answers.model_dump(mode="json")
-        turns, tools = answers["max_turns"], answers["tools"]
-        return {"rows": str(rows), "tools": tools, "folder": str(Path.cwd()), "turns": turns}
+        return {
+            "rows": str(rows),
+            "tools": answers["tools"],
+            "folder": str(Path.cwd()),
+            "turns": answers["max_turns"],
+            "equality": answers["equality"],
+        }
+
+    @property
+    def has_posed_files(self) -> bool:
+        """Whether the executor's tasks `posed:…` name a file of settings (see `posed`). Otherwise they name
+        the file of rows itself, so the executor has no tools, and answers are compared by their forms."""
+        answers = self.config.answers
+        return bool(answers.tools) or answers.equality != "forms"
 
     @property
     def held_out_rows(self) -> Path:
@@ -129,12 +143,14 @@ class Plan:
         """Returns the evaluation of the executor `model` on the held-out questions after round `number`."""
         held_out = self.config.held_out
         named = self.round_folder(number) / HELD_OUT_FILE
-        task = f"posed:{named if self.config.answers.tools else self.held_out_rows}"
+        task = f"posed:{named if self.has_posed_files else self.held_out_rows}"
         settings = self.settings(self.executor, task, held_out.temperature)
         return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
 
     def check(self) -> None:
-        """Raises MissingError or ConfigError if the held-out questions or the tools cannot be read."""
+        """Raises MissingError or ConfigError if the held-out questions, the tools or the packages that the
+        comparison of answers needs cannot be used."""
+        check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
 
@@ -182,6 +198,8 @@ class Plan:
         # Folders that are older than these keys stay valid.
         if not config["answers"]["tools"]:
             del config["answers"]["tools"]
+        if config["answers"]["equality"] == "forms":
+            del config["answers"]["equality"]
         if config["generation"]["rows"] is None:
             del config["generation"]["rows"]
         runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}

@@ -11,21 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from air.rewards.proposals.agreement import Agreement, agreement, p_hat
+from air.rewards.proposals.agreement import Equality, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import words
 from air.train.config.coevolve_config import GenerationConfig, PaymentConfig
 
 Line = Mapping[str, Any]
-
-
-def p_hat_of(found: Agreement, line: Line, definition: Any, payment: PaymentConfig) -> float:
-    """Returns p̂ of an answered question: the share of the executor's answers that equal the most frequent
-    answer, by the definition `definition` (`as_coded` or `published`, see `air.rewards.proposals.agreement`).
-    Returns 0 if the share of readable answers is below `payment.least_valid`. `line` is the question's line
-    of `answered.jsonl`, and `found` the agreement of the answers in this line."""
-    if found.valid < payment.least_valid * found.k:
-        return 0.0
-    return p_hat(found, line["proposed"], definition)
 
 
 def select_rows(
@@ -33,18 +23,20 @@ def select_rows(
     config: GenerationConfig,
     payment: PaymentConfig,
     held_out: Set[tuple[str, ...]],
+    equality: Equality,
 ) -> list[dict[str, Any]]:
     """Returns the rows on which the executor is trained: the questions whose p̂ is between `config.least` and
     `config.most`, each with the most frequent answer as its label. Of questions with the same words, only the
     first that qualifies is used. Questions with the same words as one of `held_out`, the tuples of words of
-    the held-out questions, are left out. Returns at most `config.rows` rows, the first ones."""
+    the held-out questions, are left out. Returns at most `config.rows` rows, the first ones. `equality` is
+    the rule by which two answers are equal. Raises InfrastructureError if a comparison of answers fails."""
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
     for line in lines:
         if "malformed" in line or words(line["question"]) in seen:
             continue
-        found = agreement(line["answers"])
-        p = p_hat_of(found, line, config.definition, payment)
+        found = agreement(line["answers"], equal_answers(equality, line["question"]))
+        p = p_hat(found, line["proposed"], config.definition, payment.least_valid)
         if found.majority is None or not config.least <= p <= config.most:
             continue
         seen.add(words(line["question"]))

@@ -8,12 +8,11 @@ from statistics import fmean
 from typing import Any
 
 from air import json_lines, paths
-from air.rewards.proposals.agreement import Definition, agreement
+from air.rewards.proposals.agreement import Agreement, Definition, agreement, equal_answers, p_hat
 from air.rewards.proposals.novelty import MOST_TEXTS, clusters
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
 from air.train.coevolve.files import ANSWERED, JSON_FILE, PROPOSER, ROWS, TEXT_FILE
 from air.train.coevolve.plan import Plan
-from air.train.coevolve.questions import p_hat_of
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.loop import run_folder
 from air.train.matrix.intervals import interval
@@ -66,14 +65,17 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     is estimated from the first 512 of them. Similarity to other proposals, which lowers rewards, is computed
     among these 512."""
     read = [line for line in lines if "malformed" not in line]
-    found = [agreement(line["answers"]) for line in read]
+    found = [_agreement(line, config) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
     histogram = [0] * BINS
     for one in found:
         histogram[min(BINS - 1, int(one.share * BINS + 1e-9))] += 1
     least, most = config.generation.least, config.generation.most
-    definition = config.generation.definition
-    ps = [p_hat_of(one, x, definition, config.payment) for one, x in zip(found, read, strict=True)]
+    definition, least_valid = config.generation.definition, config.payment.least_valid
+    ps = [
+        p_hat(one, line["proposed"], definition, least_valid)
+        for one, line in zip(found, read, strict=True)
+    ]
     frontier = sum(least <= p <= most for p in ps)
     return {
         "proposals": len(lines),
@@ -91,6 +93,11 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
     }
 
 
+def _agreement(line: Mapping[str, Any], config: CoevolveConfig) -> Agreement:
+    equal = equal_answers(config.answers.equality, line["question"])
+    return agreement(line["answers"], equal)
+
+
 def _mean_reward(
     name: Definition,
     lines: Sequence[Mapping[str, Any]],
@@ -106,9 +113,11 @@ def _mean_reward(
     read = [line for line in lines if "malformed" not in line]
     rewards = []
     for line, own in zip(read, numbers, strict=False):
-        p = p_hat_of(agreement(line["answers"]), line, name, payment)
+        found = _agreement(line, config)
+        p = p_hat(found, line["proposed"], name, payment.least_valid)
         share = numbers.count(own) / len(numbers)
-        proposal = Proposal(True, p, share, executor_calls=line["tool_calls"])
+        calls = line["tool_calls"] if found.suffices(payment.least_valid) else 0.0
+        proposal = Proposal(True, p, share, executor_calls=calls)
         rewards.append(REWARDS[name](proposal, weights))
     if not rewards:
         return malformed if lines else None

@@ -13,7 +13,7 @@ from typing import Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from air.config import BaseConfig
-from air.rewards.proposals.agreement import Definition
+from air.rewards.proposals.agreement import Definition, Equality
 from air.rewards.proposals.novelty import MOST_TEXTS
 from air.train.config.run_name import RunNameConfig
 from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
@@ -52,6 +52,10 @@ class AnswersConfig(BaseConfig):
     """The tools that the executor may call when it answers proposals, when it is trained, and when it answers
     held-out questions. A tool is a name, a function as `FILE.py:NAME` or `MODULE:NAME`, or a table with the
     key `name` and the tool's settings. Relative paths start at the current folder."""
+    equality: Equality = "math"
+    """The rule by which two answers are equal, in p̂ and its majority, in the executor's training, and on
+    held-out questions: `math`, by the checker of mathematical answers, or `forms`, only by canonical forms,
+    which is faster: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
 
     @model_validator(mode="after")
     def _turns_suffice(self) -> Self:
@@ -73,8 +77,8 @@ class PaymentConfig(BaseConfig):
     """The factor of the reward term for uncertainty, which is largest at p̂ = ½. p̂ is the share of the
     executor's answers to a question that equal the most frequent answer."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the reward term for the executor's tool calls. Only the definition `published` has this
-    term."""
+    """The factor of the reward term for tool calls: with the definition `published`, the executor's. With
+    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)

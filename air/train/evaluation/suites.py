@@ -13,6 +13,7 @@ from pathlib import Path
 
 from air.errors import ConfigError, MissingError
 from air.rewards.answers.mathematics import agent0
+from air.rewards.answers.texts import choice
 from air.worlds.proposals.posed import INSTRUCTIONS
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.rows import settings as rows_settings
@@ -22,9 +23,10 @@ from air.worlds.rows.splits import Deck
 from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
-_FILE_OPTIONS = f"#{_CHECK}&format={FORMAT}&instructions={INSTRUCTIONS}"
-"""The options of the task for a file of rows: how to ask the file's questions and check the answers.
-Questions are asked and checked as in Agent0's evaluation of its executor."""
+"""How answers are checked: as in Agent0's evaluation of its executor."""
+_CHOICE = "checker=choice&options=options&split=all"
+"""How answers to multiple-choice questions are checked, and the name of the field with their options."""
+_CHOOSE = "Answer the multiple-choice question with the letter of the right option."
 _SOLUTION = ("####", "\\boxed")
 """Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
 them."""
@@ -48,6 +50,8 @@ class Benchmark:
     above: float | None = None
     """An accuracy in percent with which the table compares the model's: it says `above`, `not above` or,
     while episodes are missing, `incomplete`. None: the table makes no comparison."""
+    has_options: bool = False
+    """Whether the questions are multiple choice: a row has a list `options`."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,17 @@ SUITES: Mapping[str, Suite] = {
             Benchmark("amc", "AMC", 32, _published(52.0, 62.4), 52.0),
             Benchmark("aime24", "AIME 2024", 32),
             Benchmark("aime25", "AIME 2025", 32),
+        ),
+    ),
+    "general": Suite(
+        "Agent0 (arXiv 2511.16043; aiming-lab/Agent0 at 3cf8bfe)",
+        (
+            Benchmark(
+                "mmlu_pro", "MMLU-Pro", 1, _published(51.8, 63.4), has_options=True, above=51.0
+            ),
+            Benchmark(
+                "supergpqa", "SuperGPQA", 1, _published(28.3, 33.0), has_options=True, above=28.0
+            ),
         ),
     ),
 }
@@ -136,19 +151,34 @@ def _file(folder: Path, name: str) -> Path | None:
 
 def _how(folder: Path, benchmarks: Sequence[Benchmark]) -> str:
     names = ", ".join(f"{one.name}.jsonl" for one in benchmarks)
-    return f'put rows {{"question": …, "answer": …}} into {names} in {folder} (docs/rows.md)'
+    options = '"options": […], ' if any(one.has_options for one in benchmarks) else ""
+    row = f'{{"question": …, {options}"answer": …}}'
+    return f"put rows {row} into {names} in {folder} (docs/rows.md)"
 
 
 def _data(benchmark: Benchmark, path: Path, samples: int | None) -> Data:
-    options = f"#{_CHECK}" if path.suffix == ".toml" else _FILE_OPTIONS
-    name = f"{path.absolute()}{options}"
+    check, asks = (_CHOICE, _CHOOSE) if benchmark.has_options else (_CHECK, INSTRUCTIONS)
+    ask = "" if path.suffix == ".toml" else f"&format={FORMAT}&instructions={asks}"
+    name = f"{path.absolute()}#{check}{ask}"
     world = load(f"rows:{name}")
     settings, folder = rows_settings.of(name, world.id)
     deck = Deck(world.id, split(settings, files_of(settings, folder)), settings.split)
     rows = deck.asked["all"]
     for row in rows:
-        _check_answer(row)
+        if benchmark.has_options:
+            _check_choice(row)
+        else:
+            _check_answer(row)
     return Data(benchmark, world.id, world.digest, rows, samples or benchmark.samples)
+
+
+def _check_choice(row: Row) -> None:
+    """Raises ConfigError if the row does not name one of its options as the right one."""
+    letter = row.fields.get("answer_letter", "")
+    try:
+        choice("", row.field("options"), row.field("answer"), letter)
+    except ConfigError as error:
+        raise ConfigError(str(error), where=row.where) from None
 
 
 def _check_answer(row: Row) -> None:

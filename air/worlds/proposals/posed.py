@@ -3,20 +3,21 @@ graded against a label, the answer that counts as right.
 
 A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
 `\\boxed{…}` in the reply that ends the episode is the agent's answer. The episode earns 1 if this answer
-equals the label, and −1 if it differs or there is none. Seed n uses row n modulo the number of rows (from 0);
-the seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is in no prompt, observation,
-fact or record.
+equals the label (by the setting `equality`), and −1 if it differs or there is none. Seed n uses row n modulo
+the number of rows (from 0); the seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is
+in no prompt, observation, fact or record.
 
 The label was derived from several answers of an executor; `p_hat`, from 0 to 1, says how far these answers
 agreed. Each episode reports `p_hat` as a fact, which the algorithm ADPO uses (`share = "p_hat"`).
 
 FILE is a settings file (FILE.toml or FILE.json) or a file of rows (FILE.jsonl). A settings file has the keys
 of `PosedSettings`, which name the file of rows and the tools. A task that names the file of rows itself gets
-the tools that the context variable `LENT` holds.
+the tools that the context variable `LENT` holds, and compares answers by their canonical forms (`forms`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +33,7 @@ from air import json_lines
 from air.actions.base import Action, ToolCall
 from air.config import BaseConfig, read_toml, validate
 from air.errors import ConfigError, MissingError
-from air.rewards.proposals.agreement import same
+from air.rewards.proposals.agreement import Equality, check_equality, equal_answers, same
 from air.rewards.proposals.reading import last_boxed
 from air.sandbox.contract.box import Box
 from air.tools import OpenTools, Tool, ToolContext, ToolSet, load
@@ -81,6 +82,9 @@ class PosedSettings(BaseConfig):
     format: str = ""
     """The name of the action format. Empty: `tool_calls` if there are tools, else the format in which the
     whole reply is the action (`WholeReply`)."""
+    equality: Equality = "math"
+    """The rule by which an answer equals the label: `math`, by the checker of mathematical answers, or
+    `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,18 @@ class PosedRow:
 
 class PosedWorld:
     """A world in which each episode asks the question of one of `rows`. Without tools, the first action ends
-    the episode. `box` is the agent's box, in which the tools run; None if no tool needs a box."""
+    the episode. `equality` is the rule by which an answer equals the label. `box` is the agent's box, in
+    which the tools run; None if no tool needs a box."""
 
     def __init__(
-        self, rows: Sequence[PosedRow], tools: ToolSet | None = None, box: Box | None = None
+        self,
+        rows: Sequence[PosedRow],
+        tools: ToolSet | None = None,
+        equality: Equality = "forms",
+        box: Box | None = None,
     ) -> None:
         self._rows, self._tools, self._box = rows, tools or ToolSet(()), box
+        self._equality = equality
         self._row: PosedRow | None = None
         self._open: OpenTools | None = None
         self._facts = self._no_facts()
@@ -131,9 +141,15 @@ class PosedWorld:
         text = action.message.text if action.message is not None else action.answer
         answer = last_boxed(text)
         self._facts["answered"] = float(answer is not None)
-        right = answer is not None and same(answer, self._row.answer)
+        right = answer is not None and await self._is_right(answer, self._row)
         self._facts["success"] = float(right)
         return self._end(RIGHT if right else WRONG)
+
+    async def _is_right(self, answer: str, row: PosedRow) -> bool:
+        """Returns whether `answer` equals the label. Raises InfrastructureError if the comparison fails and
+        the answers are not the cause."""
+        equal = equal_answers(self._equality, row.question)
+        return await asyncio.to_thread(same, row.answer, answer, equal)  # may take seconds
 
     async def _call(self, tools: OpenTools, action: Action, call: ToolCall) -> Step:
         result = await tools.call(call.name, dict(call.arguments or {}))
@@ -162,13 +178,15 @@ class PosedSource:
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `posed:FILE`. `name` is FILE, a path that may be relative to the current folder.
-        Raises MissingError if a file or a tool is absent, and ConfigError if a row or a setting is
+        Raises MissingError if a file, a tool or a package is absent, and ConfigError if a row or a setting is
         malformed."""
         path = Path(name).expanduser().absolute()
         settings = read_settings(name)
         if settings is None:
             rows, digest = read_rows(path)
-            return _task(name, rows, PosedSettings(rows=name), LENT.get() or ToolSet(()), digest)
+            plain = PosedSettings(rows=name, equality="forms")
+            return _task(name, rows, plain, LENT.get() or ToolSet(()), digest)
+        check_equality(settings.equality)
         rows, digest = read_rows(path.parent / Path(settings.rows).expanduser())
         return _task(name, rows, settings, own_tools(name, settings), digest)
 
@@ -218,16 +236,19 @@ def _task(
     name: str, rows: Sequence[PosedRow], settings: PosedSettings, tools: ToolSet, digest: str
 ) -> WorldTask:
     """Returns the task `posed:NAME` with these rows, settings and tools. `digest` is the digest of the rows;
-    without tools, it is the task's digest as well."""
-    make = functools.partial(PosedWorld, rows, tools)
+    without tools and with the equality `forms`, it is the task's digest as well."""
+    make = functools.partial(PosedWorld, rows, tools, settings.equality)
     makers: dict[str, Any] = {"make": make}
     if tools.box is not None:
         makers = {"box": tools.box, "make_in": make}
-    own = hashlib.sha256(f"{digest} {tools.digest}".encode()).hexdigest()
+    if tools:
+        digest = hashlib.sha256(f"{digest} {tools.digest}".encode()).hexdigest()
+    if settings.equality != "forms":
+        digest = hashlib.sha256(f"{digest} {settings.equality}".encode()).hexdigest()
     return WorldTask(
         id=f"posed:{name}",
         instructions=WITH_TOOLS if tools else INSTRUCTIONS,
-        digest=own if tools else digest,
+        digest=digest,
         replays=tools.replays and tools.box is None,
         max_turns=settings.turns or (TURNS_WITH_TOOLS if tools else 1),
         format=settings.format or ("tool_calls" if tools else FORMAT),

@@ -14,7 +14,8 @@ the same process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,15 @@ from pydantic import Field
 
 from air.actions.base import Action
 from air.config import BaseConfig, read_toml, validate
-from air.rewards.proposals.agreement import Definition, agreement, p_hat
+from air.rewards.proposals.agreement import (
+    Agreement,
+    Definition,
+    Equality,
+    agreement,
+    check_equality,
+    equal_answers,
+    p_hat,
+)
 from air.rewards.proposals.novelty import MOST_TEXTS, Window
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
 from air.rewards.proposals.reading import LONGEST_QUESTION, Malformed, Question, read
@@ -71,14 +80,17 @@ class ProposerSettings(BaseConfig):
     """The weight of the reward term for uncertainty, which is highest if p̂, the agreement of the executor's
     answers, is 0.5."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the reward term for the executor's tool calls, which only the definition `published`
-    pays."""
+    """The weight of the reward term for tool calls: with the definition `published`, the executor's. With
+    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
     """B: the number of latest proposals, this one included, that are clustered by similarity. The deduction
     for similar questions is the number of proposals in this proposal's cluster, divided by B. Set B to the
     batch size."""
+    equality: Equality = "math"
+    """The rule by which two answers are equal: `math`, by the checker of mathematical answers, or `forms`,
+    only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
     least_valid: float = Field(0.5, ge=0, le=1)
     """The minimum share of the executor's replies with a readable answer. With fewer, p̂ (the agreement of
     the answers) is 0, because a question that nobody can answer is not an uncertain one. 0: no minimum, as in
@@ -119,15 +131,14 @@ class ProposalWorld:
 
     async def _reward_of(self, question: Question) -> float:
         """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
-        service fails, and UserCodeError if a tool of the executor hangs."""
+        service or a comparison of answers fails, and UserCodeError if a tool of the executor hangs."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
             question.text
         )
-        found = agreement(answered.answers)
-        enough = found.valid >= s.least_valid * found.k
-        p = p_hat(found, question.answer, s.reward) if enough else 0.0
+        # In a thread, because comparisons may take seconds.
+        found, p = await asyncio.to_thread(self._agreement, question, answered.answers)
         share = self._window.share(question.text)
         self._facts |= {
             "success": float(LEAST <= p <= MOST),
@@ -137,8 +148,17 @@ class ProposalWorld:
             "executor_calls": answered.tool_calls,
         }
         weights = Weights(s.uncertainty, s.tool, s.repetition)
-        proposal = Proposal(True, p, share, executor_calls=answered.tool_calls if enough else 0.0)
+        calls = answered.tool_calls if found.suffices(s.least_valid) else 0.0
+        proposal = Proposal(True, p, share, executor_calls=calls)
         return REWARDS[s.reward](proposal, weights)
+
+    def _agreement(
+        self, question: Question, answers: Sequence[str | None]
+    ) -> tuple[Agreement, float]:
+        """Returns the agreement of the executor's answers, and p̂."""
+        s = self._settings
+        found = agreement(answers, equal_answers(s.equality, question.text))
+        return found, p_hat(found, question.answer, s.reward, s.least_valid)
 
     def facts(self) -> dict[str, float]:
         return dict(self._facts)
@@ -156,10 +176,11 @@ class ProposalSource:
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `proposal:FILE`. `name` is FILE, the path of a TOML file, which may be relative to
-        the current folder. Raises MissingError if the file does not exist, and ConfigError if a setting is
-        wrong."""
+        the current folder. Raises MissingError if the file or a package does not exist, and ConfigError if a
+        setting is wrong."""
         path = Path(name).expanduser().absolute()
         settings = validate(ProposerSettings, read_toml(path), where=str(path))
+        check_equality(settings.equality)
         # One window for all episodes of a task in this process, however often the task is loaded.
         window = self._windows.setdefault((str(path), settings.window), Window(settings.window))
         malformed = REWARDS[settings.reward](Proposal(False), Weights()) if settings.url else 0.0

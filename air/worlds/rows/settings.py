@@ -49,6 +49,9 @@ class RowsSettings(BaseConfig):
     instructions: str = ""
     """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
     answer."""
+    options: str = ""
+    """The name of the field with the options of a multiple-choice question, a list of 2 to 10 texts. They are
+    shown with letters after the question. Empty: the rows have no options."""
     format_penalty: float = Field(default=0.0, ge=0.0)
     """Subtracted from the reward for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)

@@ -56,6 +56,7 @@ class RowsSource:
             public=settings.public,
             metrics=settings.metrics,
             success_at=settings.success_at,
+            options=settings.options,
         )
         check_rows(task)
         return WorldTask(
@@ -106,13 +107,15 @@ def split(
 
 
 def check_rows(task: RowsTask) -> None:
-    """Raises ConfigError if a row that a seed can select lacks a field that the checker or the tools need."""
+    """Raises ConfigError if a row that a seed can select lacks a field that the checker or the tools need, or
+    if its options are malformed."""
     needed = [*task.checker.columns, *task.public]
     for rows in task.deck.asked.values():
         for row in rows:
             for name in needed:
                 if name != "question":
                     row.field(name)
+            task.question(row)
 
 
 def _makers(task: RowsTask, settings: RowsSettings) -> dict[str, Any]:
@@ -142,9 +145,10 @@ def _digest(
 ) -> str:
     """Returns a digest of the data, the tools, the checker and the settings. It does not depend on the
     files' location."""
+    unused = {"data"} if settings.options else {"data", "options"}  # older digests stay valid
     parts = [
         RULES,
-        settings.model_dump(mode="json", exclude={"data"}),
+        settings.model_dump(mode="json", exclude=unused),
         [file.digest for file in files.values()],
         tools.digest,
         checker.name,

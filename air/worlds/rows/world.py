@@ -16,10 +16,11 @@ from typing import Any
 from air.actions.base import Action, Message, ToolCall
 from air.errors import ConfigError
 from air.rewards.answers import Checker, Verdict
+from air.rewards.answers.texts import with_letters
 from air.sandbox.contract.box import Box
 from air.tools import OpenTools, ToolContext, ToolSet
 from air.worlds.base import Observation, Run, Step
-from air.worlds.rows.reading import Row
+from air.worlds.rows.reading import LONGEST_QUESTION, Row
 from air.worlds.rows.splits import Deck
 
 FACTS: Mapping[str, str] = {
@@ -61,6 +62,25 @@ class RowsTask:
     """The names of the checker's metrics that become facts."""
     success_at: float = 1.0
     """The minimum reward at which an answer counts as success."""
+    options: str = ""
+    """The name of the field with the options of a multiple-choice question; empty if there are none."""
+
+    def question(self, row: Row) -> str:
+        """Returns the question as the agent sees it: with the options, if there are any. Raises ConfigError
+        if the options are malformed or the text is too long."""
+        if not self.options:
+            return row.question
+        try:
+            text = f"{row.question}\n\n{with_letters(row.field(self.options))}"
+        except ConfigError as error:
+            raise ConfigError(str(error), where=row.where) from None
+        if len(text) > LONGEST_QUESTION:
+            raise ConfigError(
+                f"the question with its options has more than {LONGEST_QUESTION} characters",
+                where=row.where,
+                remedy="shorten or remove the row",
+            )
+        return text
 
 
 @dataclass
@@ -98,10 +118,11 @@ class RowsWorld:
         if self._episode is not None:
             await self._episode.tools.close()
         row = task.deck.row(seed)
-        fields = {"question": row.question, **{name: row.field(name) for name in task.public}}
+        question = task.question(row)
+        fields = {"question": question, **{name: row.field(name) for name in task.public}}
         opened = await task.tools.open(ToolContext(seed=seed, fields=fields, box=self._box))
         self._episode, self._ended = Episode(row, opened), False
-        return Observation(row.question)
+        return Observation(question)
 
     async def step(self, action: Action) -> Step:
         if self._episode is None:

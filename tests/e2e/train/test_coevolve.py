@@ -1,11 +1,9 @@
-"""`air coevolve`: two rounds with tiny models; killed, it goes on, and does no stage twice."""
+"""`air coevolve`: two rounds with tiny models; killed at any stage, it goes on, and does no stage twice."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,10 @@ import pytest
 from air.tools import ToolSet, load
 from air.worlds.proposals.posed import WITH_TOOLS as INSTRUCTIONS
 from air.worlds.proposals.whole_reply import WholeReply
-from tests import fork_server
 from tests.e2e.commands.test_commands import bad, command
 from tests.e2e.conftest import warm
 
+KILLED = Path(__file__).parents[1] / "killed_coevolution.py"
 PROPOSALS = 12
 SYSTEM = "Put the final answer in \\boxed{…}."
 WITH_TOOLS = WholeReply(ToolSet(load("calculator")).schemas, answers=True).instructions
@@ -111,21 +109,43 @@ episodes = 2
     return path
 
 
+STAGES = [
+    *("[round 0/1] proposals", "[round 0/1] answers", "[round 0/1] held-out questions"),
+    *("[round 1/1] proposer", "[round 1/1] proposals", "[round 1/1] answers"),
+    *("[round 1/1] executor", "[round 1/1] held-out questions"),
+]
+"""How the line of each stage begins, in order. The filter, which is pure, says its line each time."""
+KILLS = {
+    # where the process is killed: the stages that it begins, and how many of these are finished
+    "[round 0/1] answers": (2, 1),
+    "[round 0/1] held-out questions": (2, 1),
+    "[round 1/1] proposer": (2, 1),
+    "end of round1/proposer": (1, 1),
+    "[round 1/1] answers": (2, 1),
+    "[round 1/1] filter": (1, 1),
+    "[round 1/1] executor": (1, 0),
+    "end of round1/executor": (1, 1),
+    "[round 1/1] held-out questions": (1, 0),
+}
+
+
 @pytest.mark.full
-def test_a_killed_coevolution_goes_on_stage_by_stage(tmp_path: Path) -> None:
+def test_a_coevolution_that_is_killed_at_each_stage_goes_on(tmp_path: Path) -> None:
+    """No finished stage is begun again, and no file of a finished stage changes or is lost."""
     toml, folder = coevolve_toml(tmp_path), tmp_path / "c"
-    kill(toml, folder / "round1" / "proposals.jsonl", tmp_path)
-    before = stages(folder)
-    assert before.keys() >= {
-        "round0/answered.jsonl",
-        "round0/rows.jsonl",
-        "round1/proposals.jsonl",
-        "round1/proposer/checkpoints/step_1/model.safetensors",
-    }
+    files: dict[str, int] = {}
+    first = 0
+    for point, (begun, finished) in KILLS.items():
+        killed = command("python", str(KILLED), toml, point, cwd=tmp_path)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+        assert begun_stages(killed.stdout) == STAGES[first : first + begun], point
+        assert files.items() <= stages(folder).items()
+        first, files = first + finished, stages(folder)
     done = command("air", "coevolve", "@", toml, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert begun_stages(done.stdout) == STAGES[first:]
     after = stages(folder)
-    assert before.items() <= after.items()
+    assert files.items() <= after.items()
     check(json.loads((folder / "report.json").read_text()), folder)
     further = command("air", "coevolve", "@", toml, "--rounds", "2", cwd=tmp_path)
     assert further.returncode == 0, further.stdout + further.stderr
@@ -136,6 +156,12 @@ def test_a_killed_coevolution_goes_on_stage_by_stage(tmp_path: Path) -> None:
     assert (folder / "report.txt").read_text() in shown.stdout
     changed = command("air", "coevolve", "@", toml, "--answers.k", "3", cwd=tmp_path)
     bad(changed, "begun with another `answers`")
+
+
+def begun_stages(output: str) -> list[str]:
+    """The stages that a process has begun, as its lines say."""
+    lines = output.splitlines()
+    return [stage for line in lines for stage in STAGES if line.startswith(f"{stage}:")]
 
 
 def stages(folder: Path) -> dict[str, int]:
@@ -169,20 +195,3 @@ def check(report: dict[str, Any], folder: Path) -> None:
 
 def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def kill(toml: Path, file: Path, cwd: Path) -> None:
-    """Starts the co-evolution and kills it when the file is there."""
-    output = cwd / "out"
-    with (
-        output.open("wb") as log,
-        fork_server.of_this_run().spawn(
-            ["air", "coevolve", "@", str(toml)], cwd=cwd, env=dict(os.environ), streams=[log, log]
-        ) as process,
-    ):
-        deadline = time.monotonic() + 1200
-        while process.poll() is None and not file.exists():
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(60) in (0, -signal.SIGKILL), output.read_text()

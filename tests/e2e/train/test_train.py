@@ -88,7 +88,7 @@ def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]
         drawn = [t for t, sampled in zip(node.token_ids, node.mask, strict=True) if sampled]
         prompt, ids, mask = ids, [*ids, *drawn], [*mask, *[True] * len(drawn)]
         if shown is not None:
-            turn = [{"role": "user", "content": shown.message.content}]
+            turn = [{"role": shown.message.role, "content": shown.message.content}]
             ids = list(renderer.bridge_to_next_turn(prompt, drawn, turn).token_ids)
             mask += [False] * (len(ids) - len(mask))
     assert branch.token_ids == ids

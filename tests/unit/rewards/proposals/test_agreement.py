@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import time
+from itertools import permutations
 
 import pytest
 
-from air.rewards.proposals.agreement import agreement, canonical, p_hat, same
+from air.rewards.proposals.agreement import (
+    MOST_UNDECIDED,
+    agreement,
+    canonical,
+    equal_answers,
+    p_hat,
+    same,
+)
 
 
 def test_p_hat_is_the_share_of_the_largest_class() -> None:
@@ -32,6 +40,14 @@ def test_as_coded_is_0_if_the_proposer_disagrees_or_hardly_any_answers_agree() -
     none = agreement([None, ""])
     assert (p_hat(none, "1", "as_coded"), p_hat(none, "1", "published")) == (0.0, 0.0)
     assert none.majority is None
+
+
+def test_p_hat_needs_enough_readable_answers() -> None:
+    found = agreement(["4", "4", "5", *[None] * 5])  # p = 2/8, and 3/8 are readable
+    for definition in ("as_coded", "published"):
+        assert p_hat(found, "4", definition) == 0.25
+        assert p_hat(found, "4", definition, least_valid=0.375) == 0.25
+        assert p_hat(found, "4", definition, least_valid=0.376) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -66,6 +82,55 @@ def test_equality_is_tried_in_both_orders_and_joins_classes() -> None:
     assert [len(c) for c in agreement(["2+2", "4", "4", "5"], one_way).classes] == [3, 1]
     assert same("4", "2+2", one_way)
     assert not same("4", "")
+
+
+def test_the_majority_is_the_most_frequent_form_of_its_class() -> None:
+    found = agreement(["2+2", "5", "4", "4"], lambda one, other: (one, other) == ("2+2", "4"))
+    assert [list(each) for each in found.classes] == [["2+2", "4", "4"], ["5"]]
+    assert found.majority == "4"
+    assert p_hat(found, "4", "as_coded") == p_hat(found, "2+2", "as_coded") == 0.75
+
+
+def test_mathematically_equal_answers_are_one_class() -> None:
+    answers = ["2x", "x*2", r"x\cdot 2", "0.5", r"\frac{1}{2}", "3x"]
+    found = agreement(answers, equal_answers("math", "What is x + x?"))
+    assert [len(each) for each in found.classes] == [3, 2, 1]
+    assert p_hat(found, "x + x", "as_coded") == 0.5
+    assert p_hat(found, "x", "as_coded") == 0.0
+    by_forms = agreement(answers, equal_answers("forms", "What is x + x?"))
+    assert [len(each) for each in by_forms.classes] == [2, 1, 1, 1, 1]
+    assert agreement(["$ $", r"5\boxed{}", "x"], equal_answers("math", "")).share == pytest.approx(
+        1 / 3
+    )
+    # A word of the question is a unit.
+    trees = agreement(["5 trees", "5"], equal_answers("math", "How many trees?"))
+    assert trees.share == 1.0
+
+
+def test_an_equality_that_is_not_transitive_gives_the_same_classes_in_any_order() -> None:
+    equal = equal_answers("math", "")
+    assert same("50", r"50\%", equal)
+    assert same(r"50\%", "0.5", equal)
+    assert not same("50", "0.5", equal)
+    orders = list(permutations(["50", r"50\%", "0.5"]))
+    found = [agreement(order, equal) for order in orders]
+    assert {frozenset(map(frozenset, one.classes)) for one in found} == {
+        frozenset({frozenset({"0.5", r"50\%"}), frozenset({"50"})})
+    }
+    often = [agreement([*order, "50"], equal) for order in orders]
+    assert {(one.majority, one.share) for one in often} == {("50", 0.75)}
+
+
+def test_few_comparisons_without_a_result_end_all_comparisons_of_a_question() -> None:
+    calls = 0
+
+    def undecided(one: str, other: str) -> None:
+        nonlocal calls
+        calls += 1
+
+    found = agreement([str(n) for n in range(60)], undecided)
+    assert len(found.classes) == 60
+    assert calls == MOST_UNDECIDED
 
 
 def test_only_representatives_are_compared() -> None:

@@ -9,6 +9,12 @@ from air.rewards.proposals.payment import REWARDS, Proposal, Weights, as_coded, 
 
 def test_as_coded_by_hand() -> None:
     assert as_coded(Proposal(True, 0.5, 1 / 8)) == pytest.approx(0.375)
+    # .5 + .05 · 2 − 1/8, and .2 + .05 · 4 − 1/4: no more than four calls are paid.
+    assert as_coded(Proposal(True, 0.5, 1 / 8, proposer_calls=2)) == pytest.approx(0.475)
+    assert as_coded(Proposal(True, 0.8, 1 / 4, proposer_calls=9)) == pytest.approx(0.15)
+    halved = Weights(uncertainty=0.5, tool=2.0, repetition=2.0)
+    assert as_coded(Proposal(True, 0.5, 1 / 8, proposer_calls=2), halved) == pytest.approx(0.2)
+    assert as_coded(Proposal(False, proposer_calls=2)) == -1.0
     assert as_coded(Proposal(True, 0.8, 0.25)) == pytest.approx(0.2 - 0.25)
     assert as_coded(Proposal(True, 0.0, 1.0)) == -1.0
     assert as_coded(Proposal(False, 0.5, 0.0)) == -1.0
@@ -24,8 +30,13 @@ def test_published_by_hand() -> None:
     assert published(Proposal(True, 0.5, 0.125, executor_calls=8), halved) == pytest.approx(0.65)
 
 
-def test_only_the_published_reward_pays_for_tool_calls() -> None:
-    calls = Proposal(True, 0.5, 0.25, executor_calls=4)
-    assert as_coded(calls) == 0.25
-    assert published(calls) == pytest.approx(1 + 0.2 - 0.25)
+def test_each_definition_pays_for_the_calls_of_one_model() -> None:
+    executors, proposers = (
+        Proposal(True, 0.5, 0.25, executor_calls=4),
+        Proposal(True, 0.5, 0.25, proposer_calls=4),
+    )
+    assert as_coded(executors) == 0.25
+    assert as_coded(proposers) == pytest.approx(0.5 + 0.2 - 0.25)
+    assert published(executors) == pytest.approx(1 + 0.2 - 0.25)
+    assert published(proposers) == 0.75
     assert sorted(REWARDS) == ["as_coded", "published"]

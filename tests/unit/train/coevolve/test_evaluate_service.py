@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from air.errors import HangingToolError, UserCodeError
-from air.train.coevolve.evaluate_service import serving_evaluations
+from air.train.coevolve.evaluate_service import TaskBody, result, serving_evaluations
 from air.train.coevolve.executor import Executor
 from air.worlds.proposals.scorer import Answered, Scorer
 
@@ -37,7 +37,7 @@ class Endless:
 async def test_work_for_a_client_that_hangs_up_ends() -> None:
     executor = Endless()
     async with (
-        serving_evaluations(cast(Executor, executor)) as url,
+        serving_evaluations(cast(Executor, executor), "math") as url,
         httpx.AsyncClient(trust_env=False, timeout=60) as http,
     ):
 
@@ -53,6 +53,13 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
         await asyncio.wait_for(executor.cancelled.wait(), 60)
 
 
+def test_answers_are_compared_by_the_rule_of_the_service() -> None:
+    task = TaskBody(id="1", question="What is x + x?", answer="x + x")
+    answered = Answered(["x*2", "2x", "x"], 0.0)
+    assert result(task, answered, "math")["p_hat"] == pytest.approx(2 / 3)
+    assert result(task, answered, "forms")["p_hat"] == 0.0
+
+
 class Hanging:
     """An executor with a tool that hangs."""
 
@@ -62,6 +69,6 @@ class Hanging:
 
 async def test_a_tool_that_hangs_stops_the_clients_run() -> None:
     """Otherwise, every proposal would be masked while the training of the proposer goes on."""
-    async with serving_evaluations(cast(Executor, Hanging())) as url:
+    async with serving_evaluations(cast(Executor, Hanging()), "math") as url:
         with pytest.raises(UserCodeError, match=r"/evaluate: tool own: it hangs — give it a time"):
             await Scorer(url, 2).answers("What is 3 + 4?")

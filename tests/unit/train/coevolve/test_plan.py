@@ -30,7 +30,7 @@ def test_each_round_has_runs_of_its_own(tmp_path: Path) -> None:
     run = planned.executor_run(2, "model", 17)
     assert run.folder == tmp_path / "c" / "round2" / "executor"
     taskset: Any = run.orchestrator.train.source[0].env.taskset
-    assert taskset.tasks == [f"posed:{tmp_path}/c/round2/rows.jsonl"]
+    assert taskset.tasks == [f"posed:{tmp_path}/c/round2/posed.json"]
     assert taskset.examples_per_task == 17
     assert (run.model.name, run.embedded.seed) == ("model", 3002)
     run = planned.proposer_run(1, "other")
@@ -76,6 +76,18 @@ def test_the_executor_has_its_tools_in_all_its_tasks(tmp_path: Path) -> None:
         plan(config(tmp_path)).claim()
 
 
+def test_the_rule_of_equality_is_in_all_tasks(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path))
+    assert planned.posed(tmp_path / "rows.jsonl")["equality"] == "math"
+    assert planned.payment(None)["equality"] == "math"
+    planned.claim()
+    with pytest.raises(UsageError, match="begun with another `answers`"):
+        plan(config(tmp_path, answers={"equality": "forms"})).claim()
+    by_forms = plan(config(tmp_path, name="forms", answers={"equality": "forms"}))
+    taskset: Any = by_forms.executor_run(2, "model", 17).orchestrator.train.source[0].env.taskset
+    assert taskset.tasks == [f"posed:{tmp_path}/forms/round2/rows.jsonl"]
+
+
 def test_tools_are_checked_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max_turns must be at least 2"):
         config(tmp_path, answers={"tools": ["calculator"]})
@@ -94,10 +106,11 @@ def test_tools_are_loaded_once(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_older_than_a_key_stay_valid(tmp_path: Path) -> None:
-    planned = plan(config(tmp_path))
+    planned = plan(config(tmp_path, answers={"equality": "forms"}))
     planned.claim()
     written = json.loads((tmp_path / "c" / FILE).read_bytes())
     assert "tools" not in written["answers"]
+    assert "equality" not in written["answers"]
     assert "rows" not in written["generation"]
 
 

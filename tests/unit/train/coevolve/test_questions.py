@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from air.rewards.proposals.agreement import Equality
 from air.rewards.proposals.novelty import words
 from air.train.coevolve.questions import select_rows
 from air.train.coevolve.report import of_proposals, text
@@ -35,29 +36,46 @@ LINES = [
 
 
 def test_questions_in_range_are_kept_once_with_the_majoritys_answer() -> None:
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set())
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), set(), "math")
     assert rows == [
         {"question": "What is 3 + 4?", "answer": "7", "p_hat": 0.5},
         {"question": "Is a rope of two metres long?", "answer": "6", "p_hat": 0.75},
     ]
     coded = GenerationConfig(definition="as_coded")
-    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set())] == ["7"]
-    unanimous = select_rows(LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set())
+    assert [row["answer"] for row in select_rows(LINES, coded, PaymentConfig(), set(), "math")] == [
+        "7"
+    ]
+    unanimous = select_rows(
+        LINES, GenerationConfig(least=0.9, most=1.0), PaymentConfig(), set(), "math"
+    )
     assert [row["answer"] for row in unanimous] == ["9"]
-    few = select_rows(LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set())
+    few = select_rows(
+        LINES, GenerationConfig(least=0.2), PaymentConfig(least_valid=0.0), set(), "math"
+    )
     assert few[-1] == {"question": "Who knows?", "answer": "1", "p_hat": 0.25}
+
+
+def test_answers_are_compared_by_the_rule_of_the_settings() -> None:
+    lines = [line("What is x + x?", "2x", "x*2", "2x", "x", None)]
+    cases: list[tuple[Equality, list[str], int]] = [("math", ["2x"], 5), ("forms", [], 2)]
+    for equality, answers, histogram_bin in cases:
+        rows = select_rows(lines, GenerationConfig(), PaymentConfig(), set(), equality)
+        assert [row["answer"] for row in rows] == answers
+        found = of_proposals(lines, config(answers={"equality": equality}))
+        assert found["histogram"][histogram_bin] == 1
+        assert found["frontier_share"] == len(answers)
 
 
 def test_held_out_questions_are_never_trained_on() -> None:
     held_out = {words("WHAT IS 3+4?")}
-    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out)
+    rows = select_rows(LINES, GenerationConfig(), PaymentConfig(), held_out, "math")
     assert [row["question"] for row in rows] == ["Is a rope of two metres long?"]
 
 
 def test_no_more_rows_than_the_cap_are_kept() -> None:
     """The cap counts the kept rows, not the proposals."""
     for rows, kept in ((1, ["7"]), (2, ["7", "6"]), (9, ["7", "6"])):
-        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set())
+        chosen = select_rows(LINES, GenerationConfig(rows=rows), PaymentConfig(), set(), "math")
         assert [row["answer"] for row in chosen] == kept
 
 
@@ -92,6 +110,15 @@ def test_malformed_proposals_count_by_their_share_of_all_proposals() -> None:
     rewards = of_proposals(half, config(payment={"repetition": 0.25}))["rewards"]
     assert rewards["as_coded"] == pytest.approx((0.5 - 0.25 - 1) / 2)
     assert rewards["published"] == pytest.approx((1 - 0.25 + 0) / 2)
+
+
+def test_the_report_pays_no_calls_to_a_question_that_hardly_anybody_can_answer() -> None:
+    """As the proposer's training does."""
+    hard = line("Who knows?", "1", "1", None, None, None, calls=4.0)  # p = 0.25
+    free = {"repetition": 0.0}
+    assert of_proposals([hard], config(payment=free))["rewards"]["published"] == 0.0
+    found = of_proposals([hard], config(payment={**free, "least_valid": 0.0}))
+    assert found["rewards"]["published"] == pytest.approx(0.5 + 0.2)
 
 
 def test_a_round_without_a_proposal_that_can_be_read() -> None:

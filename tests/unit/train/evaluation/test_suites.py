@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from air.actions import Action
 from air.errors import ConfigError, MissingError
 from air.tasks.spec import RewardScale
 from air.train.evaluation.episode_scores import EpisodeScores
 from air.train.evaluation.suite_evaluation import _cells, accuracy, suite_settings
 from air.train.evaluation.suites import SUITES, Data, data_of
+from air.worlds import sources
 from air.worlds.rows.splits import place_of
 from air.worlds.sources import VALIDATION_SEED
 
@@ -100,6 +102,89 @@ def test_an_answer_that_no_reply_equals_is_refused(
     with pytest.raises(ConfigError, match=message) as error:
         data_of("math", tmp_path, None)
     assert "\n" not in str(error.value)
+
+
+MMLU_PRO = {
+    "question_id": 70,
+    "question": "Which is the smallest?",
+    "options": [str(n) for n in range(5, 15)],
+    "answer": "A",
+    "answer_index": 0,
+    "category": "math",
+}
+SUPERGPQA = {
+    "uuid": "1f",
+    "question": "Which city is the capital of France?",
+    "options": ["Rome", "Paris", "Oslo", "Bern"],
+    "answer": "Paris",
+    "answer_letter": "B",
+    "discipline": "Geography",
+}
+"""Rows with the fields of the two data sets, and content of our own."""
+
+
+async def test_multiple_choice_benchmarks_take_their_files_as_they_are(tmp_path: Path) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.Table.from_pylist(
+        [MMLU_PRO, {**MMLU_PRO, "options": ["1", "0"], "answer": "B"}]
+    )
+    parquet.write_table(table, tmp_path / "mmlu_pro.parquet")
+    write(tmp_path / "supergpqa.jsonl", SUPERGPQA)
+    data, missing = data_of("general", tmp_path, None)
+    assert [(one.benchmark.name, len(one.rows), one.samples) for one in data] == [
+        ("mmlu_pro", 2, 1),
+        ("supergpqa", 1, 1),
+    ]
+    assert missing == []
+    task = sources.load(data[1].task)
+    assert "letter of the right option" in task.instructions
+    assert task.make is not None
+    for reply, reward in (("B", 1.0), ("(B) Paris", 1.0), ("A", 0.0), ("Rome", 0.0)):
+        world = task.make()
+        seen = await world.reset(VALIDATION_SEED)
+        assert seen.text == f"{SUPERGPQA['question']}\n\nA. Rome\nB. Paris\nC. Oslo\nD. Bern"
+        step = await world.step(Action(answer=f"\\boxed{{{reply}}}"))
+        assert (step.done, step.reward, world.facts()["success"]) == (True, reward, reward)
+    world = sources.load(data[0].task).make()  # type: ignore[misc]
+    texts = [(await world.reset(VALIDATION_SEED + n)).text for n in range(2)]
+    assert sorted(len(text.splitlines()) for text in texts) == [4, 12]
+    assert any(text.endswith("J. 14") for text in texts)
+
+
+def test_the_published_rows_of_multiple_choice_are_those_of_the_specification() -> None:
+    benchmarks = SUITES["general"].benchmarks
+    published = {one.name: [*(one.published or {}).values()] for one in benchmarks}
+    assert published == {"mmlu_pro": [51.8, 63.4], "supergpqa": [28.3, 33.0]}
+    assert {one.name: one.above for one in benchmarks} == {"mmlu_pro": 51, "supergpqa": 28}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"options": ["Paris"]}, r"supergpqa.jsonl:2: .*options.* 2 to 10 different texts"),
+        ({"options": [str(n) for n in range(11)]}, r"supergpqa.jsonl:2: .*2 to 10"),
+        ({"answer_letter": "E"}, r"supergpqa.jsonl:2: .*neither the letter nor the text"),
+        ({"options": None}, r"supergpqa.jsonl:2: .*options"),
+        ({"options": ["x" * 10_000, "y" * 10_000]}, r"supergpqa.jsonl:2: .*more than 20000"),
+    ],
+)
+def test_a_malformed_multiple_choice_row_is_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    write(tmp_path / "supergpqa.jsonl", SUPERGPQA, {**SUPERGPQA, **change})
+    with pytest.raises(ConfigError, match=message):
+        data_of("general", tmp_path, None)
+
+
+def test_shown_options_are_part_of_the_digest(tmp_path: Path) -> None:
+    write(tmp_path / "data.jsonl", {"question": "What?", "answer": "1", "options": ["1", "2"]})
+    plain, options = (
+        sources.load(f"rows:{tmp_path}/data.jsonl#checker=math_string_equal&split=all{more}").digest
+        for more in ("", "&options=options")
+    )
+    assert plain != options
 
 
 def test_data_that_is_missing_or_unclear_is_refused(tmp_path: Path) -> None:

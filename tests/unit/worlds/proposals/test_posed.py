@@ -107,6 +107,30 @@ def call(name: str, **arguments: Any) -> Action:
     return Action(tool=ToolCall(name, arguments=arguments))
 
 
+@pytest.mark.parametrize(("equality", "reward"), [("math", 1.0), ("forms", -1.0)])
+async def test_answers_are_compared_by_the_rule_of_the_settings(
+    equality: str, reward: float, tmp_path: Path
+) -> None:
+    """With a file of settings; a file of rows alone is compared by forms."""
+    row = {"question": "What is x + x?", "answer": "2x"}
+    rows = write(tmp_path, row)
+    (tmp_path / "own.json").write_text(json.dumps({"rows": "rows.jsonl", "equality": equality}))
+    for name, expected in ((f"posed:{tmp_path / 'own.json'}", reward), (rows, -1.0)):
+        world = sources.load(name).make()
+        await world.reset(0)
+        assert (await world.step(Action(answer="\\boxed{x*2}"))).reward == expected
+
+
+def test_the_rule_of_equality_decides_the_digest(tmp_path: Path) -> None:
+    plain = sources.load(write(tmp_path, *ROWS))
+    digests = []
+    for equality in ("math", "forms"):
+        file = tmp_path / f"{equality}.json"
+        file.write_text(json.dumps({"rows": "rows.jsonl", "equality": equality}))
+        digests.append(sources.load(f"posed:{file}").digest)
+    assert digests[0] != digests[1] == plain.digest
+
+
 async def test_tools_are_used_before_the_answer(tmp_path: Path) -> None:
     task = sources.load(with_tools(tmp_path, {"name": "calculator", "max_length": 64}))
     assert [tool["function"]["name"] for tool in task.tools] == ["calculator"]

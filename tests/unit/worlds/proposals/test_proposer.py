@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from air import paths
 from air.actions import Action
+from air.config import read_toml
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.worlds import conformance, sources
 from air.worlds.proposals.scorer import PROBE
@@ -104,6 +106,14 @@ async def test_a_proposal_is_paid_by_both_definitions(tmp_path: Path) -> None:
         "max_turns": 1,
         "sampling": {"temperature": 1.0},
     }
+
+
+async def test_answers_are_compared_by_the_rule_of_the_settings(tmp_path: Path) -> None:
+    proposal = "<question>What is x + x?</question> \\boxed{2x}"
+    async with service(answering("x*2", "2x", "x", None)) as (url, _):
+        for equality, p in (("math", 0.5), ("forms", 0.0)):
+            _, facts = await play(load(tmp_path, url=url, equality=equality), proposal)
+            assert facts["p_hat"] == p
 
 
 async def test_a_malformed_proposal_is_the_proposers_and_is_not_sent(tmp_path: Path) -> None:
@@ -211,3 +221,13 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         sources.load(f"proposal:{tmp_path / 'absent.toml'}")
     with pytest.raises(ConfigError, match="no key `windw`"):
         load(tmp_path, windw=3)
+
+
+def test_the_example_of_prime_rl_loads_and_its_window_is_the_batch() -> None:
+    folder = paths.shipped("configs") / "agent0"
+    file = folder / "example_proposal.json"
+    assert sources.load(f"proposal:{file}").unanswered == -1.0
+    run = read_toml(folder / "proposer_prime_rl.toml")
+    assert json.loads(file.read_text())["window"] == run["orchestrator"]["batch_size"]
+    (source,) = run["orchestrator"]["train"]["source"]
+    assert source["env"]["taskset"]["tasks"] == ["proposal:configs/agent0/example_proposal.json"]
