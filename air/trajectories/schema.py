@@ -412,9 +412,9 @@ class Trajectory:
         if self.start.system:
             talk.append({"role": "system", "content": self.start.system})
         if self.start.opening:
-            said, reply = self.start.opening
+            said, answer = self.start.opening
             talk.append({"role": "user", "content": said})
-            talk.append({"role": "assistant", "content": reply, "loss": False})
+            talk.append({"role": "assistant", "content": answer, "loss": False})
         talk.append({"role": "user", "content": self.start.prompt})
         for step in self.steps:
             reasoning = {"reasoning_content": step.reasoning} if step.reasoning else {}
