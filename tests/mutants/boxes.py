@@ -200,8 +200,8 @@ MUTANTS = (
     Mutant(
         "GPUs are given back only when their box is gone",
         "air/sandbox/pool/box_pool.py",
-        "        try:\n            await box.close()",
-        "        self._held[box].release()\n        try:\n            await box.close()",
+        "        try:\n            if self._close_gate.locked():",
+        "        self._held[box].release()\n        try:\n            if self._close_gate.locked():",
         (
             "tests/unit/sandbox/pool/test_pool_leases.py::test_gpus_are_given_back_only_when_the_box_is_gone",
         ),

@@ -172,16 +172,23 @@ def _texts(options: object) -> Sequence[str]:
 
 
 def _right(texts: Sequence[str], answer: object, answer_letter: object) -> int:
-    """Returns the index of the right option."""
-    letter = str(answer_letter or answer).strip()
-    if len(letter) == 1 and letter in LETTERS[: len(texts)]:
-        return LETTERS.index(letter)
-    if not answer_letter and str(answer) in texts:
-        return texts.index(str(answer))
+    """Returns the index of the right option. Raises ConfigError if there is none, or if `answer` is the
+    letter of one option and the text of another one."""
+    named = answer_letter or answer
+    found: set[int] = set()
+    if isinstance(named, str):
+        letter = named.strip()
+        if len(letter) == 1 and letter in LETTERS[: len(texts)]:
+            found.add(LETTERS.index(letter))
+        if not answer_letter and named in texts:
+            found.add(texts.index(named))
+    if len(found) == 1:
+        return found.pop()
+    problem = "names two options" if found else "is neither the letter nor the text of an option"
     raise ConfigError(
-        f"the answer {letter!r:.60} is neither the letter nor the text of an option",
+        f"the answer {named!r:.60} {problem}",
         where="answer",
-        remedy="correct or remove the row",
+        remedy="name the letter in `answer_letter`, or remove the row",
     )
 
 

@@ -6,7 +6,7 @@ answers.
 Answers are equal by a rule (`Equality`): with `forms` if they have the same canonical form, with `math` also
 if the checker of mathematical answers says so. This equality is not transitive: 50% equals both 50 and 0.5.
 So every class has a head, its most frequent form, and a form joins the first class whose head it equals. The
-classes depend neither on the order of the answers nor on chance.
+order of the answers does not change the classes.
 
 The function `p_hat` is air's only definition of p̂, the number that rewards, filters and reports use.
 """
@@ -67,6 +67,8 @@ class Agreement:
     majority: str | None
     """The answer of the largest class: the first one in the most frequent form. None if no answer is
     readable."""
+    decided: bool = True
+    """False if so many comparisons had no result that equal answers may be in different classes."""
     equal: Equal | None = None
     """The function by which answers with different canonical forms were compared."""
 
@@ -118,7 +120,7 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
         if form and answer is not None:
             by_form.setdefault(form, []).append((place, answer))
     forms = [by_form[form] for form in sorted(by_form, key=lambda f: (-len(by_form[f]), f))]
-    merged = _merged(forms, equal) if equal else [[form] for form in forms]
+    merged, decided = _merged(forms, equal) if equal else ([[form] for form in forms], True)
     classes = [(each[0][0][1], sorted(chain.from_iterable(each))) for each in merged]
     classes.sort(key=lambda one: (-len(one[1]), one[1][0][0]))
     return Agreement(
@@ -126,15 +128,16 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
         valid=sum(len(members) for _, members in classes),
         classes=[[text for _, text in members] for _, members in classes],
         majority=classes[0][0] if classes else None,
+        decided=decided,
         equal=equal,
     )
 
 
 def _merged(
     forms: Sequence[list[tuple[int, str]]], equal: Equal
-) -> list[list[list[tuple[int, str]]]]:
-    """Returns classes of equal `forms`. A form is a list of answers with their places. The first form of a
-    class is its head."""
+) -> tuple[list[list[list[tuple[int, str]]]], bool]:
+    """Returns classes of equal `forms`, and whether all forms were compared (see `Agreement.decided`). A form
+    is a list of answers with their places. The first form of a class is its head."""
     classes: list[list[list[tuple[int, str]]]] = []
     undecided = 0
 
@@ -149,12 +152,18 @@ def _merged(
 
     for number, form in enumerate(forms):
         compared = classes if number < MOST_REPRESENTATIVES else []
-        own = next((one for one in compared if equal_to(one[0][0][1], form[0][1])), None)
+        answer = _first(form)
+        own = next((one for one in compared if equal_to(_first(one[0]), answer)), None)
         if own is None:
             classes.append([form])
         else:
             own.append(form)
-    return classes
+    return classes, undecided < MOST_UNDECIDED
+
+
+def _first(form: list[tuple[int, str]]) -> str:
+    """Returns the answer by which a form is compared, which does not depend on the order of the answers."""
+    return min(text for _, text in form)
 
 
 def p_hat(
@@ -171,12 +180,14 @@ def p_hat(
 
     The largest class disagrees if no answer is readable, if `proposed` (the proposer's own answer) is None,
     or if it is not equal to the majority's answer by the rule with which `found` was made. By both
-    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable; Agent0 has no such limit.
+    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable, or if too many comparisons had
+    no result (see `Agreement.decided`): otherwise a proposer could earn by questions whose answers cannot be
+    compared. Agent0 has no such limits.
 
     Source: Agent0. `published` is the self-consistency of its paper (arXiv 2511.16043). `as_coded` is what
     its curriculum trainer computes (project aiming-lab/Agent0, whose code has two more definitions).
     """
-    if not found.suffices(least_valid):
+    if not (found.decided and found.suffices(least_valid)):
         return 0.0
     if definition == "published":
         return found.share

@@ -26,6 +26,9 @@ ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
 """Seconds that the client waits for an answer in addition to the program's time limits. The server's queue
 and the network may take this time."""
+KEEP_SECONDS = 2.0
+"""The maximum number of seconds for which an idle connection is used again. Servers close them after 5
+seconds or more."""
 MOST_BYTES = 1 << 30
 _BUSY, _TOO_LARGE = 504, 413
 _OUR_FAULT = {401, 403, 404, 405, 422}
@@ -111,7 +114,9 @@ class CodeServer:
         self._attempts, self._pause, self._most_bytes = attempts, pause, most_bytes
         # A redirect would send the program and the token to another server.
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.AsyncClient(follow_redirects=False, headers=headers)
+        # A server may close a connection that was idle for some seconds just when a request is sent.
+        limits = httpx.Limits(keepalive_expiry=KEEP_SECONDS)
+        self._http = httpx.AsyncClient(follow_redirects=False, headers=headers, limits=limits)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
 """The tool `code_interpreter` on a server that speaks SandboxFusion's protocol, such as `air serve sandbox`.
 Each call runs a program of its own, so nothing stays for later calls.
 
-What the agent's program does is an observation, also its end at its time limit. A server that fails, is slow
-or is full raises InfrastructureError, so that the episode is masked.
+What the agent's program does is an observation, also its end at its time limit. If the server fails, a
+harmless program and then the agent's program run again. Only if the agent's program alone fails again, it is
+the cause, which is an observation. Otherwise InfrastructureError is raised, so that the episode is masked.
 """
 
 from __future__ import annotations
@@ -10,11 +11,18 @@ from __future__ import annotations
 import os
 
 from air.errors import ConfigError, InfrastructureError, UsageError
-from air.sandbox.remote.sandbox_fusion import CodeServer, TooLargeError, base_url, longest_run
+from air.sandbox.remote.sandbox_fusion import (
+    CodeServer,
+    ProgramResult,
+    TooLargeError,
+    base_url,
+    longest_run,
+)
 from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 
 COMPILE_SECONDS = 10.0
 """The time limit of the compiler, in seconds. Python needs none, but servers expect a limit."""
+HARMLESS = "print(1)"
 ANSWER_BYTES = 64 << 20
 """The maximum size of a server's answer, in bytes. It bounds the memory that a program's output can take."""
 
@@ -29,11 +37,10 @@ class ServerPrograms:
 
     async def run(self, code: str) -> Reply:
         """Runs a Python program, and returns a reply with its output and exit status. Raises ToolError if the
-        program or its output is too large, and InfrastructureError if the server does not run it."""
+        program or its output is too large, or if the program makes the server fail. Raises
+        InfrastructureError if the server fails otherwise."""
         try:
-            result = await self._server.run(
-                code, compile_seconds=COMPILE_SECONDS, run_seconds=self._seconds
-            )
+            result = await self._run(code)
         except TooLargeError:
             raise ToolError("The program or its output is too large.") from None
         except UsageError as error:  # a wrong token, for example: the agent did not cause it
@@ -46,15 +53,30 @@ class ServerPrograms:
         text = "\n".join(filter(None, parts)) or "[no output]"
         return Reply(text, "success" if result.succeeded else "error", {"code": result.code})
 
+    async def _run(self, code: str) -> ProgramResult:
+        try:
+            return await self._once(code)
+        except InfrastructureError:
+            await self._once(HARMLESS)
+        try:
+            return await self._once(code)
+        except InfrastructureError as error:
+            raise ToolError("The server cannot run this program.") from error
+
+    async def _once(self, code: str) -> ProgramResult:
+        return await self._server.run(
+            code, compile_seconds=COMPILE_SECONDS, run_seconds=self._seconds
+        )
+
     async def close(self) -> None:
         """Closes the connections to the server."""
         await self._server.close()
 
 
 def longest_call(seconds: float) -> float:
-    """Returns how long a call takes at most, in seconds, if `seconds` is the time limit of a program. The
-    client then has given up on the server."""
-    return longest_run(COMPILE_SECONDS + seconds)
+    """Returns how long a call takes at most, in seconds, if `seconds` is the time limit of a program: three
+    programs, if the server fails."""
+    return 3 * longest_run(COMPILE_SECONDS + seconds)
 
 
 def server_tool(url: str, key_variable: str, seconds: float) -> Tool:

@@ -187,10 +187,13 @@ class Plan:
     def _compare(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
+                remedy = "set it as it was, or give another --name"
+                if key == "answers" and "equality" not in before.get(key, {}):
+                    remedy += ' (it was begun with `equality = "forms"`)'
                 raise UsageError(
                     f"the co-evolution in this folder was begun with another `{key}`",
                     where=str(self.folder),
-                    remedy="set it as it was, or give another --name",
+                    remedy=remedy,
                 )
 
     def _identity(self) -> dict[str, Any]:

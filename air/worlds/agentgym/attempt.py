@@ -42,8 +42,8 @@ class Attempt:
         return await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
-        """Repeats the action that failed, with half the time limit. So an action that took only slightly
-        longer than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the action that was too slow, with half the time limit. So an action that took only
+        slightly longer than the time limit is too slow again, even if the server is a little faster now."""
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:

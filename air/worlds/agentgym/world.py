@@ -86,7 +86,8 @@ class AgentGymWorld:
         self._slot = slot
         self._data = data_id(self.environment, seed, self._ids)
         self._session = self._new_session()
-        self._history.first = first = await self._session.begin(self._data)
+        first = await self._session.begin(self._data)
+        self._history.began(first)
         if self._recorded is not None:
             first = self.environment.as_recorded(self._recorded, first)
         return _as_observation(first)

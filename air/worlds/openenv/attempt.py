@@ -53,8 +53,8 @@ class Attempt:
         return await send(self._connection, sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
-        """Repeats the action that failed, with half the time limit. So an action that took only slightly
-        longer than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the action that was too slow, with half the time limit. So an action that took only
+        slightly longer than the time limit is too slow again, even if the server is a little faster now."""
         await send(self._connection, sent, self._seconds / 2)
 
     async def check(self) -> None:

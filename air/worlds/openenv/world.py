@@ -122,8 +122,9 @@ class OpenEnvWorld:
                 f"{self._server.url}: `reset` failed ({error.code}): {error}"
             ) from error
         self._field = self._field or single_text(self._schema)
-        self._history.first = observation_text(data.get("observation"))
-        return as_observation("\n\n".join(filter(None, (self._history.first, self._usage()))))
+        first = observation_text(data.get("observation"))
+        self._history.began(first)
+        return as_observation("\n\n".join(filter(None, (first, self._usage()))))
 
     async def step(self, action: Action) -> Step:
         """Sends one action to the server and returns its result. After an InfrastructureError, every further

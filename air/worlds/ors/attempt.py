@@ -43,8 +43,8 @@ class Attempt:
         return await send(self._session, self._env, sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
-        """Repeats the call that failed, with half the time limit. So a call that took only slightly longer
-        than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the call that was too slow, with half the time limit. So a call that took only slightly
+        longer than the time limit is too slow again, even if the server is a little faster now."""
         await send(self._session, self._env, sent, self._seconds / 2)
 
     async def check(self) -> None:

@@ -62,8 +62,9 @@ class OrsWorld:
         await self._session.open(self._env, self._index, seed)
         await self._learn_tools()
         blocks = await self._session.get(f"/{self._env}/prompt")
-        self._history.first = prompt_text(blocks)
-        return as_observation("\n\n".join(filter(None, (self._history.first, usage(self._tools)))))
+        prompt = prompt_text(blocks)
+        self._history.began(prompt)
+        return as_observation("\n\n".join(filter(None, (prompt, usage(self._tools)))))
 
     async def step(self, action: Action) -> Step:
         """Calls one tool and returns its result. After an InfrastructureError, every further step raises an

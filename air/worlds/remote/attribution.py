@@ -10,6 +10,7 @@ result for this action in the same way, the agent is the cause.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -54,25 +55,34 @@ class Acted:
     sent: Any
     kind: str = ""
     """The kind of failure; empty if the action succeeded."""
-    result: Any = None
-    """The result, if the action succeeded."""
+    result: str = ""
+    """The digest of the result, if the action succeeded."""
 
 
 class History:
-    """A record of an episode's actions with their results."""
+    """A record of an episode's actions with the digests of their results. The results themselves may be so
+    large that they would not fit into memory."""
 
     def __init__(self) -> None:
-        self.first: Any = None
-        """What the environment showed at first."""
+        self.first = ""
+        """The digest of what the environment showed at first."""
         self.actions: list[Acted] = []
+
+    def began(self, first: Any) -> None:
+        """Records what the environment showed at first."""
+        self.first = _digest(first)
 
     def answered(self, sent: Any, result: Any) -> None:
         """Records an action that succeeded."""
-        self.actions.append(Acted(sent, result=result))
+        self.actions.append(Acted(sent, result=_digest(result)))
 
     def refused(self, sent: Any, kind: str) -> None:
         """Records an action for which the server reported an error."""
         self.actions.append(Acted(sent, kind))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class NoPlace(InfrastructureError):
@@ -94,7 +104,7 @@ class Attempt(Protocol):
         ...
 
     async def act_again(self, sent: Any) -> None:
-        """Repeats, in this new environment, the action that got no result in the episode, to see whether the
+        """Repeats, in this new environment, the action that was too slow in the episode, to see whether the
         action is the cause. `sent` is the action in the form in which the client sends it. Returns nothing if
         the action gets a result now, and raises Unanswered if it gets none again."""
         ...
@@ -131,10 +141,10 @@ async def caused_by_agent(
     if not repeats and kind in BY_CHANCE:
         return False
     try:
-        if repeats and await _failure(attempt(), history, sent) != kind:
+        if repeats and await _failure(attempt(), history, sent, kind) != kind:
             return False
         async with alone:
-            if repeats and await _failure(attempt(), history, sent) != kind:
+            if repeats and await _failure(attempt(), history, sent, kind) != kind:
                 return False
             await _checked(attempt())
     except InfrastructureError:
@@ -208,17 +218,19 @@ async def error_comes_again(
     """Returns whether the agent caused the error that the server reported for the action `sent`, although the
     environment still works. `kind` is the kind of the error.
 
-    The episode is repeated in another environment, with the earlier actions in `history`. Only if the action
-    gets the same kind of error there, the agent is the cause. If the environment shows something else there
-    before this action, it is not the same. Then the repetition decides nothing, and another one is tried, in
-    up to `REPETITIONS` environments, each of which `attempt` makes.
+    The episode is repeated in another environment, with the earlier actions in `history`. If the action gets
+    the same kind of error there, the agent is the cause. Otherwise the agent is not the cause, unless the
+    environment showed something else before this action: then it is not the same, so this decides nothing,
+    and the episode is repeated again, in up to `REPETITIONS` environments, each of which `attempt` makes.
 
     If none of them decides, the server is full, or `attempt` is None, `again` sends the action once more in
     the episode's own environment instead. Otherwise, on a server whose environments differ, any action with
     an error could end the episode without its reward.
     """
     try:
-        failure = None if attempt is None else await _failure_elsewhere(attempt, history, sent)
+        failure = (
+            None if attempt is None else await _failure_elsewhere(attempt, history, sent, kind)
+        )
         if failure is None:
             failure = await _kind(again())
     except InfrastructureError:
@@ -227,13 +239,13 @@ async def error_comes_again(
 
 
 async def _failure_elsewhere(
-    attempt: Callable[[], Attempt], history: History, sent: Any
+    attempt: Callable[[], Attempt], history: History, sent: Any, kind: str
 ) -> str | None:
     """Repeats an episode in another environment until that is conclusive (see `_failure`). Returns None if it
     is not, in `REPETITIONS` environments, or if the server is full."""
     for _ in range(REPETITIONS):
         try:
-            failure = await _failure(attempt(), history, sent, compare=True)
+            failure = await _failure(attempt(), history, sent, kind, compare=True)
         except NoPlace:
             return None
         if failure is not None:
@@ -242,33 +254,36 @@ async def _failure_elsewhere(
 
 
 async def _failure(
-    attempt: Attempt, history: History, sent: Any, *, compare: bool = False
+    attempt: Attempt, history: History, sent: Any, kind: str, *, compare: bool = False
 ) -> str | None:
-    """Repeats an episode in `attempt`: the actions of `history`, then the action `sent`. Returns the kind of
-    failure of `sent`, or an empty text if it succeeds. Returns None if an earlier action has another kind of
-    failure than in the episode; with `compare` also if it has another result, or if the environment shows
-    something else at first. Raises InfrastructureError if the task cannot be started."""
+    """Repeats an episode in `attempt`: the actions of `history`, then the action `sent`, which failed with
+    the kind `kind`. Returns the kind of failure of `sent` now, or an empty text if it succeeds. Returns None
+    if an earlier action has another kind of failure than in the episode; with `compare` also if `sent` does
+    not fail with `kind` again, and the environment has shown something else than in the episode. Raises
+    InfrastructureError if the task cannot be started."""
     try:
-        first = await attempt.begin()
-        if compare and first != history.first:
-            return None
+        same = _digest(await attempt.begin()) == history.first
         for acted in history.actions:
             repeated = await _repeated(attempt, acted.sent)
-            if repeated.kind != acted.kind or (compare and repeated.result != acted.result):
+            if repeated.kind != acted.kind:
                 return None
-        return await _kind(attempt.act_again(sent))
+            same = same and repeated.result == acted.result
+        # Only an action that was too slow gets less time. Others may take long before they fail.
+        act = attempt.act_again if kind == SLOW else attempt.act
+        failure = await _kind(act(sent))
+        return None if compare and failure != kind and not same else failure
     finally:
         await attempt.close()
 
 
 async def _repeated(attempt: Attempt, sent: Any) -> Acted:
     try:
-        return Acted(sent, result=await attempt.act(sent))
+        return Acted(sent, result=_digest(await attempt.act(sent)))
     except Unanswered as failure:
         return Acted(sent, failure.kind)
 
 
-async def _kind(act: Awaitable[None]) -> str:
+async def _kind(act: Awaitable[Any]) -> str:
     try:
         await act
     except Unanswered as failure:

@@ -222,11 +222,11 @@ def reward_of(value: Any, server: str) -> float | None:
 
 @dataclass
 class RewardsOfServer:
-    """Whether the server at `url` has sent rewards, in any episode of a task."""
+    """The rewards that the server at `url` has sent in the episodes of a task in this process."""
 
     url: str
-    has_numbers: bool = False
-    """Whether a reward was a number."""
+    lowest: float | None = None
+    """The lowest reward that was a number; None if there was none."""
 
 
 class Rewards:
@@ -234,23 +234,31 @@ class Rewards:
 
     A reward of null counts as 0. It is ordinary for an action, but OpenEnv's servers also send NaN as null.
     So an episode whose rewards are all null is a failure, but only until the server has sent a number in
-    another episode. Afterwards it counts: otherwise an agent whose actions make the reward NaN, such as a
-    training that diverges, could escape a bad reward.
+    any episode. Afterwards it counts, and earns the lowest reward of the server so far, or 0 if that is
+    lower: otherwise an agent whose actions make the reward NaN, such as a training that diverges, could
+    escape a bad reward.
     """
 
     def __init__(self, server: RewardsOfServer) -> None:
         self._server = server
         self.null = 0
         """The number of rewards that were null."""
+        self._numbers = 0
 
     def counted(self, reward: float | None, *, done: bool) -> float:
         """Returns the reward of an action as a number. `done` says whether the episode is over. Raises
         InfrastructureError if it is over and no reward of this server has been a number so far."""
         self.null += reward is None
-        self._server.has_numbers |= reward is not None
-        if done and not self._server.has_numbers:
+        if reward is not None:
+            self._numbers += 1
+            lowest = self._server.lowest
+            self._server.lowest = reward if lowest is None else min(lowest, reward)
+            return reward
+        if not done or self._numbers:
+            return 0.0
+        if self._server.lowest is None:
             raise InfrastructureError(
                 f"{self._server.url}: the episode ended without any reward: all {self.null} were null, "
                 "as which a server may also send NaN; make the server send a number at the end of an episode"
             )
-        return reward or 0.0
+        return min(0.0, self._server.lowest)

@@ -212,8 +212,8 @@ async def test_secrets_are_not_in_the_containers_description() -> None:
 async def test_a_runtime_that_the_engine_lacks_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(oci_runtime.SETTING, "air-no-such")
     with pytest.raises(ConfigError, match="AIR_OCI_RUNTIME: the container engine has no runtime"):
-        await open_box(SPEC, run="runtime")
-    assert _ours("runtime") == []
+        await open_box(SPEC, run="no-such-runtime")
+    assert _ours("no-such-runtime") == []
 
 
 @pytest.mark.full  # where Docker is required, a test of `make test` may not be skipped

@@ -285,6 +285,7 @@ HUMAN_EVAL = {
     ),
 }
 WHOLE = "I think:\n```python\ndef largest(numbers: List[int]) -> int:\n    return {}\n```\n"
+FUTURE = WHOLE.replace("python\n", "python\nfrom __future__ import annotations\n")
 
 
 @pytest.mark.parametrize(
@@ -297,6 +298,8 @@ WHOLE = "I think:\n```python\ndef largest(numbers: List[int]) -> int:\n    retur
         ("    return math.ceil(np.max(numbers))\n", False, True),  # no import
         ("    return max(numbers)\n\n\nThis is right.\n", False, True),
         ("    return numbers[0]\n\n\nimport os; os._exit(0)\n", False, False),
+        ("    found = [\n*numbers,\n]\n# the largest\n    return max(found)\n", False, True),
+        (FUTURE.format("max(numbers)"), True, True),
         (WHOLE.format("max(numbers)"), True, True),
         (WHOLE.format("numbers[0]"), True, False),
         ("I do not know.", True, False),

@@ -15,7 +15,7 @@ from air.tools import ToolContext, ToolSet, load
 from tests.docker.serve.serving import Served, serving
 from tests.e2e.conftest import played_by
 from tests.e2e.worlds.test_worlds import config, only
-from tests.unit.sandbox.fusion_server import DONE, answering
+from tests.unit.sandbox.fusion_server import answering
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("serve-tools")]
 TOKEN = "a-secret-of-the-test"
@@ -89,10 +89,10 @@ async def test_a_server_that_errs_masks_the_episode(
     answer: tuple[int, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIR_TEST_TOKEN", TOKEN)
-    with answering(answer, (200, DONE)) as (address, requests):
+    with answering(answer, answer) as (address, requests):
         episode = await played(tmp_path, f"http://{address}")
     (trace,) = episode.traces
     assert not episode.ok
     assert trace.has_error
     assert address in trace.errors[0].message
-    assert len(requests) == 1
+    assert len(requests) == (1 if answer[0] == 401 else 2)

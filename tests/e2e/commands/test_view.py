@@ -97,7 +97,7 @@ def viewer(outputs: Path) -> Iterator[str]:
         out = process.communicate(timeout=120)[0]
     assert process.returncode in (0, 130), out
     assert f"7 runs at {url}" in out
-    assert "Traceback" not in out
+    assert "Traceback" not in out, out
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -10,9 +11,11 @@ import pytest
 from air.errors import InfrastructureError
 from air.worlds.remote.attribution import (
     REPETITIONS,
+    SLOW,
     History,
     NoPlace,
     Unanswered,
+    caused_by_agent,
     error_comes_again,
 )
 
@@ -62,7 +65,7 @@ async def _asked(others: Sequence[Callable[[], Other]], own: str) -> tuple[bool,
     started, and how often the action was sent again in the episode's own, where its kind of failure is then
     `own`."""
     history = History()
-    history.first = "a room"
+    history.began("a room")
     history.answered("go north", "a hall")
     waiting, again = [make() for make in others], list[str]()
     left = len(waiting)
@@ -91,7 +94,7 @@ async def test_an_equal_environment_decides() -> None:
     "different",
     [
         lambda: Other(first="a garden"),
-        lambda: Other(first="a garden", failures=SAME_ERROR),
+        lambda: Other(first="a garden", failures={1: "other"}),
         lambda: Other(results=("a lake", "an island")),
         lambda: Other(failures=BY_CHANCE),
     ],
@@ -106,6 +109,42 @@ async def test_a_different_environment_decides_nothing(different: Callable[[], O
     assert await _asked(later, "") == (True, 2, 0)
     later = [different, lambda: Other(failures=SUCCESS)]
     assert await _asked(later, "error") == (False, 2, 0)
+
+
+async def test_an_error_that_comes_again_in_a_different_environment_is_the_agents() -> None:
+    """An agent that makes its observations differ, for example by the time, must not escape by an error that
+    has only the first action of its kind in an environment."""
+    for different in (partial(Other, first="a garden"), partial(Other, results=("a lake", "x"))):
+        assert await _asked([partial(different, failures=SAME_ERROR)], "") == (True, 1, 0)
+
+
+@pytest.mark.parametrize(("kind", "again"), [(SLOW, [True, True]), ("error", [False, False])])
+async def test_only_a_slow_action_gets_less_time(kind: str, again: list[bool]) -> None:
+    """An action that takes long before its error would not fail in the same way in half the time."""
+    attempts: list[Halved] = []
+
+    def attempt() -> Halved:
+        attempts.append(Halved(failures={0: kind}))
+        return attempts[-1]
+
+    history = History()
+    history.began("a room")
+    lock = asyncio.Lock()
+    assert await caused_by_agent(attempt, history, "go down", kind, alone=lock)
+    assert [one.halved for one in attempts[:2]] == again
+
+
+class Halved(Other):
+    """An environment that notices whether an action is repeated with less time."""
+
+    halved = False
+
+    async def act_again(self, sent: str) -> None:
+        self.halved = True
+        await super().act_again(sent)
+
+    async def check(self) -> None:
+        pass
 
 
 async def test_a_full_server_decides_nothing_and_a_lost_one_has_failed() -> None:

@@ -33,12 +33,16 @@ from collections import *
 from typing import *
 try:
     import numpy, numpy as np
-except ImportError:
+except Exception:
     pass
 """
 """The imports that precede a program of HumanEval. SandboxFusion has the same ones, so completions may use
 these modules without importing them."""
-_END_OF_FUNCTION = re.compile(r"\n(?=\S)")
+_END_OF_FUNCTION = re.compile(r"\n(?=[^\s\])}#'\"])")
+"""The end of the line before the first one that begins a statement without indentation. A bracket that is
+closed, a comment and the end of a text may stand there inside a function."""
+_FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
+"""Imports that must precede all other statements of a program."""
 
 
 class _Asserts(Grader):
@@ -47,6 +51,9 @@ class _Asserts(Grader):
     ) -> EvalResult:
         """Runs `imports`, `code` and `tests` as one program, and returns whether it reached its end."""
         mark = secrets.token_hex(16)
+        if imports:
+            imports = "\n".join([*_FUTURE.findall(code), imports])
+            code = _FUTURE.sub("", code)
         full = f'{imports}{code}\n\n{tests}\n\nprint("{mark}")\n'
         answer = await self.run(
             RunCodeRequest(
@@ -88,7 +95,7 @@ class Mbpp(_Asserts):
 class HumanEval(_Asserts):
     """Grader for problems in the format of HumanEval. A problem has the fields `task_id`, `prompt`,
     `entry_point` (a function's name) and `test`, which defines `check(candidate)`. The completion continues
-    the prompt's code, up to the first line that is not indented. If the request's `config.extra` has
+    the prompt's code, up to the first statement that is not indented. If the request's `config.extra` has
     `is_freeform`, the completion instead has the whole function in a code fence."""
 
     names = ("HumanEvalDataset",)

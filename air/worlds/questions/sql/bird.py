@@ -84,7 +84,7 @@ def from_folder(folder: Path, limits: Limits = LIMITS) -> tuple[Questions, str]:
 
 def _question(row: _Row, gold: Result, version: FileVersion | None) -> Question:
     return Question(
-        schema=_schema(row.file),
+        schema=_schema(row.file, version),
         question=row.question,
         gold=row.gold,
         expected=gold.fingerprint,
@@ -130,9 +130,9 @@ def _gold_result(row: _Row, version: FileVersion | None, limits: Limits) -> Resu
 
 
 @functools.lru_cache(1000)
-def _schema(file: Path) -> str:
-    """Returns the `CREATE TABLE` statements of the database in `file`. Raises InfrastructureError if the file
-    cannot be read as a database."""
+def _schema(file: Path, version: FileVersion | None) -> str:
+    """Returns the `CREATE TABLE` statements of the database in `file`, whose present version is `version`.
+    Raises InfrastructureError if the file cannot be read as a database."""
     uri = f"{file.as_uri()}?mode=ro&immutable=1"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:

@@ -71,8 +71,10 @@ def test_the_right_option_is_named_as_in_mmlu_pro_and_in_supergpqa() -> None:
         (OPTIONS, "Rome", ""),
         (OPTIONS, "", ""),
         (OPTIONS, "Paris", "E"),
+        (["D", "C", "B", "A"], "A", ""),  # the letter of one option and the text of another
+        (["1", "2", "3"], 2, ""),  # an index, or a text
     ],
 )
-def test_malformed_rows_are_refused(options: Any, answer: str, letter: str) -> None:
-    with pytest.raises(ConfigError, match=r"^(options|answer): .*correct or remove the row"):
+def test_malformed_rows_are_refused(options: Any, answer: Any, letter: str) -> None:
+    with pytest.raises(ConfigError, match=r"^(options|answer): .*or remove the row"):
         choice("\\boxed{A}", options, answer, letter)

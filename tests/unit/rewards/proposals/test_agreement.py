@@ -131,6 +131,10 @@ def test_few_comparisons_without_a_result_end_all_comparisons_of_a_question() ->
     found = agreement([str(n) for n in range(60)], undecided)
     assert len(found.classes) == 60
     assert calls == MOST_UNDECIDED
+    # Such a question is not uncertain: its equal answers may be in different classes.
+    assert p_hat(found, "1", "published") == p_hat(found, "1", "as_coded") == 0.0
+    few = agreement([str(n) for n in range(3)], lambda one, other: False)
+    assert p_hat(few, "1", "published") == pytest.approx(1 / 3)
 
 
 def test_only_representatives_are_compared() -> None:
