@@ -119,5 +119,9 @@ def _refresh(index: RunIndex) -> None:
 def _watch(index: RunIndex) -> None:
     """Reads new lines of the run's files into the index, and renders the app again if there are new lines.
     Streamlit calls this function every `LIVE_SECONDS` seconds."""
-    if index.file.refresh():
+    try:
+        changed = index.file.refresh()
+    except AirError:  # for example, the run's folder is gone: `main` shows the error
+        changed = True
+    if changed:
         st.rerun()

@@ -468,9 +468,13 @@ def test_a_chart_of_many_runs_names_them_all(page: Page, viewer: str, outputs: P
             # The one other curve needs no legend.
             expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(2)
             expect(page.locator(".air .legend")).to_have_count(1)
+        # A run whose files have just changed is watched.
+        (outputs / "fails" / "metrics.jsonl").write_text(json.dumps(failed) + "\n")
         show(page, viewer, "Run", run="fails")
         expect(page.get_by_text("No step has a reward")).to_be_visible()
         expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
+        shutil.rmtree(outputs / "fails")
+        expect(page.get_by_text("no run fails here")).to_be_visible()
     finally:
         page.set_viewport_size({"width": 1440, "height": 1000})
         for name in (*names, "fails"):
