@@ -298,7 +298,11 @@ FUTURE = WHOLE.replace("python\n", "python\nfrom __future__ import annotations\n
         ("    return math.ceil(np.max(numbers))\n", False, True),  # no import
         ("    return max(numbers)\n\n\nThis is right.\n", False, True),
         ("    return numbers[0]\n\n\nimport os; os._exit(0)\n", False, False),
-        ("    found = [\n        *numbers,\n]\n# the largest\n    return max(found)\n", False, True),
+        (
+            "    found = [\n        *numbers,\n]\n# the largest\n    return max(found)\n",
+            False,
+            True,
+        ),
         (FUTURE.format("max(numbers)"), True, True),
         (WHOLE.format("max(numbers)"), True, True),
         (WHOLE.format("numbers[0]"), True, False),
