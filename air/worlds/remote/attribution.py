@@ -141,14 +141,36 @@ async def caused_by_agent(
     if not repeats and kind in BY_CHANCE:
         return False
     try:
-        if repeats and await _failure(attempt(), history, sent, kind) != kind:
+        if not repeats:
+            async with alone:
+                await _checked(attempt())
+            return True
+        if await _failure(attempt(), history, sent, kind) != kind:
             return False
-        async with alone:
-            if repeats and await _failure(attempt(), history, sent, kind) != kind:
-                return False
-            await _checked(attempt())
+        return await _fails_alone(attempt, history, sent, kind, alone)
     except InfrastructureError:
         return False
+
+
+async def _fails_alone(
+    attempt: Callable[[], Attempt], history: History, sent: Any, kind: str, alone: asyncio.Lock
+) -> bool:
+    """Returns whether the action fails again while the lock `alone` is held, and the server works afterwards.
+    Raises InfrastructureError if it does not work.
+
+    The environment is created before the lock is taken. On a full server this waits until another episode
+    ends, and that episode may wait for the lock before its next action.
+    """
+    second = attempt()
+    try:
+        first = await second.begin()
+        async with alone:
+            if await _repeat(second, first, history, sent, kind) != kind:
+                return False
+            await second.close()  # its place may be the only free one
+            await _checked(attempt())
+    finally:
+        await second.close()
     return True
 
 
@@ -241,7 +263,7 @@ async def error_comes_again(
 async def _failure_elsewhere(
     attempt: Callable[[], Attempt], history: History, sent: Any, kind: str
 ) -> str | None:
-    """Repeats an episode in another environment until that is conclusive (see `_failure`). Returns None if it
+    """Repeats an episode in another environment until that is conclusive (see `_repeat`). Returns None if it
     is not, in `REPETITIONS` environments, or if the server is full."""
     for _ in range(REPETITIONS):
         try:
@@ -256,24 +278,33 @@ async def _failure_elsewhere(
 async def _failure(
     attempt: Attempt, history: History, sent: Any, kind: str, *, compare: bool = False
 ) -> str | None:
-    """Repeats an episode in `attempt`: the actions of `history`, then the action `sent`, which failed with
-    the kind `kind`. Returns the kind of failure of `sent` now, or an empty text if it succeeds. Returns None
-    if an earlier action has another kind of failure than in the episode; with `compare` also if `sent` does
-    not fail with `kind` again, and the environment has shown something else than in the episode. Raises
-    InfrastructureError if the task cannot be started."""
+    """Starts the episode's task in `attempt`, repeats the episode (see `_repeat`), and closes `attempt`.
+    Raises InfrastructureError if the task cannot be started."""
     try:
-        same = _digest(await attempt.begin()) == history.first
-        for acted in history.actions:
-            repeated = await _repeated(attempt, acted.sent)
-            if repeated.kind != acted.kind:
-                return None
-            same = same and repeated.result == acted.result
-        # Only an action that was too slow gets less time. Others may take long before they fail.
-        act = attempt.act_again if kind == SLOW else attempt.act
-        failure = await _kind(act(sent))
-        return None if compare and failure != kind and not same else failure
+        first = await attempt.begin()
+        return await _repeat(attempt, first, history, sent, kind, compare=compare)
     finally:
         await attempt.close()
+
+
+async def _repeat(
+    attempt: Attempt, first: Any, history: History, sent: Any, kind: str, *, compare: bool = False
+) -> str | None:
+    """Repeats an episode in `attempt`, which has shown `first`: the actions of `history`, then the action
+    `sent`, which failed with the kind `kind`. Returns the kind of failure of `sent` now, or an empty text if
+    it succeeds. Returns None if an earlier action has another kind of failure than in the episode; with
+    `compare` also if `sent` does not fail with `kind` again, and the environment has shown something else
+    than in the episode."""
+    same = _digest(first) == history.first
+    for acted in history.actions:
+        repeated = await _repeated(attempt, acted.sent)
+        if repeated.kind != acted.kind:
+            return None
+        same = same and repeated.result == acted.result
+    # Only an action that was too slow gets less time. Others may take long before they fail.
+    act = attempt.act_again if kind == SLOW else attempt.act
+    failure = await _kind(act(sent))
+    return None if compare and failure != kind and not same else failure
 
 
 async def _repeated(attempt: Attempt, sent: Any) -> Acted:

@@ -134,6 +134,31 @@ async def test_only_a_slow_action_gets_less_time(kind: str, again: list[bool]) -
     assert [one.halved for one in attempts[:2]] == again
 
 
+async def test_while_an_episode_waits_for_a_place_no_other_waits_for_it() -> None:
+    """On a full server, a place becomes free only if other episodes go on to their end."""
+    lock, waited = asyncio.Lock(), list[bool]()
+
+    class Waiting(Halved):
+        async def begin(self) -> str:
+            waited.append(lock.locked())
+            return await super().begin()
+
+        async def act(self, sent: str) -> str:
+            assert lock.locked() == (len(waited) == 2)
+            return await super().act(sent)
+
+    history = History()
+    history.began("a room")
+    attempts = partial(Waiting, failures={0: "error"})
+    assert await caused_by_agent(attempts, history, "go down", "error", alone=lock)
+    assert waited == [
+        False,
+        False,
+        True,
+    ]  # the last one is the check: the second repetition freed its place
+    assert not lock.locked()
+
+
 class Halved(Other):
     """An environment that notices whether an action is repeated with less time."""
 
