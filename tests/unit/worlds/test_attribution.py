@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -170,6 +171,14 @@ class Halved(Other):
 
     async def check(self) -> None:
         pass
+
+
+def test_a_history_takes_little_memory_however_much_an_environment_shows() -> None:
+    history = History()
+    shown = "x" * 1_000_000
+    history.began(shown)
+    history.answered("look", shown)
+    assert len(pickle.dumps(history)) < 2_000
 
 
 async def test_a_full_server_decides_nothing_and_a_lost_one_has_failed() -> None:

@@ -121,6 +121,16 @@ def test_an_equality_that_is_not_transitive_gives_the_same_classes_in_any_order(
     assert {(one.majority, one.share) for one in often} == {("50", 0.75)}
 
 
+def test_the_spellings_of_a_form_are_compared_alike_in_any_order() -> None:
+    """Both spellings of 1/2 have one form, but only one of them is equal to `half`."""
+
+    def equal(one: str, other: str) -> bool:
+        return {one, other} == {"0.5", "half"}
+
+    for answers in permutations(["0.5", "1/2", "half"]):
+        assert len(agreement(answers, equal).classes) == 1
+
+
 def test_few_comparisons_without_a_result_end_all_comparisons_of_a_question() -> None:
     calls = 0
 

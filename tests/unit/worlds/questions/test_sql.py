@@ -559,6 +559,18 @@ async def test_a_database_that_is_lost_is_no_failure_of_the_agent(
     await world.close()
 
 
+async def test_a_changed_database_is_described_as_it_is_now(tmp_path: Path) -> None:
+    world, file = await begun(tmp_path)
+    await world.close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE authors (name TEXT)")
+        connection.commit()
+    status = file.stat()
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    task = SOURCE.load(f"sql5@{tmp_path}")
+    assert "CREATE TABLE authors" in (await task.world().reset(0)).text
+
+
 async def test_damage_that_the_gold_query_meets_is_no_failure_of_the_agent(tmp_path: Path) -> None:
     world, file = await begun(tmp_path)
     damage(file, "books")
