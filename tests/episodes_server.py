@@ -13,10 +13,10 @@ import uvicorn
 from air.serve.episodes.catalogue import catalogue
 from air.serve.episodes.server import ClientLimit, EpisodesServer
 from air.serve.episodes.settings import EpisodesConfig
-from air.serve.log import Log
-from air.serve.metrics import Metrics, parse
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics, parse
+from air.serve.http.server import bind, http_config, url
 from air.serve.openenv.protocol import OpenEnv
-from air.serve.server import bind, http_config, url
 from tests.until import until
 
 

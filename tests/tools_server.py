@@ -12,9 +12,9 @@ import httpx
 import uvicorn
 from starlette.types import ASGIApp
 
-from air.serve.log import Log
-from air.serve.metrics import Metrics, parse
-from air.serve.server import bind, http_config, url
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics, parse
+from air.serve.http.server import bind, http_config, url
 from air.serve.tools.chat import Chat
 from air.serve.tools.observations import Observations
 from air.serve.tools.server import ToolsServer, opened

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _server(url: str) -> list[Finding]:
-    from air.serve import check
+    from air.serve.http import check
 
     return [finding async for finding in check.examine(url, os.environ.get(TOKEN_ENV, ""))]
 

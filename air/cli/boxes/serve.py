@@ -290,8 +290,8 @@ def _serve_sandbox(args: argparse.Namespace, settings: dict[str, Any], where: st
     from air.config import validate
     from air.serve.e2b.protocol import E2B
     from air.serve.fusion.protocol import Fusion
-    from air.serve.server import serve
-    from air.serve.settings import ServeConfig
+    from air.serve.http.server import serve
+    from air.serve.http.settings import ServeConfig
 
     changed = {name: value for name in _LIMITS if (value := getattr(args, name)) is not None}
     limits = ServeConfig().limits.model_dump() | changed

@@ -22,7 +22,6 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from air.errors import AirError
-from air.serve.app import Protocol, Server
 from air.serve.e2b import interpreter, ports
 from air.serve.e2b.control import Control
 from air.serve.e2b.envd import files, filesystem, processes
@@ -30,6 +29,7 @@ from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox
 from air.serve.e2b.sandboxes import Sandboxes
 from air.serve.e2b.templates import Templates
+from air.serve.http.app import Protocol, Server
 
 ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")

@@ -16,11 +16,11 @@ from typing import Any
 from air.aio import wait_shielded
 from air.errors import AirError, BoxDiedError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Snapshot
-from air.serve.app import Server
-from air.serve.boxes import NoBoxInTime
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.templates import Templates
+from air.serve.http.app import Server
+from air.serve.http.boxes import NoBoxInTime
 
 CREATE_SECONDS = 50.0
 """Seconds that the creation of a sandbox waits for a box. E2B's clients wait at most 60 seconds."""

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from air.serve import server as http_server
-from air.serve.app import BaseServer, Protocol
 from air.serve.episodes.catalogue import Catalogue, catalogue
 from air.serve.episodes.client_episode import ClientEpisode
 from air.serve.episodes.settings import EpisodesConfig
-from air.serve.log import Log
-from air.serve.metrics import Metrics
+from air.serve.http import server as http_server
+from air.serve.http.app import BaseServer, Protocol
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
 
 
 class Full(Exception):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from air.serve.settings import ListenConfig
+from air.serve.http.settings import ListenConfig
 
 
 class EpisodesConfig(ListenConfig):

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.errors import UsageError
-from air.serve.app import body_of
 from air.serve.episodes.catalogue import Catalogue
 from air.serve.episodes.server import EpisodesServer
+from air.serve.http.app import body_of
 
 NAME = "air"
 """The name of the one environment that a server of air offers. OpenEnv and ORS have environment names in the

@@ -15,13 +15,13 @@ from starlette.routing import BaseRoute, Route
 
 from air.rewards.proposals.agreement import check_equality
 from air.sandbox.contract.box import NOT_ISOLATED
-from air.serve import server as http_server
-from air.serve.app import BaseServer, Protocol
-from air.serve.boxes import QueueFull
 from air.serve.evaluate.settings import EvaluateConfig
-from air.serve.log import Log
-from air.serve.metrics import Metrics
-from air.serve.request_queue import RequestQueue
+from air.serve.http import server as http_server
+from air.serve.http.app import BaseServer, Protocol
+from air.serve.http.boxes import QueueFull
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
+from air.serve.http.request_queue import RequestQueue
 from air.tools import ToolSet
 from air.train.coevolve.evaluate_service import handle_evaluate
 from air.train.coevolve.executor import Executor, open_executor
@@ -88,7 +88,7 @@ async def opened(
 
 async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
     """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are keyword arguments of
-    `air.serve.server.run`, which listens and handles signals."""
+    `air.serve.http.server.run`, which listens and handles signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
     )

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from air.env.config import AirHarnessConfig, ResearchEnvConfig
 from air.errors import ConfigError
 from air.rewards.proposals.agreement import Equality
-from air.serve.settings import ListenConfig
-from air.serve.tool_names import calling, load_named
+from air.serve.http.settings import ListenConfig
+from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
 from air.train.config.embedded_config import ComputeConfig
 from air.train.evaluation.play import research_env
@@ -45,9 +45,9 @@ class EvaluateConfig(ListenConfig):
     """The maximum number of tokens of an episode (prompt, replies and observations together). None: the
     number of the model's training run, or 8192 for a model without a training run."""
     tools: tuple[str, ...] | None = None
-    """The tools with which the model answers, as in `air.serve.tool_names.load_named`; an empty tuple: no
-    tools. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of the model's training
-    run; no tools if the run has no such tasks."""
+    """The tools with which the model answers, as in `air.serve.tools.tool_names.load_named`; an empty tuple:
+    no tools. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of the model's
+    training run; no tools if the run has no such tasks."""
     format: str = ""
     """The name of the action format. Empty: the format of the model's training run. If the run sets none and
     `tools` is None, the format in the run's task files `posed:FILE` is used. If there is none either, the

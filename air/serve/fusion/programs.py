@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from air.errors import AirError, BoxEndedError, BoxFileError, InfrastructureError, MissingError
 from air.sandbox.contract.box import Box, BoxSpec, Command, ExecResult
-from air.serve.app import Server
 from air.serve.fusion.languages import LANGUAGES, Language, source
 from air.serve.fusion.messages import (
     Answer,
@@ -21,6 +20,7 @@ from air.serve.fusion.messages import (
     RunCodeRequest,
     status_of,
 )
+from air.serve.http.app import Server
 
 OUTPUT_BYTES = 8 << 20
 """The maximum number of bytes that are kept of a command's standard output, and likewise of its standard

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from air.serve.app import Protocol, Server
 from air.serve.fusion import openapi
 from air.serve.fusion.datasets import messages as datasets
 from air.serve.fusion.datasets.endpoints import Datasets
@@ -26,6 +25,7 @@ from air.serve.fusion.messages import (
 from air.serve.fusion.notebooks import Notebooks
 from air.serve.fusion.programs import Programs
 from air.serve.fusion.request_handling import Endpoint
+from air.serve.http.app import Protocol, Server
 
 START_SECONDS = 120.0
 _RUNS = "air_serve_runs_total"

@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from air.aio import while_connected
 from air.errors import InfrastructureError
-from air.serve.app import LOG_FIELDS, Server, body_of
-from air.serve.boxes import NoBoxInTime
 from air.serve.fusion.programs import BadRequest
+from air.serve.http.app import LOG_FIELDS, Server, body_of
+from air.serve.http.boxes import NoBoxInTime
 
 Handler = Callable[[Any, dict[str, Any]], Awaitable[BaseModel]]
 """The type of functions that handle a parsed request and return the response body. Their second argument is a

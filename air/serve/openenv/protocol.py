@@ -18,10 +18,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from air.errors import ConfigError
-from air.serve.app import Protocol, body_of
 from air.serve.episodes import task_list
 from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import NAME, Refused, answering
+from air.serve.http.app import Protocol, body_of
 from air.serve.openenv import messages
 from air.serve.openenv.session import Session, rpc
 

@@ -18,11 +18,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from air.aio import cancel_and_wait
-from air.serve.app import Protocol
 from air.serve.episodes import task_list
 from air.serve.episodes.offered_tasks import Schema
 from air.serve.episodes.server import EpisodesServer
 from air.serve.episodes.task_list import NAME, Refused, StrictBody, answering, check
+from air.serve.http.app import Protocol
 from air.serve.ors import events
 from air.serve.ors.sessions import Session, Sessions
 

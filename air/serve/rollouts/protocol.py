@@ -17,10 +17,10 @@ from starlette.routing import BaseRoute, Route
 
 from air.aio import while_connected
 from air.errors import InfrastructureError, UsageError
-from air.serve import server as http_server
-from air.serve.app import LOG_FIELDS, BaseServer, Protocol, body_of
-from air.serve.log import Log
-from air.serve.metrics import Metrics
+from air.serve.http import server as http_server
+from air.serve.http.app import LOG_FIELDS, BaseServer, Protocol, body_of
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
 from air.serve.rollouts.messages import RolloutsRequest, RolloutsResponse, response
 from air.serve.rollouts.playing import rollouts
 from air.serve.rollouts.settings import RolloutsConfig
@@ -98,7 +98,7 @@ async def opened(
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
     """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are keyword arguments of
-    `air.serve.server.run`, which listens and handles signals."""
+    `air.serve.http.server.run`, which listens and handles signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

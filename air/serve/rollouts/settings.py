@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from air.serve.settings import ListenConfig
+from air.serve.http.settings import ListenConfig
 
 
 class RolloutsConfig(ListenConfig):

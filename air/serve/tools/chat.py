@@ -21,8 +21,8 @@ from starlette.routing import BaseRoute, Route
 
 from air.aio import run_concurrently, while_connected
 from air.errors import InferenceError, InfrastructureError, MissingError, UserCodeError
-from air.serve.app import LOG_FIELDS, Protocol, body_of
-from air.serve.boxes import NoBoxInTime
+from air.serve.http.app import LOG_FIELDS, Protocol, body_of
+from air.serve.http.boxes import NoBoxInTime
 from air.serve.tools.chat_loop import ChatState, Model, ModelRefused, run_chat
 from air.serve.tools.server import ToolsServer
 

@@ -28,8 +28,8 @@ from starlette.routing import BaseRoute, Route
 
 from air.aio import while_connected
 from air.errors import BoxEndedError, InfrastructureError, MissingError, UserCodeError
-from air.serve.app import LOG_FIELDS, Protocol, body_of
-from air.serve.boxes import NoBoxInTime
+from air.serve.http.app import LOG_FIELDS, Protocol, body_of
+from air.serve.http.boxes import NoBoxInTime
 from air.serve.tools.actions import ParsedCall, TrajectoryEnd, read
 from air.serve.tools.server import ToolsServer
 from air.serve.tools.sessions import BOX_ENDED

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from air.sandbox.contract.box import NOT_ISOLATED
-from air.serve import server as http_server
-from air.serve.app import BaseServer, Protocol
-from air.serve.boxes import Boxes
-from air.serve.log import Log
-from air.serve.metrics import Metrics
+from air.serve.http import server as http_server
+from air.serve.http.app import BaseServer, Protocol
+from air.serve.http.boxes import Boxes
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
 from air.serve.tools.sessions import Sessions
 from air.serve.tools.settings import ToolsConfig
 
@@ -53,7 +53,7 @@ async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
     """Runs the server of `air serve tools` until SIGINT or SIGTERM. `protocols` are the constructors of its
-    protocols; `options` are keyword arguments of `air.serve.server.run`, which listens and handles
+    protocols; `options` are keyword arguments of `air.serve.http.server.run`, which listens and handles
     signals."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options

@@ -13,8 +13,8 @@ from typing import Any
 from air.aio import wait_shielded
 from air.errors import BoxEndedError
 from air.sandbox.contract.box import Box
-from air.serve.boxes import Boxes, NoBoxInTime, QueueFull
-from air.serve.metrics import Metrics
+from air.serve.http.boxes import Boxes, NoBoxInTime, QueueFull
+from air.serve.http.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from air.actions import ActionFormat
 from air.errors import ConfigError
-from air.serve.settings import ListenConfig
-from air.serve.tool_names import calling, load_named
+from air.serve.http.settings import ListenConfig
+from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"

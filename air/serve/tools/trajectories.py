@@ -13,7 +13,7 @@ from typing import Any
 
 from air.aio import wait_shielded
 from air.errors import AirError, BoxEndedError
-from air.serve.metrics import Metrics
+from air.serve.http.metrics import Metrics
 from air.serve.tools.sessions import Session, Sessions
 from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from air.serve import metrics
+from air.serve.http import metrics
 from tests.docker.serve.serving import Served, serving
 from tests.until import until
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from air.cli.main import main
-from air.serve import metrics
+from air.serve.http import metrics
 from tests.docker.client import boxes_of
 from tests.docker.serve.serving import Served, serving
 from tests.until import until

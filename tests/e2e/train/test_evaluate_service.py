@@ -16,12 +16,12 @@ import httpx
 import pytest
 
 from air.errors import InfrastructureError, UsageError
-from air.serve.app import application
 from air.serve.evaluate.protocol import Evaluate, opened
 from air.serve.evaluate.settings import EvaluateConfig
-from air.serve.log import Log
-from air.serve.metrics import Metrics
-from air.serve.request_queue import RequestQueue
+from air.serve.http.app import application
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
+from air.serve.http.request_queue import RequestQueue
 from air.testing import ScriptedServer, replies
 from air.worlds.proposals.scorer import Scorer
 from tests import fork_server

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from air.serve.app import application
-from air.serve.log import Log
-from air.serve.metrics import Metrics
+from air.serve.http.app import application
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
 from air.serve.rollouts.protocol import Rollouts, opened
 from air.serve.rollouts.settings import RolloutsConfig
 from air.testing import Letters, ScriptedServer, reasoned, replies

@@ -14,21 +14,21 @@ import uvicorn
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from air.serve.app import BaseServer, Protocol, Server
-from air.serve.boxes import Boxes
 from air.serve.e2b.protocol import E2B
 from air.serve.episodes.catalogue import catalogue
 from air.serve.episodes.server import ClientLimit, EpisodesServer
 from air.serve.episodes.settings import EpisodesConfig
 from air.serve.fusion.protocol import Fusion
-from air.serve.log import Log
-from air.serve.metrics import Metrics
+from air.serve.http.app import BaseServer, Protocol, Server
+from air.serve.http.boxes import Boxes
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
+from air.serve.http.server import bind, http_config, url
+from air.serve.http.settings import ServeConfig
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.serve.rollouts import protocol as rollouts
 from air.serve.rollouts.settings import RolloutsConfig
-from air.serve.server import bind, http_config, url
-from air.serve.settings import ServeConfig
 from air.serve.tools import server as tools_server
 from air.serve.tools.chat import Chat
 from air.serve.tools.observations import Observations

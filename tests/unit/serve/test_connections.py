@@ -15,12 +15,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.errors import UsageError
-from air.serve.app import BaseServer, Protocol, body_of
-from air.serve.bodies import mark_body_forwarded
-from air.serve.log import Log
-from air.serve.metrics import Metrics, parse
-from air.serve.server import bind, http_config, serve
-from air.serve.settings import ListenConfig, ServeConfig, most_files
+from air.serve.http.app import BaseServer, Protocol, body_of
+from air.serve.http.bodies import mark_body_forwarded
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics, parse
+from air.serve.http.server import bind, http_config, serve
+from air.serve.http.settings import ListenConfig, ServeConfig, most_files
 from tests.until import until
 
 BIG = 32 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from air.serve.server import bind
+from air.serve.http.server import bind
 
 
 async def test_an_answer_is_sent_without_delay() -> None:

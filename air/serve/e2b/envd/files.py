@@ -23,11 +23,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from air.errors import AirError, BoxDiedError
-from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b.envd import wire
 from air.serve.e2b.errors import STATUS, ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
+from air.serve.http.bodies import mark_body_forwarded
 
 PIECE = 1 << 20
 _METADATA = "x-metadata-"

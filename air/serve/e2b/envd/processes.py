@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse, Response
 from air.errors import BoxCommandError, BoxDiedError, BoxFileError
 from air.sandbox.contract.box import ExecResult
 from air.sandbox.contract.running import RunningCommand
-from air.serve.bodies import mark_body_forwarded
 from air.serve.e2b.envd import wire
 from air.serve.e2b.envd.accounts import Account, account
 from air.serve.e2b.envd.wire import Message
 from air.serve.e2b.errors import RpcError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox
+from air.serve.http.bodies import mark_body_forwarded
 
 PIECE = 1 << 15
 _SIGNALS = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}

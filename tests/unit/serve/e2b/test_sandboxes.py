@@ -16,16 +16,16 @@ from air.errors import BoxCommandError, BoxDiedError, InfrastructureError
 from air.sandbox.contract.box import Box, BoxLimits, BoxSpec, Snapshot
 from air.sandbox.process.box import ProcessBox
 from air.sandbox.process.copy_snapshots import CopiedSnapshot
-from air.serve.app import Server
-from air.serve.boxes import Boxes
 from air.serve.e2b.errors import ApiError, SandboxGone
 from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox, SandboxSettings
 from air.serve.e2b.sandboxes import KeptSnapshot, Sandboxes
 from air.serve.e2b.templates import Templates
-from air.serve.log import Log
-from air.serve.metrics import Metrics
-from air.serve.settings import ServeConfig
+from air.serve.http.app import Server
+from air.serve.http.boxes import Boxes
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
+from air.serve.http.settings import ServeConfig
 from tests.until import until
 
 SETTINGS = SandboxSettings("any")

@@ -12,7 +12,7 @@ import httpx
 from air.errors import AirError, ConfigError
 from air.sandbox.ops.doctor import Finding
 from air.sandbox.remote.sandbox_fusion import CodeServer
-from air.serve.settings import HEALTHY
+from air.serve.http.settings import HEALTHY
 
 _SECONDS = 20.0
 _PROGRAM = "print(6 * 7)"

@@ -17,12 +17,12 @@ from typing import TypeVar, cast
 import uvicorn
 
 from air.errors import AirError, InfrastructureError, UsageError
-from air.serve.app import BaseServer, Protocol, Server, application
-from air.serve.boxes import Boxes
-from air.serve.connections import Connections
-from air.serve.log import Log, LogHandler
-from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig, ServeConfig, most_files
+from air.serve.http.app import BaseServer, Protocol, Server, application
+from air.serve.http.boxes import Boxes
+from air.serve.http.connections import Connections
+from air.serve.http.log import Log, LogHandler
+from air.serve.http.metrics import Metrics
+from air.serve.http.settings import ListenConfig, ServeConfig, most_files
 
 ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from air.serve.boxes import QueueFull
-from air.serve.metrics import Metrics
+from air.serve.http.boxes import QueueFull
+from air.serve.http.metrics import Metrics
 
 
 class RequestQueue:

@@ -15,8 +15,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig
+from air.serve.http.metrics import Metrics
+from air.serve.http.settings import ListenConfig
 
 HEAD_BYTES = 1 << 16
 """The maximum size in bytes of a request line with its headers."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
 
-from air.serve.metrics import Metrics
-from air.serve.settings import ListenConfig
+from air.serve.http.metrics import Metrics
+from air.serve.http.settings import ListenConfig
 
 PACE = 1 << 16
 """The number of bytes of a request's body for which a client gets one second in addition to the setting

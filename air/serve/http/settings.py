@@ -28,8 +28,8 @@ class ListenConfig(BaseConfig):
     port: int = Field(8080, ge=0, le=65535)
     """The port on which the server listens. 0: a free port, which the system chooses."""
     token: str = ""
-    """The secret that every request must carry. Empty: requests need no secret. `air.serve.token` lists the
-    headers in which a client can send it."""
+    """The secret that every request must carry. Empty: requests need no secret. `air.serve.http.token` lists
+    the headers in which a client can send it."""
     tls_cert: str = ""
     """The path of the PEM file with the server's TLS certificate, followed by the intermediate certificates.
     Empty: the server uses plain HTTP."""

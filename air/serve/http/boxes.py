@@ -13,7 +13,7 @@ from air.sandbox.contract.box import Box, BoxSpec
 from air.sandbox.docker import engine
 from air.sandbox.docker.engine_errors import EngineAwayError
 from air.sandbox.pool.box_pool import Pool
-from air.serve.metrics import Metrics
+from air.serve.http.metrics import Metrics
 
 _QUEUE = "air_serve_queue_seconds"
 

@@ -24,12 +24,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from air import loopback
 from air.aio import ClientLeft
-from air.serve import token
-from air.serve.bodies import Bodies, Body, BodyRefused
-from air.serve.boxes import Boxes
-from air.serve.log import Log
-from air.serve.metrics import Metrics
-from air.serve.settings import HEALTHY, ListenConfig, ServeConfig
+from air.serve.http import token
+from air.serve.http.bodies import Bodies, Body, BodyRefused
+from air.serve.http.boxes import Boxes
+from air.serve.http.log import Log
+from air.serve.http.metrics import Metrics
+from air.serve.http.settings import HEALTHY, ListenConfig, ServeConfig
 
 LOG_FIELDS = "air.log_fields"
 """The key of a dict in each request's ASGI scope. The fields that a protocol adds to this dict appear in the
