@@ -23,7 +23,7 @@ from air.worlds import sources
 from air.worlds.base import World
 from air.worlds.ors.result import prompt_text
 from air.worlds.remote.attribution import Unanswered, begin_patiently
-from air.worlds.remote.conversion import done_of, reward_of
+from air.worlds.remote.conversion import Rewards, RewardsOfServer, done_of, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
 from tests.until import until
@@ -366,6 +366,12 @@ async def test_an_episode_of_null_rewards_is_a_failure_until_the_server_sends_a_
         lowest = [0.0] * (len(rewards) - 1) + [-0.1]
         assert await _act_to_the_end(world, ["null"]) == lowest
         assert (await world.close())["num_null_rewards"] == len(rewards)
+
+
+def test_an_episode_of_null_rewards_earns_nothing_on_a_server_that_only_pays() -> None:
+    server = RewardsOfServer("http://h")
+    assert Rewards(server).counted(0.5, done=True) == 0.5
+    assert Rewards(server).counted(None, done=True) == 0.0
 
 
 async def _act_to_the_end(world: World[Action], answers: Sequence[str]) -> list[float]:
