@@ -21,6 +21,8 @@ from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
 from air.worlds.base import World
+from air.worlds.games.players import SolverPlayer
+from air.worlds.games.world import GameWorld
 from air.worlds.ors.result import prompt_text
 from air.worlds.remote.attribution import Unanswered, begin_patiently
 from air.worlds.remote.conversion import Rewards, RewardsOfServer, done_of, reward_of
@@ -29,19 +31,31 @@ from tests.faulty_proxy import KINDS, between
 from tests.until import until
 
 TASK = "question:gsm8k5"
-ANSWERS = ("7", "no number", "12", "no", "3")
+GAME = "game:sokoban6"
+"""Each of its episodes looks different, so an observation or a reward of another episode is noticed."""
 EPISODES = 1000 if os.environ.get("AIR_FULL") == "1" else 200
 
 
-async def played(task: sources.WorldTask, seed: int) -> list[tuple[float, bool]]:
-    """The rewards of one episode, and after which one it was over."""
+async def moves(seed: int) -> list[str]:
+    """The moves of an episode: for every other seed those that solve its room, otherwise random ones, some of
+    which are no moves."""
+    if seed % 2:
+        return random.Random(seed).choices(("Up", "Down", "Left", "Right", "Jump"), k=5)
+    world = sources.load(GAME).world()
+    await world.reset(seed)
+    assert isinstance(world, GameWorld)
+    return SolverPlayer().moves(world.game)[:5]  # the server ends an episode after six actions
+
+
+async def played(task: sources.WorldTask, seed: int) -> list[tuple[str, float, bool]]:
+    """Plays the moves of a seed. Returns each observation and reward, and whether the episode was over."""
     world = task.world()
-    steps: list[tuple[float, bool]] = []
+    steps: list[tuple[str, float, bool]] = []
     try:
         await world.reset(seed)
-        for answer in ANSWERS:
-            step = await world.step(Action(answer=answer))
-            steps.append((step.reward, step.done))
+        for move in await moves(seed):
+            step = await world.step(Action(answer=move))
+            steps.append((step.observation.text, step.reward, step.done))
             if step.done:
                 break
     finally:
@@ -50,7 +64,7 @@ async def played(task: sources.WorldTask, seed: int) -> list[tuple[float, bool]]
 
 
 async def test_no_wrong_reward_and_every_failure_counted() -> None:
-    right = {seed: await played(sources.load(TASK), seed) for seed in range(EPISODES)}
+    right = {seed: await played(sources.load(GAME), seed) for seed in range(EPISODES)}
     results: Counter[str] = Counter()
 
     async def one(task: sources.WorldTask, seed: int) -> None:
@@ -63,7 +77,7 @@ async def test_no_wrong_reward_and_every_failure_counted() -> None:
             results["whole"] += 1
 
     async with (
-        serving(TASK, max_sessions=48) as served,
+        serving(GAME, max_sessions=EPISODES) as served,
         between(served.url, share=0.2, seed=5) as (address, proxy),
     ):
         task = sources.load(f"openenv:{address}#field=message&tools=false&errors=failure")
@@ -88,7 +102,7 @@ async def test_with_probing_no_wrong_reward_and_every_failure_counted(kind: str)
     for each episode, as the documentation asks: if it is full, an action with an error is sent again in the
     episode's own environment, where it may have ended the episode."""
     count = EPISODES if kind == "error" else EPISODES // 10
-    right = {seed: await played(sources.load(TASK), seed) for seed in range(count)}
+    right = {seed: await played(sources.load(GAME), seed) for seed in range(count)}
     failed: list[int] = []
 
     async def one(task: sources.WorldTask, seed: int) -> None:
@@ -100,7 +114,7 @@ async def test_with_probing_no_wrong_reward_and_every_failure_counted(kind: str)
             assert steps == right[seed]
 
     async with (
-        serving(TASK, max_sessions=2 * count) as served,
+        serving(GAME, max_sessions=2 * count) as served,
         between(served.url, share=0.1, seed=5) as (address, proxy),
     ):
         proxy.once, proxy.kinds = True, [kind]
@@ -435,7 +449,7 @@ class Transient(Ors):
 
 async def test_an_error_of_any_call_of_ors_is_never_an_observation() -> None:
     count = EPISODES // 10
-    right = {seed: await played(sources.load(TASK), seed) for seed in range(count)}
+    right = {seed: await played(sources.load(GAME), seed) for seed in range(count)}
     servers: list[Transient] = []
     failed: list[int] = []
 
@@ -451,7 +465,7 @@ async def test_an_error_of_any_call_of_ors_is_never_an_observation() -> None:
         else:
             assert steps == right[seed]
 
-    async with serving(TASK, protocol=transient, max_sessions=96, seeds=count) as served:
+    async with serving(GAME, protocol=transient, max_sessions=2 * count, seeds=count) as served:
         task = sources.load(f"ors:{served.url}")
         await asyncio.gather(*(one(task, seed) for seed in range(count)))
     # There may be a second fault while the episode is repeated.
