@@ -4,8 +4,10 @@ ARGS=--worlds`.
 For each game and seed, scripted players play demonstrations, in which half of the replies are a single random
 move. Then `sft` trains a new policy on the demonstrations (the warm start). GRPO trains it further
 (`configs/grl/small.toml` with `configs/embedded/small_policy.toml`), and separately a control whose rewards
-are shuffled within each group. Before and after, the policy plays held-out instances of the game. Their
-rewards are the game's own, without the run file's penalty for malformed replies.
+are shuffled within each group. Before and after, the policy plays instances of the game with seeds for
+evaluation. Their rewards are the game's own, without the run file's penalty for malformed replies. In Sokoban
+and Blocksworld no such instance occurs in training. The few starts of Tetris occur in both: the last lines of
+the output count the starts.
 
 Results are written after each training. The same command continues an interrupted program; other games and
 seeds may be added, and with `--only-real` the controls may be left for later.
@@ -48,6 +50,7 @@ from air.train.loop.run import EmbeddedRun
 from air.train.model import policy as policies
 from air.worlds.games import SOURCE, GameWorld
 from air.worlds.games.players import RandomPlayer, SolverPlayer, reply
+from air.worlds.sources import VALIDATION_SEED
 
 CONFIGS = paths.shipped("configs")
 GAMES = (
@@ -114,7 +117,37 @@ async def all_seeds(args: argparse.Namespace, rest: Sequence[str]) -> int:
                     mine[0][arm] = await after_training(args, rest, game, seed, arm)
                     file.write_text(json.dumps(results, indent=1))
                     report(results)
+    for game in args.games:
+        print(f"{game}: {await instances(game, args.episodes, args.demos)}")
     return verdict([result for result in results if result["game"] in args.games])
+
+
+async def instances(game: str, episodes: int, trained: int) -> str:
+    """Returns a sentence that says how many of the first `episodes` evaluated games look different at their
+    start, how many of these also occur among the games of the first `trained` training seeds, and how many
+    replies the scripted player needs."""
+    task = SOURCE.load(game)
+
+    async def first(seed: int) -> str:
+        return (await task.world().reset(seed)).text
+
+    async def replies(seed: int) -> int:
+        world = task.world()
+        assert isinstance(world, GameWorld)
+        await world.reset(seed)
+        count, done = 0, False
+        while not done:
+            count, done = count + 1, (await world.step(reply(world, SolverPlayer()))).done
+        return count
+
+    seeds = range(VALIDATION_SEED, VALIDATION_SEED + episodes)
+    seen = {await first(seed) for seed in range(trained)}
+    starts = {await first(seed) for seed in seeds}
+    needed = [await replies(seed) for seed in seeds]
+    return (
+        f"{episodes} evaluated games have {len(starts)} different starts, of which {len(starts & seen)} "
+        f"occur in training; the scripted player needs more than one reply in {sum(n > 1 for n in needed)} games"
+    )
 
 
 def claim(args: argparse.Namespace, rest: Sequence[str]) -> None:
