@@ -146,7 +146,7 @@ async def instances(game: str, episodes: int, trained: int) -> str:
     needed = [await replies(seed) for seed in seeds]
     return (
         f"{episodes} evaluated games have {len(starts)} different starts, of which {len(starts & seen)} "
-        f"occur in training; the scripted player needs more than one reply in {sum(n > 1 for n in needed)} games"
+        f"occur in training; the scripted player needs more than one reply in {sum(n > 1 for n in needed)}"
     )
 
 
