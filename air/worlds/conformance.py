@@ -1,4 +1,4 @@
-"""Conformance checks for worlds that need no box. Users can run them on their own worlds.
+"""Conformance checks for worlds. Users can run them on their own worlds.
 
 `check(task)` runs all checks and returns the problems found; an empty result means that the world conforms:
 
@@ -7,7 +7,7 @@
 
 The checks send odd actions, which are meaningless in most worlds. If the task has a scripted player
 (`WorldTask.player`), the player's actions take turns with them. The parameter `actions` adds meaningful
-actions to a task without a player.
+actions to a task without a player. The parameter `opened` provides the boxes of a world that needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,6 +80,17 @@ class Violation(Exception):
     """Raised by a check that a world does not pass. The message describes the problem."""
 
 
+Opened = Callable[[WorldTask], AbstractAsyncContextManager[World[Action]]]
+"""A function that returns an async context manager with a new world of a task, and with its boxes."""
+
+
+@asynccontextmanager
+async def without_boxes(task: WorldTask) -> AsyncIterator[World[Action]]:
+    """Async context manager: yields a new world of a task that needs no box. Raises ConfigError if the task
+    needs one."""
+    yield task.world()
+
+
 @dataclass(frozen=True)
 class Case:
     """The input of a check: the task of a world, and the actions that the check sends."""
@@ -80,6 +100,16 @@ class Case:
     """The actions that a check sends in order, starting again after the last one."""
     at_once: int = AT_ONCE
     """The number of episodes that run at the same time."""
+    opened: Opened = without_boxes
+
+    @asynccontextmanager
+    async def world(self) -> AsyncIterator[World[Action]]:
+        """Async context manager: yields a new world, and closes it after the block."""
+        async with self.opened(self.task) as world:
+            try:
+                yield world
+            finally:
+                await world.close()
 
 
 class Chooser:
@@ -139,6 +169,7 @@ async def check(
     actions: Sequence[Action] = (),
     checks: Iterable[str] | None = None,
     at_once: int = AT_ONCE,
+    opened: Opened = without_boxes,
 ) -> dict[str, str]:
     """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
     problem.
@@ -146,12 +177,13 @@ async def check(
     `actions` are sent before the actions of `strange_actions`; they can be legal moves, for example. `checks`
     are the names of the checks to run (None: all in `CHECKS`). `at_once` is the maximum number of episodes
     that run at the same time; a small number is for a world whose episodes are slow, such as one behind a
-    server. Raises ConfigError if the world needs a box: there may be fewer boxes than episodes. Raises
-    InfrastructureError if something else that the world needs, such as a server, is missing.
+    server. `opened` makes the world of each episode, for example `WorldBoxes.world` for a world in boxes.
+    Raises ConfigError if the world needs a box and `opened` provides none. Raises InfrastructureError if
+    something else that the world needs, such as a server, is missing.
     """
-    if task.in_boxes:
-        raise ConfigError("a world in a box is not checked here", where=task.id)
-    case = Case(task, [*actions, *strange_actions(task)], at_once)
+    if task.in_boxes and opened is without_boxes:
+        raise ConfigError("needs boxes: give the parameter `opened`", where=task.id)
+    case = Case(task, [*actions, *strange_actions(task)], at_once, opened)
     problems = {}
     for name in CHECKS if checks is None else checks:
         try:
@@ -184,8 +216,7 @@ async def play(
     not there is a player. Returns a record of the episode."""
     if not with_player:
         case = replace(case, task=replace(case.task, player=None))
-    world = case.task.world()
-    try:
+    async with case.world() as world:
         first = await world.reset(seed)
         played, choose = EpisodeRecord([first.text], [], [], {}), Chooser(case, world, seed)
         for _ in range(case.task.max_turns if turns is None else turns):
@@ -197,8 +228,6 @@ async def play(
                 break
         played.facts = dict(world.facts())
         return played
-    finally:
-        await world.close()
 
 
 async def same_seed_same_episode(case: Case) -> None:
@@ -236,8 +265,8 @@ async def any_action_is_answered(case: Case) -> None:
     and raises no exception. The player's actions come between the others."""
     others, seed = deque(case.actions), 0
     while others:
-        world, seed = case.task.world(), seed + 1
-        try:
+        seed += 1
+        async with case.world() as world:
             text = (await world.reset(seed)).text
             _check_text(text)
             choose, turn, done = Chooser(case, world, seed), seed, False
@@ -245,8 +274,6 @@ async def any_action_is_answered(case: Case) -> None:
                 action = choose.of_player(text) if turn % 2 else None
                 step = await _answered(world, action or others.popleft())
                 text, turn, done = step.observation.text, turn + 1, step.done
-        finally:
-            await world.close()
 
 
 async def _answered(world: World[Action], action: Action) -> Step:
@@ -265,8 +292,7 @@ async def a_step_after_the_end_gives_nothing(case: Case) -> None:
     """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0. The
     action that ended the episode is repeated, which may have been the winning one."""
     for seed in TWICE:
-        world = case.task.world()
-        try:
+        async with case.world() as world:
             text = (await world.reset(seed)).text
             choose = Chooser(case, world, seed)
             for _ in range(10 * case.task.max_turns):
@@ -277,8 +303,6 @@ async def a_step_after_the_end_gives_nothing(case: Case) -> None:
                     await _check_ended(world, (last, case.actions[0]))
                     break
             # Otherwise only the harness ends such an episode.
-        finally:
-            await world.close()
 
 
 async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
@@ -291,29 +315,31 @@ async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
 async def closes_at_any_time(case: Case) -> None:
     """Check: a world can be closed before `reset`, and more than once, and its facts can be read after it
     was closed."""
-    fresh = case.task.world()
-    await fresh.close()
-    await fresh.close()
-    world = await _started(case)
-    await world.close()
-    await world.close()
-    _check_facts(case.task, world.facts())
+    async with case.world() as fresh:
+        await fresh.close()
+        await fresh.close()
+    async with case.world() as world:
+        _check_text((await world.reset(1)).text)
+        await world.close()
+        await world.close()
+        _check_facts(case.task, world.facts())
 
 
 async def a_cancelled_reset_leaves_a_world_that_closes(case: Case) -> None:
     """Check: a world can be closed after a reset was cancelled."""
     for turns in INTERRUPTIONS:
-        world = case.task.world()
-        await _cancelled(world.reset(1), turns)
-        await _closed_in_time(world)
+        async with case.opened(case.task) as world:
+            await _cancelled(world.reset(1), turns)
+            await _closed_in_time(world)
 
 
 async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
     """Check: a world can be closed after a step was cancelled."""
     for turns in INTERRUPTIONS:
-        world = await _started(case)
-        await _cancelled(world.step(case.actions[0]), turns)
-        await _closed_in_time(world)
+        async with case.opened(case.task) as world:
+            await world.reset(1)
+            await _cancelled(world.step(case.actions[0]), turns)
+            await _closed_in_time(world)
 
 
 async def _cancelled(call: Coroutine[Any, Any, Any], turns: int) -> None:
@@ -366,13 +392,6 @@ async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
     await play(case, 5)
     if random.getstate() != before:
         raise Violation("uses the global generator of `random`; use random.Random(seed)")
-
-
-async def _started(case: Case) -> World[Action]:
-    world = case.task.world()
-    first = await world.reset(1)
-    _check_text(first.text)
-    return world
 
 
 def _check_step(step: Step, action: Action) -> None:

@@ -14,6 +14,7 @@ import pytest
 import verifiers.v1 as vf
 from websockets.asyncio.client import connect
 
+from air.actions.base import Action, ToolCall
 from air.env.config import ResearchEnvConfig
 from air.env.environment import ResearchEnv
 from air.env.world_boxes import WorldBoxes
@@ -31,6 +32,12 @@ from tests.episodes_server import serving
 from tests.until import until
 
 WORLD = "tests.box_world:scripts"
+OF_BOXES = (
+    "closes_at_any_time",
+    "a_cancelled_reset_leaves_a_world_that_closes",
+    "a_cancelled_step_leaves_a_world_that_closes",
+    "many_play_at_once",
+)
 MOST_RESETS = 20
 """After so many resets that were refused, no load of the machine is the cause."""
 
@@ -303,5 +310,35 @@ async def test_contradictions_about_boxes_are_refused() -> None:
     ):
         with pytest.raises(ConfigError):
             replace(task, **change)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="not checked here"):
+    with pytest.raises(ConfigError, match="give the parameter `opened`"):
         await conformance.check(task)
+
+
+async def test_questions_with_tools_and_hidden_tests_in_boxes_conform(
+    tmp_path: Path, runtime: str
+) -> None:
+    rows = [
+        {
+            "question": f"Write a program that prints {n}.",
+            "tests": [{"stdin": "", "stdout": f"{n}"}],
+        }
+        for n in range(20)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    task_id = f"rows:{tmp_path}/rows.jsonl#checker=code_tests&tools=bash,code_interpreter&turns=3"
+    settings = config("scripts", runtime)
+    settings.taskset.tasks = [task_id]
+    env = vf.load_environment(settings)
+    assert isinstance(env, ResearchEnv)
+    actions = [
+        Action(tool=ToolCall("bash", arguments={"command": "echo $RANDOM; pwd"})),
+        Action(answer="```python\nprint(3)\n```"),
+    ]
+    # In containers only what concerns boxes, since each of the many episodes needs its own.
+    checks = [name for name in conformance.CHECKS if runtime == "subprocess" or name in OF_BOXES]
+    async with env.serving():
+        assert env._boxes is not None
+        problems = await conformance.check(
+            sources.load(task_id), actions, checks, at_once=4, opened=env._boxes.world
+        )
+    assert not problems
