@@ -233,14 +233,20 @@ def data_id(environment: Environment, seed: int, ids: range | None) -> int:
 
 def _text_to_send(environment: Environment, action: Action, before: Any) -> str:
     """Returns the text that is sent to the server for an action. `before` is the server's previous response.
-    Raises Unsendable if the action may not be sent."""
+    Raises Unsendable if the action may not be sent. An action that is too long is not converted: the time
+    that some conversions take grows with the square of the length, and no other episode runs meanwhile."""
     arguments = dict(action.tool.arguments or {}) if action.tool else {}
     if fault := not_plain(arguments):  # action formats refuse this, but a program may act, too
         raise Unsendable(f"The tool call {fault}.")
+    _check_length((action.answer or action.text).strip())
     sent = environment.send(action, before)
-    if len(sent) > MAX_ACTION:
-        raise Unsendable(f"The action exceeds {MAX_ACTION} characters.")
+    _check_length(sent)  # the conversion may have made it longer
     return sent
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_ACTION:
+        raise Unsendable(f"The action exceeds {MAX_ACTION} characters.")
 
 
 def _reason(failure: Unanswered) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -128,11 +129,12 @@ class Receiving(Corridors):
 
 
 @asynccontextmanager
-async def begun(name: str) -> AsyncIterator[tuple[Receiving, AgentGymWorld]]:
-    """A server of the environment `name`, and an episode on it that has begun."""
+async def begun(name: str, **changes: Any) -> AsyncIterator[tuple[Receiving, AgentGymWorld]]:
+    """A server of the environment `name`, and an episode on it that has begun. `changes` are fields of the
+    environment."""
     server = Receiving(name)
     async with server.running():
-        world = AgentGymWorld(ENVIRONMENTS[name], server.url)
+        world = AgentGymWorld(dataclasses.replace(ENVIRONMENTS[name], **changes), server.url)
         try:
             await world.reset(0)
             yield server, world
@@ -164,3 +166,36 @@ async def test_an_integer_that_cannot_be_written_in_decimal_is_not_sent() -> Non
         assert not server.sent
         await world.step(Action(answer="walk with Action Input: {'n': 0x" + "f" * 512 + "}"))
         assert server.sent == [f"Action: walk with Action Input: {{'n': {2**2048 - 1}}}"]
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (Action(answer="x" * MAX_ACTION + "\n"), Action(answer="x" * (MAX_ACTION + 1))),
+        (Action(answer="x"), Action(answer="<search>" * MAX_ACTION)),
+        (Action(answer="x"), Action(answer="select " + "[" * MAX_ACTION)),
+        (Action(answer="x"), Action(answer="x\n" * MAX_ACTION)),  # one line of which would be sent
+        (Action(script="x"), Action(script="x" * (MAX_ACTION + 1))),
+        (
+            Action(tool=ToolCall("search", arguments={"query": "\u4e16" * (MAX_ACTION - 100)})),
+            Action(tool=ToolCall("search", arguments={"query": "x" * MAX_ACTION})),
+        ),
+    ],
+)
+async def test_an_action_that_is_too_long_is_not_even_converted(
+    short: Action, long: Action
+) -> None:
+    """Some conversions take quadratic time: five seconds for 8,000 tags, in which nothing else runs."""
+    converted: list[Action] = []
+
+    def send(action: Action, before: Any) -> str:
+        converted.append(action)
+        return "stay"
+
+    async with begun("searchqa", send=send) as (server, world):
+        step = await world.step(long)
+        assert step.observation.text == f"The action exceeds {MAX_ACTION} characters."
+        assert not step.done
+        assert (converted, server.sent) == ([], [])
+        await world.step(short)
+        assert (converted, server.sent) == ([short], ["stay"])
