@@ -43,7 +43,7 @@ def toml_or_text(text: str) -> Any:
         return None
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number with too many digits, or too deep nesting
         return text
 
 
@@ -51,15 +51,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Returns the contents of a TOML file, or of a JSON file if its name ends in `.json`, as a dict. Raises
     MissingError if the file does not exist. Raises ConfigError if it cannot be read, is not valid TOML or
     JSON, or has no table (dict) at its top level."""
+    kind = "JSON" if path.suffix == ".json" else "TOML"
     try:
         text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except FileNotFoundError:
         raise MissingError("no such file", where=str(path), remedy="check the path") from None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except ValueError as error:  # TOMLDecodeError, JSONDecodeError, UnicodeDecodeError
-        raise ConfigError(f"not valid TOML: {error}", where=str(path)) from None
+        raise ConfigError(f"not valid {kind}: {error}", where=str(path)) from None
+    except RecursionError:
+        raise ConfigError(f"not valid {kind}: nested too deeply", where=str(path)) from None
     if not isinstance(data, dict):
         raise ConfigError("holds no table", where=str(path))
     return data

@@ -3,7 +3,7 @@
 `read` yields the lines of a whole file, `entries` also the entries of a JSON list, `Tail` only the lines that
 are new since the last reading, and `load` those at known offsets. `read` and `entries` raise an error on a
 malformed line. `Tail` and `load` do not, because they serve viewers, which must show a file whatever it
-contains.
+contains. `decode` parses the JSON text of any other file.
 """
 
 from __future__ import annotations
@@ -86,6 +86,15 @@ class Tail:
             return file.read(len(self.mark.seal)) == self.mark.seal
 
 
+def decode(text: str | bytes) -> Any:
+    """Parses JSON text and returns its value. Raises ValueError if the text is not JSON, or is nested too
+    deeply for Python's parser, which raises RecursionError for such text."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
     """Yields a pair for each line of a file: the text `FILE:NUMBER` (the path and the number of the line),
     and the line's JSON value. Skips empty lines and a half-written last line.
@@ -102,8 +111,8 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
         if not text.strip():
             continue
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            value = decode(text)
+        except ValueError as error:
             last = number == len(lines) and isinstance(error, json.JSONDecodeError)
             if last and not complete:
                 return
@@ -123,7 +132,7 @@ def entries(path: Path) -> Iterator[tuple[str, Any]]:
         listed = file.read(4096).lstrip().startswith("[")
     if listed:
         with contextlib.suppress(ValueError):  # not one JSON list: `read` names the bad line
-            whole = json.loads(path.read_text(encoding="utf-8"))
+            whole = decode(path.read_text(encoding="utf-8"))
             if isinstance(whole, list):
                 yield from ((f"{path}[{number}]", entry) for number, entry in enumerate(whole))
                 return
@@ -143,8 +152,8 @@ def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
 def parsed(text: bytes) -> dict[str, Any] | None:
     """Returns the JSON object in a line of a file, or None if the line holds no JSON object."""
     try:
-        value = json.loads(text.decode("utf-8", errors="replace"))
-    except (ValueError, RecursionError):
+        value = decode(text.decode("utf-8", errors="replace"))
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 

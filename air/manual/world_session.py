@@ -10,7 +10,6 @@ observations and rewards.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import uuid
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+from air import json_lines
 from air.actions import Action, ToolCall
 from air.env import recording
 from air.env.chat.harness import AirHarness, Reply
@@ -226,7 +226,7 @@ def call_of(text: str) -> Action:
     ValueError if the arguments are not a JSON object."""
     name, _, arguments = text.strip().partition(" ")
     try:
-        values = json.loads(arguments or "{}")
+        values = json_lines.decode(arguments or "{}")
     except ValueError as error:
         raise ValueError(f"the arguments of {name!r} are no JSON object: {error}") from None
     if not isinstance(values, dict):

@@ -409,10 +409,10 @@ def _content(content: Any) -> str:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        data = json_lines.decode(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ConfigError(f"not JSON: {error}", where=str(path)) from None
     if not isinstance(data, dict):
         raise ConfigError("is no trajectory of MLGym", where=str(path))

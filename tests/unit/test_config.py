@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from air.config import BaseConfig, first_bad_key, plugin, validate
+from air.config import BaseConfig, first_bad_key, plugin, read_toml, toml_or_text, validate
 from air.errors import ConfigError, MissingError
 
 
@@ -100,3 +100,27 @@ def test_a_plugin_of_a_file_that_cannot_be_had_is_refused(
     with pytest.raises(kind, match=part) as raised:
         plugin(f"mine.py:{name}", tmp_path)
     assert str(tmp_path / "mine.py") in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.toml", "a = " + "[" * 100_000),
+        ("a.json", "[" * 100_000),
+        ("a.toml", "a = 1" + "0" * 5_000),
+        ("a.json", "1" + "0" * 5_000),
+    ],
+    ids=["deep TOML", "deep JSON", "long TOML", "long JSON"],
+)
+def test_a_file_that_the_parser_cannot_read_is_one_clear_error(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=f"{name}: not valid {name[2:].upper()}: "):
+        read_toml(file)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" + "0" * 5_000], ids=["deep", "long"])
+def test_a_flag_that_the_parser_cannot_read_is_text(text: str) -> None:
+    assert toml_or_text(text) == text

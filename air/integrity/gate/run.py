@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from air import paths, tasks
+from air import json_lines, paths, tasks
 from air.aio import run_concurrently
 from air.errors import AirError, ConfigError, UsageError, boundary
 from air.integrity.gate.check import VERSION, Finding, GateVerdict, check, digest_of, not_checked
@@ -123,7 +123,7 @@ def read(file: Path) -> dict[str, GateVerdict]:
     """Returns the verdicts in a report, by the task's id; an empty dict if the file does not exist. Raises
     ConfigError if the file is no report."""
     try:
-        report = json.loads(file.read_bytes())
+        report = json_lines.decode(file.read_bytes())
         if report["kind"] != "harbor":
             raise ValueError("it is of another kind")
         if report["v"] != VERSION:

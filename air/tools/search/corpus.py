@@ -8,7 +8,6 @@ shows it.
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from air import json_lines
 from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 
 
@@ -107,8 +107,8 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
 def _parsed(line: bytes, path: Path, number: int) -> Passage:
     where, remedy = f"{path}:{number}", 'write {"title": "…", "text": "…"}'
     try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
+        value: Any = json_lines.decode(line)
+    except ValueError:
         raise ConfigError("not JSON", where=where, remedy=remedy) from None
     text = value.get("text") if isinstance(value, dict) else None
     if not isinstance(text, str) or not text.strip():

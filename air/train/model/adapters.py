@@ -8,7 +8,6 @@ float32, whatever the data type of the base model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from air import json_lines
 from air.errors import MissingError, UsageError
 from air.train.config.model_options import LoRAConfig
 
@@ -37,7 +37,7 @@ def settings(folder: str | Path) -> dict[str, Any]:
     longer exists."""
     path = Path(folder).expanduser() / ADAPTER_CONFIG
     try:
-        read: dict[str, Any] = json.loads(path.read_text())
+        read: dict[str, Any] = json_lines.decode(path.read_text())
         kind, base = read["peft_type"], str(read["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"cannot be read ({error!r})", where=str(path)) from None

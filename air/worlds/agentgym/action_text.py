@@ -27,6 +27,9 @@ _QUOTED = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL
 )
 _WRITES = re.compile(r"\b(insert|update|delete|replace\s+into)\b", re.IGNORECASE)
+_MOST_BITS = 2_048
+"""The maximum size of an integer in a tool call's input. Python can write every integer of this size in
+decimal: its limit on digits, which an environment variable can change, is at least 640."""
 _TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
@@ -67,7 +70,8 @@ def _literals(written: str) -> Any:
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
     """Whether a value consists only of dicts with text keys, lists, tuples, texts, finite numbers, booleans
-    and None, nested at most 20 levels deep. Its `repr` is then a Python literal with the same value."""
+    and None, nested at most 20 levels deep, without integers of more than `_MOST_BITS` bits. Its `repr` is
+    then a Python literal with the same value."""
     if depth > 20:
         return False
     if isinstance(value, dict):
@@ -76,7 +80,9 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
         return all(_is_plain(each, depth + 1) for each in value)
     if isinstance(value, float):
         return value == value and abs(value) != float("inf")
-    return value is None or isinstance(value, bool | int | str)
+    if isinstance(value, int):
+        return value.bit_length() <= _MOST_BITS
+    return value is None or isinstance(value, str)
 
 
 def select(action: Action, before: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 from air import aio
 from air.actions.base import Action
+from air.json_schema import not_plain
 from air.worlds.agentgym.attempt import Attempt
 from air.worlds.agentgym.client import clean
 from air.worlds.agentgym.environment import ActionResult, Environment, Unsendable
@@ -103,9 +104,7 @@ class AgentGymWorld:
             raise RuntimeError("the episode has not begun, or the world is closed")
         self._actions += 1
         try:
-            sent = self.environment.send(action, session.answer)
-            if len(sent) > MAX_ACTION:
-                raise Unsendable(f"The action exceeds {MAX_ACTION} characters.")
+            sent = _text_to_send(self.environment, action, session.answer)
         except Unsendable as refusal:
             return Step(Observation(str(refusal)))
         sent = clean(sent)
@@ -230,6 +229,24 @@ def data_id(environment: Environment, seed: int, ids: range | None) -> int:
         return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
     ids = environment.train if ids is None else ids
     return ids[seed % len(ids)]
+
+
+def _text_to_send(environment: Environment, action: Action, before: Any) -> str:
+    """Returns the text that is sent to the server for an action. `before` is the server's previous response.
+    Raises Unsendable if the action may not be sent. An action that is too long is not converted: the time
+    that some conversions take grows with the square of the length, and no other episode runs meanwhile."""
+    arguments = dict(action.tool.arguments or {}) if action.tool else {}
+    if fault := not_plain(arguments):  # action formats refuse this, but a program may act, too
+        raise Unsendable(f"The tool call {fault}.")
+    _check_length((action.answer or action.text).strip())
+    sent = environment.send(action, before)
+    _check_length(sent)  # the conversion may have made it longer
+    return sent
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_ACTION:
+        raise Unsendable(f"The action exceeds {MAX_ACTION} characters.")
 
 
 def _reason(failure: Unanswered) -> str:

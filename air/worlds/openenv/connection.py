@@ -184,7 +184,8 @@ class Connection:
             if isinstance(result, dict) and isinstance(result.get("session_id"), str):
                 self._session = result["session_id"]
                 return
-            full = isinstance(error, dict) and "max_sessions" in (error.get("data") or {})
+            data = error.get("data") if isinstance(error, dict) else None
+            full = isinstance(data, dict | str) and "max_sessions" in data
             if not full or loop.time() + pause > until:
                 raise InfrastructureError(f"{self.url}: no session to attach to: {error!s:.200}")
             await asyncio.sleep(pause)
@@ -224,7 +225,7 @@ async def request(
             answer = await client.request(method, url + path, json=body)
             answer.raise_for_status()
             return answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
         text = str(error) or type(error).__name__
         raise InfrastructureError(f"{url}{path}: {text}") from error
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from air.errors import InfrastructureError
 from air.worlds.remote.attribution import Unanswered
-from air.worlds.remote.conversion import RemoteTool, done_of, observation_text, reward_of
+from air.worlds.remote.conversion import (
+    RemoteTool,
+    done_of,
+    observation_text,
+    read_tools,
+    reward_of,
+)
 
 
 @dataclass(frozen=True)
@@ -34,19 +39,10 @@ def read(data: dict[str, Any], server: str) -> Result:
 
 def tools_of(data: dict[str, Any], server: str) -> list[RemoteTool]:
     """Returns the tools in `data`, the data of the response to `list_tools`. `server` is the server's URL,
-    for error messages. Raises InfrastructureError if `data` contains no list of tools."""
+    for error messages. Raises InfrastructureError if `data` contains no list of tools, or if a tool is
+    malformed."""
     observation = data.get("observation")
-    tools = observation.get("tools") if isinstance(observation, dict) else None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InfrastructureError(f"{server}: no list of tools")
-    return [
-        RemoteTool(
-            str(tool.get("name")),
-            str(tool.get("description") or ""),
-            tool.get("input_schema") or tool.get("inputSchema") or {},
-        )
-        for tool in tools
-    ]
+    return read_tools(observation.get("tools") if isinstance(observation, dict) else None, server)
 
 
 def _shown(observation: Any, server: str) -> tuple[str, bool]:

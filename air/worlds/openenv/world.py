@@ -59,7 +59,7 @@ class Server:
         if self._schema is None:
             answer = await request(self.url, self.options, "GET", "/schema")
             schema = answer.get("action") if isinstance(answer, dict) else None
-            if not isinstance(schema, dict):
+            if not (isinstance(schema, dict) and isinstance(schema.get("properties"), dict | None)):
                 raise InfrastructureError(f"{self.url}/schema: no schema of actions")
             self._schema = schema
         return self._schema
@@ -178,7 +178,7 @@ class OpenEnvWorld:
     def _with_tools(self) -> bool:
         if self._options.tools is not None:
             return self._options.tools
-        return "tool_name" in self._schema.get("properties", {})
+        return "tool_name" in (self._schema.get("properties") or {})
 
     def _usage(self) -> str:
         """Returns the instructions for the form of an action; empty if an action is plain text."""

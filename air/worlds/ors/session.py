@@ -194,7 +194,7 @@ class Session:
         try:
             answer.raise_for_status()
             return answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
             text = f"{self.url}{path}: HTTP {answer.status_code}: {answer.text:.200}"
             raise Unanswered(text, f"status {answer.status_code}") from error
 

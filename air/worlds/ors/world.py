@@ -31,6 +31,7 @@ from air.worlds.remote.conversion import (
     RewardsOfServer,
     as_observation,
     call,
+    read_tools,
     sendable,
     usage,
 )
@@ -165,25 +166,19 @@ class OrsWorld:
 
     async def _learn_tools(self) -> None:
         answer = await self._session.get(f"/{self._env}/task_tools")
-        tools = answer.get("tools") if isinstance(answer, dict) else None
-        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        if not isinstance(answer, dict):
             raise InfrastructureError(f"{self._url}: no list of tools")
+        self._tools = read_tools(answer.get("tools"), self._url)
         terminal = answer.get("terminal_tool")
         if isinstance(
             terminal, dict
         ):  # the server hides this tool from models that write plain messages; here it is a tool
-            argument = terminal.get("arg")
+            argument = terminal.get("arg") or ""
+            if not isinstance(argument, str):
+                raise InfrastructureError(f"{self._url}: the terminal tool is {terminal!r:.80}")
             properties = {argument: {"type": "string"}} if argument else {}
             schema = {"properties": properties, "required": list(properties)}
-            tools = [*tools, terminal | {"input_schema": schema}]
-        self._tools = [
-            RemoteTool(
-                str(tool.get("name")),
-                str(tool.get("description") or ""),
-                tool.get("input_schema") or {},
-            )
-            for tool in tools
-        ]
+            self._tools += read_tools([terminal | {"input_schema": schema}], self._url)
 
 
 class _Lookup:

@@ -50,6 +50,28 @@ class RemoteTool:
         return f"- {self.name}: {about} Arguments: {json.dumps(self.properties)}"
 
 
+def read_tools(rows: Any, server: str) -> list[RemoteTool]:
+    """Returns the tools in `rows`, a list of tools in a response. `server` is the server's URL, for error
+    messages. A tool's description and the schema of its arguments may be absent or null. Raises
+    InfrastructureError if `rows` is not a list of tools."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InfrastructureError(f"{server}: no list of tools")
+    return [_tool(row, server) for row in rows]
+
+
+def _tool(row: dict[str, Any], server: str) -> RemoteTool:
+    name, about = row.get("name"), row.get("description")
+    schema = row.get("input_schema") or row.get("inputSchema") or {}
+    if not isinstance(name, str) or not name:
+        raise InfrastructureError(f"{server}: a tool has the name {name!r:.80}, no text")
+    where = f"{server}: the tool {name[:80]!r}"
+    if not isinstance(about, str | None):
+        raise InfrastructureError(f"{where}: its description is {about!r:.80}, no text")
+    if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict | None):
+        raise InfrastructureError(f"{where}: the schema of its arguments is {schema!r:.80}")
+    return RemoteTool(name, about or "", schema)
+
+
 def usage(tools: Sequence[RemoteTool]) -> str:
     """Returns the instructions for an agent on how to call `tools`."""
     form = '{"name": "…", "arguments": {…}}'

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from air import json_lines
 from air.errors import ConfigError, MissingError
 
 QUESTION, ANSWER, MESSAGES = "question", "answer", "messages"
@@ -91,8 +91,8 @@ def _read(path: Path, _modified: int, _size: int) -> RowFile:
 
 def _json(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
     try:
-        values = json.loads(_text(path, data))
-    except (ValueError, RecursionError) as error:
+        values = json_lines.decode(_text(path, data))
+    except ValueError as error:
         raise ConfigError(
             f"not JSON: {error}", where=str(path), remedy="write a list of objects"
         ) from None
@@ -109,8 +109,8 @@ def _json_lines(path: Path, data: bytes) -> Iterator[tuple[str, Any]]:
             continue
         where = f"{path}:{number}"
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            value = json_lines.decode(line)
+        except ValueError as error:
             remedy = "write one JSON object a line"
             raise ConfigError(f"not JSON: {error}", where=where, remedy=remedy) from None
         yield where, value

@@ -6,10 +6,10 @@ grader, and in it one file for each dataset, with one problem (a JSON object) pe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.serve.fusion.datasets.asserts import HumanEval, Mbpp
 from air.serve.fusion.datasets.auto_eval import AutoEval
@@ -102,7 +102,7 @@ class Store:
 def _read(file: Path, grader: Grader) -> Iterator[Row]:
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            row = json.loads(line)
+            row = json_lines.decode(line)
             grader.id_of(row)
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(

@@ -117,7 +117,7 @@ def _read(kind: type[ForeignT], root: Path, name: str) -> ForeignT:
         data: Any = yaml.safe_load((root / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Unusable(f"there is no {name}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise Unusable(f"{name} cannot be read: {' '.join(str(error).split())}") from None
     try:
         return kind.model_validate(data)

@@ -4,13 +4,13 @@ user's file."""
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from air import json_lines
 from air.errors import ConfigError, MissingError
 from air.rewards.answers.integers import final_answer
 from air.worlds.questions.arithmetic.expressions import Expression, NotWhole, read, solve
@@ -151,7 +151,7 @@ def _rows(path: Path, stamp: tuple[int, int]) -> tuple[list[Problem], str]:
 
 def _row(line: str, where: str) -> Problem:
     try:
-        row = json.loads(line)
+        row = json_lines.decode(line)
     except ValueError as error:
         raise ConfigError(f"no JSON: {error}", where=where) from None
     question, solution = (

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import logging
 import os
 import sqlite3
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from air import json_lines
 from air.errors import ConfigError, InfrastructureError, MissingError
 from air.tools.sql.runner import Database, Limits, Result, run
 from air.worlds.questions.episodes import belongs, for_validation
@@ -158,7 +158,7 @@ def _rows(folder: Path, split: str) -> tuple[list[_Row], str]:
             remedy="give BIRD's folder, which has dev.json and dev_databases",
         ) from None
     try:
-        values = json.loads(data)
+        values = json_lines.decode(data)
     except ValueError as error:
         raise ConfigError(f"no JSON: {error}", where=str(path)) from None
     if not isinstance(values, list):

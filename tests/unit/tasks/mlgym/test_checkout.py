@@ -94,7 +94,12 @@ def test_what_cannot_be_used_says_why_in_one_line(root: Path, name: str) -> None
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("a: [", "cannot be read"), ("name: x", "`id`: Field required"), ("- 1", "(top level)")],
+    [
+        ("a: [", "cannot be read"),
+        pytest.param("[" * 100_000, "cannot be read", id="deep"),
+        ("name: x", "`id`: Field required"),
+        ("- 1", "(top level)"),
+    ],
 )
 def test_a_bad_yaml_file_is_named(root: Path, text: str, said: str) -> None:
     (root / "configs" / "tasks" / "coin.yaml").write_text(text)

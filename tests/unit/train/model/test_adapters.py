@@ -128,6 +128,13 @@ def test_settings_that_do_not_fit_are_named(folder: Path, tmp_path: Path) -> Non
         policy.load(tmp_path / "adapter")
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000], ids=["cut", "list", "deep"])
+def test_malformed_settings_of_an_adapter_are_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "adapter_config.json").write_text(text)
+    with pytest.raises(UsageError, match=r"adapter_config\.json: cannot be read"):
+        adapters.settings(tmp_path)
+
+
 def test_without_an_adapter_there_is_no_base_model(small: Policy) -> None:
     with pytest.raises(ValueError, match="no adapter"), small.base_model():
         pass

@@ -152,6 +152,16 @@ def test_a_line_that_is_not_json_is_named(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"messages": ' + "[" * 100_000], ids=["list", "line"]
+)
+def test_a_file_that_is_nested_too_deeply_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "demos.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"demos\.json:1: not JSON"):
+        read_examples(path)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "[]",

@@ -486,6 +486,14 @@ def test_the_opening_is_part_of_a_task(tmp_path: Path) -> None:
         sources.load("agentgym:textcraft@http://h#open=x")
 
 
+@pytest.mark.parametrize("name", ["train.json", "train.jsonl"])
+def test_a_file_that_is_nested_too_deeply_is_refused(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=f"{name}:1: not JSON"):
+        sources.load(f"agentgym:textcraft@http://h#opening={file}")
+
+
 @pytest.mark.parametrize(
     ("entries", "text"),
     [

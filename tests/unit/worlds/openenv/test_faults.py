@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import BaseRoute, Mount, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from air.actions.base import Action, ToolCall
@@ -23,9 +24,10 @@ from air.worlds import sources
 from air.worlds.base import World
 from air.worlds.games.players import SolverPlayer
 from air.worlds.games.world import GameWorld
+from air.worlds.openenv.result import tools_of
 from air.worlds.ors.result import prompt_text
 from air.worlds.remote.attribution import Unanswered, begin_patiently
-from air.worlds.remote.conversion import Rewards, RewardsOfServer, done_of, reward_of
+from air.worlds.remote.conversion import Rewards, RewardsOfServer, done_of, read_tools, reward_of
 from tests.episodes_server import serving
 from tests.faulty_proxy import KINDS, between
 from tests.until import until
@@ -589,3 +591,116 @@ def test_a_reward_that_is_no_number(value: object) -> None:
 def test_an_end_that_is_neither_true_nor_false(value: object) -> None:
     with pytest.raises(InfrastructureError, match="not true or false"):
         done_of(value, "http://h")
+
+
+def test_a_tool_may_lack_its_description_and_its_arguments() -> None:
+    rows = [
+        {"name": "a"},
+        {"name": "b", "description": None, "input_schema": None},
+        {"name": "c", "description": "C.", "inputSchema": {"properties": None}},
+        {"name": "d", "input_schema": {"properties": {"x": {"type": "string"}}}},
+    ]
+    tools = read_tools(rows, "http://h")
+    assert tools == tools_of({"observation": {"tools": rows}}, "http://h")
+    assert [tool.text for tool in tools] == [
+        "- a:  Arguments: {}",
+        "- b:  Arguments: {}",
+        "- c: C. Arguments: {}",
+        '- d:  Arguments: {"x": {"type": "string"}}',
+    ]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        None,
+        "a",
+        {"name": "a"},
+        ["a"],
+        [{}],
+        [{"name": None}],
+        [{"name": ""}],
+        [{"name": ["a"]}],
+        [{"name": 1}],
+        [{"name": "a", "description": 1}],
+        [{"name": "a", "description": ["b"]}],
+        [{"name": "a", "input_schema": [1]}],
+        [{"name": "a", "inputSchema": "x"}],
+        [{"name": "a", "input_schema": 1}],
+        [{"name": "a", "input_schema": {"properties": ["x"]}}],
+        [{"name": "a", "input_schema": {"properties": "x"}}],
+    ],
+)
+def test_a_malformed_list_of_tools_is_a_failure_of_the_server(rows: Any) -> None:
+    with pytest.raises(InfrastructureError, match=r"^http://h: .*tool") as caught:
+        read_tools(rows, "http://h")
+    assert "\n" not in str(caught.value)
+
+
+def answers(path: str, text: str) -> Route:
+    """A route that answers every request for `path` with `text`."""
+
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(text)
+
+    return Route(path, answer, methods=["GET", "POST"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        "{}",
+        '{"action": [1]}',
+        '{"action": {"properties": ["tool_name"]}}',
+        '{"action": {"properties": 1}}',
+        "[" * 100_000,
+    ],
+    ids=["list", "empty", "action", "properties", "number", "deep"],
+)
+async def test_a_malformed_schema_of_actions_is_a_failure_of_the_server(text: str) -> None:
+    class Malformed(OpenEnv):
+        def routes(self) -> Sequence[BaseRoute]:
+            return [answers("/schema", text), *super().routes()]
+
+    async with serving(TASK, protocol=Malformed) as served:
+        world = sources.load(f"openenv:{served.url}").world()
+        with pytest.raises(InfrastructureError, match=r"^http://[^ ]+/schema: "):
+            await world.reset(1)
+        await world.close()
+
+
+async def test_a_schema_of_actions_without_properties_has_no_tools() -> None:
+    class Bare(OpenEnv):
+        def routes(self) -> Sequence[BaseRoute]:
+            return [answers("/schema", '{"action": {"properties": null}}'), *super().routes()]
+
+    async with serving(TASK, protocol=Bare) as served:
+        world = sources.load(f"openenv:{served.url}#field=message").world()
+        assert (await world.reset(1)).text
+        assert (await world.step(Action(answer="no"))).reward == pytest.approx(-0.1)
+        await world.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        '{"tools": null}',
+        '{"tools": [{"name": "a", "input_schema": [1]}]}',
+        '{"tools": [], "terminal_tool": {}}',
+        '{"tools": [], "terminal_tool": {"name": "end", "arg": ["x"]}}',
+        '{"tools": ' + "[" * 100_000,
+    ],
+    ids=["list", "null", "schema", "nameless", "argument", "deep"],
+)
+async def test_malformed_tools_of_ors_are_a_failure_of_the_server(text: str) -> None:
+    class Malformed(Ors):
+        def routes(self) -> Sequence[BaseRoute]:
+            return [answers("/{env}/task_tools", text), *super().routes()]
+
+    async with serving(TASK, protocol=Malformed) as served:
+        world = sources.load(f"ors:{served.url}").world()
+        with pytest.raises(InfrastructureError, match=r"^http://"):
+            await world.reset(1)
+        await world.close()

@@ -78,6 +78,24 @@ def test_malformed_rows_are_refused(row: Any, tmp_path: Path) -> None:
         sources.load(write(tmp_path, ROWS[0], row))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("rows.jsonl", "[" * 100_000, r"rows\.jsonl:1: not JSON"),
+        ("posed.json", "[" * 100_000, "not valid JSON: nested too deeply"),
+        ("posed.toml", "tools = " + "[" * 100_000, "not valid TOML: nested too deeply"),
+    ],
+    ids=["rows", "json", "toml"],
+)
+def test_a_file_that_is_nested_too_deeply_is_refused(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        sources.load(f"posed:{tmp_path / name}")
+    assert "\n" not in str(caught.value)
+
+
 def test_files_are_needed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no rows"):
         sources.load(write(tmp_path))

@@ -325,6 +325,7 @@ def test_a_changed_file_is_another_task(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "no JSON"),
+        pytest.param("[" * 100_000, "no JSON: nested too deeply", id="deep"),
         ("[]", "needs the texts `question` and `answer`"),
         ('{"question": "q"}', "needs the texts"),
         ('{"question": " ", "answer": "#### 1"}', "needs the texts"),

@@ -611,6 +611,7 @@ def test_a_malformed_row_is_one_line(
 def test_a_folder_without_bird_says_so(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"dev\.json: no such file"):
         SOURCE.load(f"sql@{tmp_path}")
-    (tmp_path / "dev.json").write_text("{")
-    with pytest.raises(ConfigError, match="no JSON"):
-        SOURCE.load(f"sql@{tmp_path}")
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "dev.json").write_text(text)
+        with pytest.raises(ConfigError, match=r"dev\.json: no JSON"):
+            SOURCE.load(f"sql@{tmp_path}")
