@@ -1,9 +1,10 @@
 """An episode in the shop: searches, clicks and one purchase, modelled on WebShop.
 
-An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
-that the current page does not offer has no effect. A purchase ends the episode and earns a reward from 0 to
-1. The episode is a success only if this reward is 1. A turn with such an action costs `PENALTY` in addition,
-however many of its actions are invalid.
+An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. Empty actions
+are ignored, but an answer without any other counts as an invalid action. An action that the current page
+does not offer is invalid and has no effect. A turn with invalid actions costs `PENALTY`, however many of them
+it has. A purchase ends the episode and earns a reward from 0 to 1, apart from the penalties. The episode is a
+success only if this reward is 1.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class ShopEpisode:
         assert self._goal is not None
         self._turns += 1
         refused: list[str] = []
-        for text in answer.split("||", MOST_ACTIONS_OF_A_TURN)[:MOST_ACTIONS_OF_A_TURN]:
+        texts = [text for part in answer.split("||") if (text := part.strip())] or [""]
+        for text in texts[:MOST_ACTIONS_OF_A_TURN]:
             if self._tally.actions >= MOST_ACTIONS:
                 break
             kind, argument = self._legal(text)
@@ -65,7 +67,7 @@ class ShopEpisode:
                 text, earned = self._buy(self._goal)
                 return self._step(refused, text, done=True, earned=earned)
             if not kind:
-                refused.append(f"The page does not offer {text.strip()[:80]!r}.\n")
+                refused.append(f"The page does not offer {text[:80]!r}.\n")
             self._go(kind, argument)
         ended = self._turns >= MOST_TURNS or self._tally.actions >= MOST_ACTIONS
         return self._step(refused, text_of(self._page, self._goal.instruction), done=ended)

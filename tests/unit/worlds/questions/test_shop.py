@@ -214,6 +214,24 @@ def test_a_turn_with_invalid_actions_costs_a_tenth_and_names_each_of_them() -> N
     assert facts["action_is_valid"] == 5 / 10
 
 
+def test_empty_actions_are_ignored_unless_there_are_no_others() -> None:
+    episode = ShopEpisode(1)
+    episode.start(0)
+    step = episode.act("|| search[lamp] ||  || click[next >] ||")
+    assert step.observation.text.startswith("Instruction:")
+    assert "Page 2" in step.observation.text
+    assert step.reward == 0.0
+    facts = episode.facts()
+    assert (facts["num_actions"], facts["action_is_valid"], facts["penalty"]) == (2, 1.0, 0.0)
+    many = "|| " * 20 + "click[< prev]" + "|| " * 20 + "click[back to search]"
+    assert "[SEP] Search" in episode.act(many).observation.text
+    step = episode.act(" || ||")
+    assert step.observation.text.startswith("The page does not offer ''.\nWebShop")
+    assert step.reward == -0.1
+    facts = episode.facts()
+    assert (facts["num_actions"], facts["action_is_valid"]) == (5, 4 / 5)
+
+
 def test_turns_and_actions_are_limited() -> None:
     episode = ShopEpisode(None)
     episode.start(0)
