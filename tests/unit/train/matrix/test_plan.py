@@ -100,6 +100,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"rows": {"a/b": ["titanic"]}}, "the row name 'a/b'"),
         ({"rows": {"shop": []}}, "has no task"),
         ({"seeds": [1, 1]}, "seeds has a value twice"),
+        ({"seeds": [0, -1]}, "`seeds`: -1 is below 0; use whole numbers"),
         ({"columns": ["question:shop", "question-shop"]}, "two columns would have the folder"),
         ({"name": "../x"}, "it names a folder"),
         ({"run_files": ["configs/nothing.toml"]}, "no such file"),
