@@ -21,6 +21,7 @@ import httpx
 from pydantic import Base64Bytes, BaseModel, BeforeValidator
 
 from air.errors import ConfigError, InfrastructureError, UsageError
+from air.urls import is_server
 
 ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
@@ -247,11 +248,7 @@ def base_url(url: str) -> str:
     """Returns the URL of a server without a slash or `/run_code` at its end. Raises ConfigError if `url` is
     not the URL of a server."""
     base = url.rstrip("/").removesuffix("/run_code")
-    try:
-        parsed = httpx.URL(base)
-    except httpx.InvalidURL:
-        parsed = httpx.URL()
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if not is_server(base):
         raise ConfigError(f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT")
     return base
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from air.urls import is_server
+
 StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "model_error"]
 
 
@@ -51,8 +53,10 @@ class RolloutsRequest(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _with_version(cls, url: str) -> str:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError("write an address such as http://127.0.0.1:8000")
+        if not is_server(url):
+            raise ValueError(
+                "not the URL of a server: write an address such as http://127.0.0.1:8000"
+            )
         url = url.rstrip("/")
         return url if url.endswith("/v1") else f"{url}/v1"
 

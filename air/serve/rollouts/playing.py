@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,10 @@ model server, so anybody who may send requests can obtain this key."""
 _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
+_CAUSE = re.compile(r"^(?:HarnessError: harness '[^']*': )+")
+"""The text that verifiers puts before the type of an error which it does not know, such as air's
+InferenceError, when the error ends a conversation. Later parts of an error's text are not searched for types:
+they may quote the environment's server."""
 _REASONS: dict[str, StopReason] = {
     "turns": "max_round",
     "context": "context",
@@ -135,7 +140,7 @@ def _with_seed(task: AirTask, seed: int) -> AirTask:
 
 def _result(number: int, sample: int, rollout: Rollout) -> EpisodeResult:
     info = rollout.info
-    reason = _stop_reason(rollout)
+    reason = stop_reason(rollout)
     score = raw = None
     success = None
     if rollout.ok:
@@ -155,10 +160,12 @@ def _result(number: int, sample: int, rollout: Rollout) -> EpisodeResult:
     )
 
 
-def _stop_reason(rollout: Rollout) -> StopReason:
+def stop_reason(rollout: Rollout) -> StopReason:
+    """Returns the response's reason for the end of an episode. For a failed episode, it says whether the
+    model's server or something else failed."""
     if rollout.ok:
         return _REASONS.get(str(rollout.info.get("why_ended")), "done")
-    kind = rollout.error.partition(":")[0]
+    kind = _CAUSE.sub("", rollout.error).partition(":")[0]
     return "model_error" if kind in _MODEL_ERRORS else "env_error"
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from air.config import BaseConfig
 from air.train.config.model_options import AdamWConfig, OptimizerConfig
+from air.urls import is_server
 
 
 class ReferenceConfig(BaseConfig):
@@ -72,7 +73,7 @@ class TeacherConfig(BaseConfig):
     @field_validator("base_url")
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
+        if value is not None and not is_server(value):
             raise ValueError(f"{value!r} is no http:// or https:// URL")
         return value
 

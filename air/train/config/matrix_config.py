@@ -66,6 +66,13 @@ class MatrixConfig(BaseConfig):
             )
         return value
 
+    @field_validator("seeds")
+    @classmethod
+    def _are_from_zero_on(cls, value: list[int]) -> list[int]:
+        if min(value) < 0:
+            raise ValueError(f"{min(value)} is below 0; use whole numbers from 0 on")
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name, tasks in self.rows.items():

@@ -27,6 +27,15 @@ from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings, with_default_turn_limit
 from air.train.matrix.files import CELLS, FILE, RUNS
 
+_SET_BY_MATRIX = {
+    "output_dir": "set `output_dir` of the matrix (--output-dir)",
+    "run.name": "name the row in `rows`, and the matrix by `name` (--name)",
+    "embedded.seed": "set `seeds` of the matrix (--seeds)",
+    "resume": "remove it; the same command continues a matrix",
+}
+"""The keys of a training that the table `settings` of a matrix may not have, because the matrix sets them,
+and what the user can do instead."""
+
 
 @dataclass(frozen=True)
 class TrainedRow:
@@ -156,7 +165,8 @@ class Plan:
 
 def plan(config: MatrixConfig) -> Plan:
     """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
-    if a run file cannot be used."""
+    if a run file or the table `settings` cannot be used."""
+    _check_settings(config.settings)
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.put(files, config.settings, "settings")
     trained = [
@@ -173,6 +183,19 @@ def plan(config: MatrixConfig) -> Plan:
         )
     base = [TrainedRow(BASE, None, trained[0].config)] if config.base else []
     return Plan(config, [*base, *trained])
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Raises ConfigError if the table `settings` has a key that the matrix sets for each training itself."""
+    for path, remedy in _SET_BY_MATRIX.items():
+        *tables, key = path.split(".")
+        table = _at(settings, *tables)
+        if isinstance(table, dict) and key in table:
+            raise ConfigError(
+                "the matrix sets this key for each training",
+                where=f"settings.{path}",
+                remedy=remedy,
+            )
 
 
 def _run_config(

@@ -110,6 +110,9 @@ async def test_failures_have_no_score() -> None:
         ({"n": 6}, 422, "exceed"),
         ({"tempreature": 1}, 422, "tempreature"),
         ({"base_url": "file:///etc/passwd"}, 422, "address"),
+        ({"base_url": "http://[::1"}, 422, "not the URL of a server"),
+        ({"base_url": "http://127.0.0.1:99999"}, 422, "not the URL of a server"),
+        ({"base_url": "http://127.0.0.1:8000/?x=1"}, 422, "not the URL of a server"),
         ({"temperature": -1}, 422, "temperature"),
     ],
 )

@@ -52,6 +52,22 @@ async def test_as_many_episodes_are_played_at_once_as_asked(bench: Any) -> None:
         assert await bench.rate_at_once(play, "any", 0.0, itertools.count(), 4) > 0
 
 
+def test_a_game_must_be_fast_alone_and_as_a_world(bench: Any) -> None:
+    fast, slow = bench.AIM, bench.AIM - 1
+    rates = {
+        "quick": {"game": fast, "world, 1": fast, "world, 5": slow},
+        "parsed": {"game": fast, "world, 1": slow, "world, 5": fast},
+        "played": {"game": slow, "world, 1": fast, "world, 5": fast},
+    }
+    assert bench.too_slow(rates) == ["parsed (world, 1: 19,999)", "played (game: 19,999)"]
+
+
+@pytest.mark.parametrize("name", ["rows", "posed"])
+async def test_questions_of_a_file_are_played(name: str, bench: Any, tmp_path: Path) -> None:
+    task_id = bench.files_of_rows(tmp_path)[name]
+    assert await bench.of_task(task_id, itertools.count()) == 1
+
+
 @pytest.mark.slow  # two servers that import everything
 @pytest.mark.parametrize("kind", ["openenv", "ors"])
 async def test_an_episode_is_played_on_a_server_of_air(kind: str, remote: Any) -> None:

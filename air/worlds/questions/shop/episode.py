@@ -1,9 +1,11 @@
 """An episode in the shop: searches, clicks and one purchase, modelled on WebShop.
 
-An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. An action
-that the current page does not offer has no effect. A purchase ends the episode and earns a reward from 0 to
-1. The episode is a success only if this reward is 1. A turn with such an action costs `PENALTY` in addition,
-however many of its actions are invalid.
+An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. Empty actions
+are ignored, but an answer without any other counts as an invalid action. As in WebShop, a search is possible
+on every page, although only the search page lists it, and a click only on a text that the current page
+offers. Any other action is invalid and has no effect. A turn with invalid actions costs `PENALTY`, however
+many of them it has. A purchase ends the episode and earns a reward from 0 to 1, apart from the penalties. The
+episode is a success only if this reward is 1.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from air.worlds.questions.shop.pages import BUY, Page, clickable, clicked, found
 
 MOST_TURNS, MOST_ACTIONS_OF_A_TURN, MOST_ACTIONS = 11, 10, 30
 PENALTY = 0.1
-"""Subtracted from the reward of each turn with an action that the page does not offer, or without an action.
-GRL has the same penalty for all its agents."""
+"""Subtracted from the reward of each turn with an invalid action, or without an action. GRL has the
+same penalty for all its agents."""
 FACTS: Mapping[str, str] = {
     **EPISODE_FACTS,
     "penalty": "sum of the penalties for turns with an invalid action; part of the reward",
@@ -28,12 +30,13 @@ FACTS: Mapping[str, str] = {
 _ACTION = re.compile(r"\s*(search|click)\s*\[(.*)\]\s*", re.IGNORECASE | re.DOTALL)
 
 INSTRUCTIONS = (
-    "You are in an online shop. Buy what the instruction asks for. An action is search[KEYWORDS], or "
-    "click[TEXT] with one of the texts that the page offers: a product's number, the value of an option, "
-    "`next >`, `< prev`, `back to search`, `description`, `features`, or `buy now`, which ends your visit. "
+    "You are in an online shop. Buy what the instruction asks for. An action is search[KEYWORDS], which "
+    "works on every page, or click[TEXT] with one of the texts that the page offers: a product's number, the "
+    "value of an option, `next >`, `< prev`, `back to search`, `description`, `features`, or `buy now`, "
+    "which ends your visit. "
     f"Several actions are separated by ||, at most {MOST_ACTIONS_OF_A_TURN} in a reply and {MOST_ACTIONS} in "
-    "all. The reward is the share of the wishes that your purchase satisfies. A reply with an action that "
-    f"the page does not offer costs {PENALTY}."
+    "all. The reward is the share of the wishes that your purchase satisfies. A reply with a click that the "
+    f"page does not offer, or with anything else that is no action, costs {PENALTY}."
 )
 
 
@@ -57,7 +60,8 @@ class ShopEpisode:
         assert self._goal is not None
         self._turns += 1
         refused: list[str] = []
-        for text in answer.split("||", MOST_ACTIONS_OF_A_TURN)[:MOST_ACTIONS_OF_A_TURN]:
+        texts = [text for part in answer.split("||") if (text := part.strip())] or [""]
+        for text in texts[:MOST_ACTIONS_OF_A_TURN]:
             if self._tally.actions >= MOST_ACTIONS:
                 break
             kind, argument = self._legal(text)
@@ -65,7 +69,7 @@ class ShopEpisode:
                 text, earned = self._buy(self._goal)
                 return self._step(refused, text, done=True, earned=earned)
             if not kind:
-                refused.append(f"The page does not offer {text.strip()[:80]!r}.\n")
+                refused.append(f"The page does not offer {text[:80]!r}.\n")
             self._go(kind, argument)
         ended = self._turns >= MOST_TURNS or self._tally.actions >= MOST_ACTIONS
         return self._step(refused, text_of(self._page, self._goal.instruction), done=ended)
@@ -82,7 +86,8 @@ class ShopEpisode:
 
     def _legal(self, text: str) -> tuple[str, str]:
         """Parses an action. Returns its type (`search` or `click`) and its argument in lower case; two empty
-        texts if the action is malformed or the current page does not offer it."""
+        texts if the action is malformed, a search has no keywords, or the current page does not offer the
+        click."""
         match = _ACTION.fullmatch(text)
         kind, argument = (match[1].lower(), match[2].strip().lower()) if match else ("", "")
         offered = (kind == "search" and argument) or argument in clickable(self._page)

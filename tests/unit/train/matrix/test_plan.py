@@ -100,11 +100,17 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"rows": {"a/b": ["titanic"]}}, "the row name 'a/b'"),
         ({"rows": {"shop": []}}, "has no task"),
         ({"seeds": [1, 1]}, "seeds has a value twice"),
+        ({"seeds": [0, -1]}, "`seeds`: -1 is below 0; use whole numbers"),
         ({"columns": ["question:shop", "question-shop"]}, "two columns would have the folder"),
         ({"name": "../x"}, "it names a folder"),
         ({"run_files": ["configs/nothing.toml"]}, "no such file"),
         ({"run_files": ["configs/mlgym/several.toml"]}, "exactly one"),
         ({"settings": {"max_step": 3}}, "did you mean `max_steps`"),
+        ({"settings": {"output_dir": "x"}}, r"settings\.output_dir: .*--output-dir"),
+        ({"settings": {"output-dir": "x"}}, "there is no key `output-dir`"),
+        ({"settings": {"embedded": {"seed": 7}}}, r"settings\.embedded\.seed: .*--seeds"),
+        ({"settings": {"run": {"name": "x"}}}, r"settings\.run\.name: .*--name"),
+        ({"settings": {"resume": {"step": 1}}}, r"settings\.resume: .*continues a matrix"),
     ],
 )
 def test_settings_that_make_no_matrix_are_refused(

@@ -251,3 +251,22 @@ def test_a_seed_decides_an_episode_alone(name: str) -> None:
             lines.append(f"{seed} {move} {outcome} {first.text()}")
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
     assert digest == RULES_1[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("tetris1", 4), ("tetris1-level1", 16), ("tetris1-level2", 12)]
+)
+def test_tetris_has_few_beginnings_and_training_sees_them_all(name: str, count: int) -> None:
+    """docs/games.md says how many, because nothing is held out."""
+    game = game_kind(name).make()
+
+    def beginnings(first: int) -> set[str]:
+        texts = set()
+        for seed in range(first, first + 200):
+            game.reset(seed)
+            texts.add(game.text())
+        return texts
+
+    trained = beginnings(0)
+    assert len(trained) == count
+    assert beginnings(VALIDATION_SEED) <= trained

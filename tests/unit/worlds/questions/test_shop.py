@@ -15,7 +15,7 @@ from air.worlds.base import Observation, Step
 from air.worlds.questions import SOURCE
 from air.worlds.questions.shop import players
 from air.worlds.questions.shop.catalogue import Product, goods
-from air.worlds.questions.shop.episode import ShopEpisode
+from air.worlds.questions.shop.episode import INSTRUCTIONS, ShopEpisode
 from air.worlds.questions.shop.goals import LEVELS, Goal, goal, reward
 from air.worlds.questions.shop.kinds import KINDS
 from air.worlds.questions.shop.search import Index, index
@@ -212,6 +212,40 @@ def test_a_turn_with_invalid_actions_costs_a_tenth_and_names_each_of_them() -> N
     assert facts["success"] == 1.0
     assert facts["penalty"] == pytest.approx(-0.3)
     assert facts["action_is_valid"] == 5 / 10
+
+
+def test_a_search_works_on_every_page_as_in_webshop() -> None:
+    """Only the search page lists it among its actions, so the prompt must say so."""
+    assert "search[KEYWORDS], which works on every page" in INSTRUCTIONS
+    episode, turn = visit()
+    turn("search[lamp]")
+    results = turn("search[red]")
+    product = turn(results.rpartition("Available actions: ")[2].split(", ")[2])
+    sub_page = turn("click[description]")
+    for shown in (results, product, sub_page):
+        assert "search[" not in shown
+    assert turn("search[red]") == results
+    assert turn("click[back to search] || search[red] || search[lamp] || search[red]") == results
+    assert episode.facts()["action_is_valid"] == 1.0
+    assert episode.facts()["penalty"] == 0.0
+
+
+def test_empty_actions_are_ignored_unless_there_are_no_others() -> None:
+    episode = ShopEpisode(1)
+    episode.start(0)
+    step = episode.act("|| search[lamp] ||  || click[next >] ||")
+    assert step.observation.text.startswith("Instruction:")
+    assert "Page 2" in step.observation.text
+    assert step.reward == 0.0
+    facts = episode.facts()
+    assert (facts["num_actions"], facts["action_is_valid"], facts["penalty"]) == (2, 1.0, 0.0)
+    many = "|| " * 20 + "click[< prev]" + "|| " * 20 + "click[back to search]"
+    assert "[SEP] Search" in episode.act(many).observation.text
+    step = episode.act(" || ||")
+    assert step.observation.text.startswith("The page does not offer ''.\nWebShop")
+    assert step.reward == -0.1
+    facts = episode.facts()
+    assert (facts["num_actions"], facts["action_is_valid"]) == (5, 4 / 5)
 
 
 def test_turns_and_actions_are_limited() -> None:
