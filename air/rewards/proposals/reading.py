@@ -19,7 +19,8 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\ud800-\udfff\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 
