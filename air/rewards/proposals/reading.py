@@ -2,7 +2,7 @@
 
 A proposal is untrusted. It is malformed if it could interfere with the executor's chat template, end the
 question early, or leak the answer: if it has a second question tag, a `\\boxed` in the question, markup of
-chat templates or action formats, control characters, or too many characters.
+chat templates or action formats, control or hidden characters, or too many characters.
 """
 
 from __future__ import annotations
