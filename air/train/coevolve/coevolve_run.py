@@ -159,7 +159,11 @@ class CoevolveRun:
 
     async def _filter(self, number: int) -> int:
         """Selects the answered proposals on which the executor is trained, and writes them to the round's
-        `rows.jsonl` if this file does not exist. Returns the number of selected proposals."""
+        `rows.jsonl`. If this file exists, selects nothing: a training that goes on must find the rows
+        with which it began, and time limits may decide comparisons otherwise. Returns the number of rows."""
+        file = self._folder(number) / ROWS
+        if file.is_file():
+            return sum(1 for _ in json_lines.read(file, complete=True))
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
@@ -170,9 +174,7 @@ class CoevolveRun:
             partial(select_rows, lines, generation, payment, held_out, equality)
         )
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
-        file = self._folder(number) / ROWS
-        if not file.is_file():  # a training that goes on must find the file that it began with
-            self._write(number, ROWS, chosen)
+        self._write(number, ROWS, chosen)
         return len(chosen)
 
     async def _train_executor(self, number: int, model: str, rows: int) -> str:
