@@ -1,12 +1,14 @@
-"""Functions that wait for asyncio coroutines and tasks, or cancel them on Ctrl-C or when an HTTP client
-disconnects. None of them leaves a task running."""
+"""Functions that wait for coroutines, tasks or work in a thread, or cancel them on Ctrl-C or when an HTTP
+client disconnects. None of them leaves a task or work in a thread running."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -36,6 +38,23 @@ async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
     exception."""
     task.cancel()
     await wait_shielded(asyncio.gather(task, return_exceptions=True))
+
+
+async def run_in_thread(
+    pool: ThreadPoolExecutor, work: Callable[[], T], stop: Callable[[], None]
+) -> T:
+    """Runs `work` in a thread of `pool`, in a copy of the caller's context, and returns its result. If the
+    caller is cancelled meanwhile, calls `stop`, which should make `work` end early, waits until `work` has
+    ended, and then raises CancelledError. If no thread has begun `work` by then, none will."""
+    future = pool.submit(contextvars.copy_context().run, work)
+    running = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop()
+        future.cancel()  # has no effect if a thread has begun the work
+        await wait_shielded(asyncio.gather(running, return_exceptions=True))
+        raise
 
 
 async def run_concurrently(

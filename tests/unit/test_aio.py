@@ -1,12 +1,16 @@
-"""Many works at once: bounded, in order, and none left running."""
+"""Many works at once, and works in threads: bounded, in order, and none left running."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
 
-from air.aio import run_concurrently
+from air.aio import run_concurrently, run_in_thread
+from tests.until import until
 
 
 async def test_so_many_at_a_time_and_answers_in_order() -> None:
@@ -52,3 +56,54 @@ async def test_one_that_fails_ends_the_others_and_those_that_never_began(cancell
     with pytest.raises(asyncio.CancelledError if cancelled else ValueError):
         await all_of_them
     assert told.count("begun") == told.count("ended") >= 1
+
+
+async def test_the_event_loop_goes_on_while_a_thread_works() -> None:
+    """The work ends only if the event loop, meanwhile, sets the event."""
+    asked = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        working = asyncio.create_task(run_in_thread(pool, lambda: asked.wait(60), asked.set))
+        await asyncio.sleep(0)
+        asked.set()
+        assert await working is True
+
+
+async def test_a_caller_that_is_cancelled_waits_for_its_thread() -> None:
+    begun, stopped, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        stopped.wait(60)
+        ended.set()
+        raise ValueError("nobody waits for this error")
+
+    never: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        working = asyncio.create_task(run_in_thread(pool, work, stopped.set))
+        await until(begun.is_set)
+        queued = asyncio.create_task(
+            run_in_thread(pool, lambda: never.append("begun"), lambda: never.append("told to stop"))
+        )
+        await asyncio.sleep(0)
+        queued.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await queued
+        assert not ended.is_set()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert ended.is_set()
+    assert never == ["told to stop"]
+
+
+async def test_work_in_a_thread_has_the_callers_context_and_its_errors_are_raised() -> None:
+    name: ContextVar[str] = ContextVar("name", default="none")
+    name.set("mine")
+
+    def fail() -> None:
+        raise ValueError("it failed")
+
+    with ThreadPoolExecutor(1) as pool:
+        assert await run_in_thread(pool, name.get, lambda: None) == "mine"
+        with pytest.raises(ValueError, match="it failed"):
+            await run_in_thread(pool, fail, lambda: None)

@@ -68,25 +68,31 @@ def equal(gold: object, prediction: str, question: str = "") -> bool:
 def compare(gold: object, prediction: str, question: str = "") -> bool | None:
     """Returns the same as `equal`, but None if the answers cannot be compared within the limits of time and
     memory. Raises the same errors."""
+    return measured(gold, prediction, question).equal
+
+
+def measured(gold: object, prediction: str, question: str = "") -> runner.Outcome:
+    """Compares two answers as `compare` does, and returns the result with the CPU time that the comparison
+    needed. Raises the same errors."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
             "the answer of the row is empty or too long", where="answer", remedy="correct the row"
         )
     if not other:
-        return False
+        return runner.Outcome(False)
     if compact(right) == compact(other):
-        return True
-    return _equal_parts(split(right), split(other), question)
+        return runner.Outcome(True)
+    return _compared_parts(split(right), split(other), question)
 
 
-def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool | None:
+def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Outcome:
     if gold.kind != prediction.kind or len(gold.parts) != len(prediction.parts):
-        return False
+        return runner.Outcome(False)
     if gold.name and prediction.name and gold.name != prediction.name:
-        return False
+        return runner.Outcome(False)
     if not len(gold.parts) <= MOST_PARTS:
-        return False
+        return runner.Outcome(False)
     ordered = gold.is_ordered
     known = [
         [
@@ -96,7 +102,7 @@ def _equal_parts(gold: Parts, prediction: Parts, question: str) -> bool | None:
         for row, one in enumerate(gold.parts)
     ]
     if all(value is not None for row in known for value in row):
-        return _matched(known, ordered=ordered)
+        return runner.Outcome(_matched(known, ordered=ordered))
     return runner.compare(
         [_expression(part) for part in gold.parts],
         [_expression(part) for part in prediction.parts],

@@ -53,19 +53,27 @@ class Expression:
     """The number of digits after the point, if the expression is a rounded decimal; else None."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a comparison of two answers."""
+
+    equal: bool | None
+    """Whether the answers are equal; None if they cannot be compared within the limits."""
+    seconds: float = 0.0
+    """The CPU time, in seconds, that a worker process needed for the comparison."""
+
+
 def compare(
     gold: Sequence[Expression],
     prediction: Sequence[Expression],
     known: Sequence[Sequence[bool | None]],
     *,
     ordered: bool,
-) -> bool | None:
+) -> Outcome:
     """Returns whether the gold expressions and the predicted expressions can be paired so that the two of
-    each pair are equal; None if they cannot be compared within the limits. If `ordered`, expressions with
-    the same index are paired. `known[i][j]` is the result for the pair (i, j) if it is already known, else
-    None. Raises InfrastructureError if the
-    comparison fails for another reason than the expressions, and MissingError if math-verify is not
-    installed."""
+    each pair are equal. If `ordered`, expressions with the same index are paired. `known[i][j]` is the result
+    for the pair (i, j) if it is already known, else None. Raises InfrastructureError if the comparison fails
+    for another reason than the expressions, and MissingError if math-verify is not installed."""
     request = _request(gold, prediction, known, ordered=ordered)
     with _at_once:
         try:
@@ -76,7 +84,7 @@ def compare(
         with contextlib.suppress(InfrastructureError):  # logged below
             return _compared(request)
         _LOG.warning("an answer counts as wrong, since its comparison fails: %s", failure)
-        return None
+        return Outcome(None, SECONDS)
 
 
 def _request(
@@ -100,15 +108,15 @@ _HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ord
 """A request for a comparison that a working process can always do."""
 
 
-def _compared(request: bytes) -> bool | None:
-    """Returns the result of one comparison; None if an expression exceeded a limit or crashed the process.
-    Raises InfrastructureError if the process ended for another reason."""
+def _compared(request: bytes) -> Outcome:
+    """Returns the outcome of one comparison, with `equal` None if an expression exceeded a limit or crashed
+    the process. Raises InfrastructureError if the process ended for another reason."""
     reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
-        return bool(reply["equal"])
+        return Outcome(bool(reply["equal"]), reply["seconds"])
     if status in _OF_THE_EXPRESSION:
-        return None
+        return Outcome(None, reply["seconds"])
     raise InfrastructureError(f"the process of a comparison ended with status {status}")
 
 

@@ -7,7 +7,8 @@ fork are limited, because the evaluation of an expression may never end. Reachin
 A request has `gold` and `prediction` (two lists of expressions, each as LaTeX and the number of digits to
 which it was rounded, or null), `known` (for each pair whether the two are equal, or null), `ordered` (whether
 only expressions with the same index are paired) and `seconds` (the limit of CPU time). The response is
-`{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed.
+`{"equal": …}`, or `{"status": …}` with the exit status of a fork that did not succeed. Both also have
+`seconds`, the CPU time that the fork needed.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         reply = pipe.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status:
-        reply = json.dumps({"status": status}).encode()
-    return reply + b"\n"
+    _, ended, usage = os.wait4(child, 0)
+    status = os.waitstatus_to_exitcode(ended)
+    response = {"status": status} if status else json.loads(reply)
+    response["seconds"] = usage.ru_utime + usage.ru_stime
+    return json.dumps(response).encode() + b"\n"
 
 
 def _child(request: dict[str, Any], writer: int) -> int:

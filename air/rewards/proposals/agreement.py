@@ -8,17 +8,22 @@ if the checker of mathematical answers says so. This equality is not transitive:
 So every class has a head, its most frequent form, and a form joins the first class whose head it equals. The
 order of the answers does not change the classes.
 
+Comparisons are limited, because answers may be hostile. If a comparison without a result could change the
+largest class or its size, p is unknown, and p̂ is 0.
+
 The function `p_hat` is air's only definition of p̂, the number that rewards, filters and reports use.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import Literal
 
@@ -37,6 +42,12 @@ may be slow."""
 MOST_UNDECIDED = 4
 """The number of comparisons without a result after which `agreement` does not call its argument `equal` any
 more for the same question. Such a comparison takes as long as its limit allows."""
+MOST_SECONDS = 60.0
+"""The CPU time, in seconds, after which the comparisons of the answers to one question end (see `MathEqual`).
+Ten different expressions need about ten seconds."""
+STOP: ContextVar[threading.Event | None] = ContextVar("stop_comparisons", default=None)
+"""A context variable with an event that another thread sets to end the comparisons of this context: the next
+`MathEqual` raises ComparisonsStopped. None: nothing ends them."""
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _FRACTION = re.compile(r"([+-]?)\\[dt]?frac\{(-?\d+)\}\{(-?\d+)\}|([+-]?\d+)/(\d+)")
@@ -63,12 +74,13 @@ class Agreement:
     """The number of readable answers."""
     classes: Sequence[Sequence[str]]
     """The classes of equal readable answers, largest first. Of equally large classes, the one with the
-    earliest answer is first."""
+    earliest answer is first. Equal answers may be in different classes if these are together smaller than the
+    largest class."""
     majority: str | None
     """The answer of the largest class: the first one in the most frequent form. None if no answer is
     readable."""
     decided: bool = True
-    """False if so many comparisons had no result that equal answers may be in different classes."""
+    """False if a comparison without a result could change the largest class or its size."""
     equal: Equal | None = None
     """The function by which answers with different canonical forms were compared."""
 
@@ -78,8 +90,9 @@ class Agreement:
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
     def suffices(self, least_valid: float) -> bool:
-        """Returns whether the share of readable answers is at least `least_valid`."""
-        return self.valid >= least_valid * self.k
+        """Returns whether p is known (`decided`) and the share of readable answers is at least
+        `least_valid`."""
+        return self.decided and self.valid >= least_valid * self.k
 
 
 def check_equality(equality: Equality) -> None:
@@ -88,19 +101,44 @@ def check_equality(equality: Equality) -> None:
         runner.check_installed()
 
 
+class ComparisonsStopped(Exception):
+    """Raised instead of a comparison if the event in `STOP` is set."""
+
+
+class MathEqual:
+    """Compares answers to one question by the checker of mathematical answers. It decides nothing any more
+    after its comparisons have needed `most_seconds` of CPU time together."""
+
+    def __init__(self, question: str, most_seconds: float = MOST_SECONDS) -> None:
+        self._question, self._most, self._used = question, most_seconds, 0.0
+
+    def __call__(self, one: str, other: str) -> bool | None:
+        """Returns whether the answers are equal; None if this cannot be decided within the limits. Raises
+        InfrastructureError if a comparison fails and the answers are not the cause, and ComparisonsStopped if
+        the event in `STOP` is set."""
+        stop = STOP.get()
+        if stop is not None and stop.is_set():
+            raise ComparisonsStopped
+        if self._used >= self._most:
+            return None
+        outcome = _measured(self._question, one, other)
+        self._used += outcome.seconds
+        return outcome.equal
+
+
 def equal_answers(equality: Equality, question: str) -> Equal | None:
     """Returns the function that compares answers to `question` by the rule `equality` if their canonical
-    forms differ; None for the rule `forms`. The function raises InfrastructureError if a comparison fails
-    and the answers are not the cause."""
-    return partial(_math_equal, question) if equality == "math" else None
+    forms differ (see `MathEqual`); None for the rule `forms`. Each call returns a function with a time limit
+    of its own, so it must be used for the answers to one question only."""
+    return MathEqual(question) if equality == "math" else None
 
 
 @lru_cache(maxsize=65_536)  # a report compares the same answers again and again
-def _math_equal(question: str, one: str, other: str) -> bool | None:
+def _measured(question: str, one: str, other: str) -> runner.Outcome:
     try:
-        return mathematics.compare(one, other, question)
+        return mathematics.measured(one, other, question)
     except ConfigError:  # the first answer, which no user has written, has nothing in it
-        return False
+        return runner.Outcome(False)
 
 
 def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agreement:
@@ -108,8 +146,9 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
     unreadable. Raises ValueError if k is 0, and the errors of `equal`.
 
     Answers with the same canonical form are equal. If `equal` is given (see `equal_answers`), answers with
-    different forms can be equal, too: from the most frequent form to the rarest, each is compared with the
-    head of each class, in both orders. Only the `MOST_REPRESENTATIVES` most frequent forms are compared, and
+    different forms can be equal, too: the most frequent form is compared with all others, in both orders,
+    then the most frequent one of those that it does not equal with the rest, and so on, until the rest is
+    smaller than the largest class. Only the `MOST_REPRESENTATIVES` most frequent forms are compared, and
     none after `MOST_UNDECIDED` comparisons that `equal` could not decide.
     """
     if not answers:
@@ -133,32 +172,43 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
     )
 
 
-def _merged(
-    forms: Sequence[list[tuple[int, str]]], equal: Equal
-) -> tuple[list[list[list[tuple[int, str]]]], bool]:
-    """Returns classes of equal `forms`, and whether all forms were compared (see `Agreement.decided`). A form
-    is a list of answers with their places. The first form of a class is its head."""
-    classes: list[list[list[tuple[int, str]]]] = []
+_Form = list[tuple[int, str]]
+"""The answers of one form, with their places among all answers."""
+
+
+def _merged(forms: Sequence[_Form], equal: Equal) -> tuple[list[list[_Form]], bool]:
+    """Returns classes of equal `forms`, and whether the largest class and its size are known (see
+    `Agreement.decided`). The first form of a class is its head."""
     undecided = 0
 
-    def equal_to(head: str, answer: str) -> bool:
+    def equal_to(head: str, answer: str) -> bool | None:
         nonlocal undecided
+        results = []
         for one, other in ((head, answer), (answer, head)):
-            result = equal(one, other) if undecided < MOST_UNDECIDED else False
-            undecided += result is None
-            if result:
+            results.append(equal(one, other) if undecided < MOST_UNDECIDED else None)
+            undecided += results[-1] is None
+            if results[-1]:
                 return True
-        return False
+        return None if None in results else False
 
-    for number, form in enumerate(forms):
-        compared = classes if number < MOST_REPRESENTATIVES else []
-        answer = _first(form)
-        own = next((one for one in compared if equal_to(_first(one[0]), answer)), None)
-        if own is None:
-            classes.append([form])
-        else:
-            own.append(form)
-    return classes, undecided < MOST_UNDECIDED
+    rest = list(forms[:MOST_REPRESENTATIVES])
+    classes: list[list[_Form]] = []
+    sizes: list[tuple[int, int]] = []  # of each class: as known, and at most
+    while rest and _size(rest) >= max((size for size, _ in sizes), default=0):
+        head, *others = rest
+        results = [equal_to(_first(head), _first(form)) for form in others]
+        pairs = list(zip(others, results, strict=True))
+        classes.append([head, *(form for form, result in pairs if result)])
+        size = _size(classes[-1])
+        sizes.append((size, size + _size([form for form, result in pairs if result is None])))
+        rest = [form for form, result in pairs if not result]
+    largest = max((size for size, _ in sizes), default=0)
+    decided = all(size == most or most < largest for size, most in sizes)
+    return [*classes, *([form] for form in [*rest, *forms[MOST_REPRESENTATIVES:]])], decided
+
+
+def _size(forms: Sequence[_Form]) -> int:
+    return sum(map(len, forms))
 
 
 def _first(form: list[tuple[int, str]]) -> str:
@@ -180,14 +230,14 @@ def p_hat(
 
     The largest class disagrees if no answer is readable, if `proposed` (the proposer's own answer) is None,
     or if it is not equal to the majority's answer by the rule with which `found` was made. By both
-    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable, or if too many comparisons had
-    no result (see `Agreement.decided`): otherwise a proposer could earn by questions whose answers cannot be
-    compared. Agent0 has no such limits.
+    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable, or if comparisons without a
+    result leave p unknown (see `Agreement.decided`): otherwise a proposer could earn by questions whose
+    answers cannot be compared. Agent0 has no such limits.
 
     Source: Agent0. `published` is the self-consistency of its paper (arXiv 2511.16043). `as_coded` is what
     its curriculum trainer computes (project aiming-lab/Agent0, whose code has two more definitions).
     """
-    if not (found.decided and found.suffices(least_valid)):
+    if not found.suffices(least_valid):
         return 0.0
     if definition == "published":
         return found.share

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import re
+import threading
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,12 +28,31 @@ _SMOOTH = 0.1
 common (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
+_UNSEEN = ("Cc", "Cf", "Mn", "Me")
+"""The Unicode categories of characters that are invisible or only mark another character."""
+_FILLERS = "\u115f\u1160"
+"""Letters of the Korean script that are invisible."""
+
 Words = tuple[str, ...]
 
 
+@lru_cache(maxsize=4 * MOST_TEXTS)  # so that other caches keep one tuple of each text
 def words(text: str) -> Words:
-    """Splits a text into lower-case words, numbers and punctuation marks, at most `MOST_WORDS` in total."""
-    return tuple(_WORD.findall(text.casefold()[: 16 * MOST_WORDS])[:MOST_WORDS])
+    """Splits a text into lower-case words, numbers and punctuation marks, at most `MOST_WORDS` in total.
+    Forms of one character, such as wide letters, are one. Invisible characters and accents do not count, so
+    that a copy of a text cannot hide behind them."""
+    return tuple(_WORD.findall(_seen(text).casefold()[: 16 * MOST_WORDS])[:MOST_WORDS])
+
+
+def _seen(text: str) -> str:
+    if text.isascii():
+        return text
+    return "".join(
+        character
+        for character in unicodedata.normalize("NFKD", text)
+        if character.isspace()
+        or not (character in _FILLERS or unicodedata.category(character) in _UNSEEN)
+    )
 
 
 def bleu(candidate: Words, reference: Words) -> float:
@@ -51,7 +72,7 @@ def bleu(candidate: Words, reference: Words) -> float:
     return math.exp(logs / order + brevity)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=2 * _ORDER * MOST_TEXTS)
 def _grams(text: Words, n: int) -> Counter[Words]:
     return Counter(text[start : start + n] for start in range(len(text) - n + 1))
 
@@ -120,10 +141,12 @@ class Window:
             raise ValueError(f"the size must be between 1 and {MOST_TEXTS}, not {size}")
         self.size, self._threshold = size, threshold
         self._texts: deque[str] = deque(maxlen=size)
+        self._lock = threading.Lock()
 
     def share(self, text: str) -> float:
         """Adds a proposal to the window. Returns the number of proposals in the window that are in the same
-        cluster as this one (itself included), divided by `size`."""
-        self._texts.append(text)
-        numbers = clusters(self._texts, self._threshold)
+        cluster as this one (itself included), divided by `size`. Threads may call it at the same time."""
+        with self._lock:
+            self._texts.append(text)
+            numbers = clusters(self._texts, self._threshold)
         return numbers.count(numbers[-1]) / self.size

@@ -2,7 +2,7 @@
 
 A proposal is untrusted. It is malformed if it could interfere with the executor's chat template, end the
 question early, or leak the answer: if it has a second question tag, a `\\boxed` in the question, markup of
-chat templates or action formats, control characters, or too many characters.
+chat templates or action formats, control or hidden characters, or too many characters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\ud800-\udfff\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.loop import run_folder
 from air.train.matrix.training import Logged, last_checkpoint, train
+from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.posed import read_rows
 
 BATCH = 64
@@ -69,11 +71,11 @@ class CoevolveRun:
                 proposer = await self._train_proposer(number, proposer, executor)
             await self._propose(number, proposer)
             await self._answer(number, executor)
-            rows = self._filter(number)
+            rows = await self._filter(number)
             if number:
                 executor = await self._train_executor(number, executor, rows)
             await self._hold_out(number, executor)
-            report.write(self._plan)
+            await compare_in_thread(partial(report.write, self._plan))
 
     def _place(self, number: int, stage: str) -> str:
         return f"[round {number}/{self._config.rounds}] {stage}"
@@ -155,18 +157,24 @@ class CoevolveRun:
             ({**line, **by_question.get(line.get("question", ""), {})} for line in lines),
         )
 
-    def _filter(self, number: int) -> int:
+    async def _filter(self, number: int) -> int:
         """Selects the answered proposals on which the executor is trained, and writes them to the round's
-        `rows.jsonl` if this file does not exist. Returns the number of selected proposals."""
+        `rows.jsonl`. If this file exists, selects nothing: a training that goes on must find the rows
+        with which it began, and time limits may decide comparisons otherwise. Returns the number of rows."""
+        file = self._folder(number) / ROWS
+        if file.is_file():
+            return sum(1 for _ in json_lines.read(file, complete=True))
         lines = [v for _, v in json_lines.read(self._folder(number) / ANSWERED, complete=True)]
         rows, _ = read_rows(self._plan.held_out_rows)
         held_out = {words(row.question) for row in rows}
         generation, payment = self._config.generation, self._config.payment
-        chosen = select_rows(lines, generation, payment, held_out, self._config.answers.equality)
+        equality = self._config.answers.equality
+        # In a thread, so that Ctrl-C ends it at once: comparisons of hostile answers take minutes.
+        chosen = await compare_in_thread(
+            partial(select_rows, lines, generation, payment, held_out, equality)
+        )
         self._say(f"{self._place(number, 'filter')}: keeps {len(chosen)} of {len(lines)}")
-        file = self._folder(number) / ROWS
-        if not file.is_file():  # a training that goes on must find the file that it began with
-            self._write(number, ROWS, chosen)
+        self._write(number, ROWS, chosen)
         return len(chosen)
 
     async def _train_executor(self, number: int, model: str, rows: int) -> str:

@@ -15,6 +15,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -32,6 +33,7 @@ from air.rewards.proposals.agreement import Definition, Equality, agreement, equ
 from air.rewards.proposals.reading import LONGEST_QUESTION
 from air.train.coevolve.executor import Answerer
 from air.train.serving.cross_site_requests import RefusingOtherSites
+from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.scorer import STOP, Answered
 
 LARGEST_BODY = 8 * 2**20
@@ -79,9 +81,9 @@ async def handle_evaluate(
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
     """Handles a request to `/evaluate` and returns the response. `equality` is the rule by which two answers
-    are equal. The executor works inside the context
-    manager that `turn` returns, which can make the request wait, for example in a queue. If the client
-    disconnects, stops waiting and ends the episodes of this request. Raises the errors of `turn`."""
+    are equal. The executor works inside the context manager that `turn` returns, which can make the request
+    wait, for example in a queue. If the client disconnects, stops waiting and ends the episodes and
+    comparisons of this request. Raises the errors of `turn`."""
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -100,9 +102,10 @@ async def handle_evaluate(
     async def results() -> list[dict[str, Any]]:
         async with turn():
             answered = await executor.answers(questions, body.k, body.max_turns, sampling)
-            pairs = zip(body.tasks, answered, strict=True)
-            # In a thread, because comparisons of answers may take seconds.
-            return [await asyncio.to_thread(result, task, one, equality) for task, one in pairs]
+            return [
+                await compare_in_thread(partial(result, task, one, equality))
+                for task, one in zip(body.tasks, answered, strict=True)
+            ]
 
     try:
         found = await while_connected(request.receive, results)

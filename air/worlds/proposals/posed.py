@@ -17,7 +17,6 @@ the tools that the context variable `LENT` holds, and compares answers by their 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +37,7 @@ from air.rewards.proposals.reading import last_boxed
 from air.sandbox.contract.box import Box
 from air.tools import OpenTools, Tool, ToolContext, ToolSet, load
 from air.worlds.base import Observation, Step
+from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.sources import VALIDATION_SEED, WorldTask
 
@@ -149,7 +149,7 @@ class PosedWorld:
         """Returns whether `answer` equals the label. Raises InfrastructureError if the comparison fails and
         the answers are not the cause."""
         equal = equal_answers(self._equality, row.question)
-        return await asyncio.to_thread(same, row.answer, answer, equal)  # may take seconds
+        return await compare_in_thread(functools.partial(same, row.answer, answer, equal))
 
     async def _call(self, tools: OpenTools, action: Action, call: ToolCall) -> Step:
         result = await tools.call(call.name, dict(call.arguments or {}))

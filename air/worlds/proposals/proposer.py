@@ -14,8 +14,8 @@ the same process.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from air.rewards.proposals.novelty import MOST_TEXTS, Window
 from air.rewards.proposals.payment import REWARDS, Proposal, Weights
 from air.rewards.proposals.reading import LONGEST_QUESTION, Malformed, Question, read
 from air.worlds.base import Observation, Step
+from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.scorer import Scorer
 from air.worlds.proposals.whole_reply import FORMAT
 from air.worlds.sources import WorldTask
@@ -137,9 +138,8 @@ class ProposalWorld:
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
             question.text
         )
-        # In a thread, because comparisons may take seconds.
-        found, p = await asyncio.to_thread(self._agreement, question, answered.answers)
-        share = self._window.share(question.text)
+        measured = partial(self._measured, question, answered.answers)
+        found, p, share = await compare_in_thread(measured)
         self._facts |= {
             "success": float(LEAST <= p <= MOST),
             "p_hat": p,
@@ -152,13 +152,15 @@ class ProposalWorld:
         proposal = Proposal(True, p, share, executor_calls=calls)
         return REWARDS[s.reward](proposal, weights)
 
-    def _agreement(
+    def _measured(
         self, question: Question, answers: Sequence[str | None]
-    ) -> tuple[Agreement, float]:
-        """Returns the agreement of the executor's answers, and p̂."""
+    ) -> tuple[Agreement, float, float]:
+        """Returns the agreement of the executor's answers, p̂, and the share of the question's cluster. Adds
+        the question to the window."""
         s = self._settings
         found = agreement(answers, equal_answers(s.equality, question.text))
-        return found, p_hat(found, question.answer, s.reward, s.least_valid)
+        p = p_hat(found, question.answer, s.reward, s.least_valid)
+        return found, p, self._window.share(question.text)
 
     def facts(self) -> dict[str, float]:
         return dict(self._facts)

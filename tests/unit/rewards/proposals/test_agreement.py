@@ -9,6 +9,8 @@ import pytest
 
 from air.rewards.proposals.agreement import (
     MOST_UNDECIDED,
+    MathEqual,
+    _measured,
     agreement,
     canonical,
     equal_answers,
@@ -145,6 +147,54 @@ def test_few_comparisons_without_a_result_end_all_comparisons_of_a_question() ->
     assert p_hat(found, "1", "published") == p_hat(found, "1", "as_coded") == 0.0
     few = agreement([str(n) for n in range(3)], lambda one, other: False)
     assert p_hat(few, "1", "published") == pytest.approx(1 / 3)
+
+
+def test_p_is_unknown_if_a_comparison_without_a_result_could_change_the_largest_class() -> None:
+    """Otherwise, two spellings of one answer that cannot be compared look like an uncertain question."""
+
+    def equal(one: str, other: str) -> bool | None:
+        return None if {one, other} == {"a", "b"} else False
+
+    def p(answers: str) -> float:
+        return p_hat(agreement(list(answers), equal), "a", "published")
+
+    assert p("aaaaabbbbb") == 0.0
+    assert p("aaaaaabccc") == 0.0  # 6 or 7 of 10
+    assert p("cccccaaabb") == 0.0  # c, or a and b, are the largest class
+    assert p("cccccaabde") == 0.5  # a and b together are smaller
+    assert p("ccccaaddbe") == 0.4
+    decided = agreement(list("ab"), lambda one, other: True if one == "b" else None)
+    assert (decided.decided, decided.share) == (True, 1.0)
+
+
+def test_answers_without_a_known_p_earn_nothing_for_calls_either() -> None:
+    unknown = agreement(["a", "b"], lambda one, other: None)
+    assert not unknown.suffices(0.0)
+
+
+def test_the_rest_is_not_compared_if_it_cannot_be_the_largest_class() -> None:
+    pairs = []
+
+    def equal(one: str, other: str) -> bool:
+        pairs.append(one + other)
+        return False
+
+    found = agreement(list("aaaabbbcd"), equal)
+    # b, c and d together are more than 4; c and d are not.
+    assert pairs == ["ab", "ba", "ac", "ca", "ad", "da", "bc", "cb", "bd", "db"]
+    assert [len(each) for each in found.classes] == [4, 3, 1, 1]
+
+
+def test_slow_comparisons_of_one_question_end_after_a_limit() -> None:
+    """Each of them has a result, but 64 such answers would take an hour."""
+    answers = ["x + 1", "x + 2", "x + 3", "x + 4"]
+    compared = _measured.cache_info().misses
+    for _ in range(2):  # a result from the cache counts with the time that it took
+        found = agreement(answers, MathEqual("What is limited?", most_seconds=0.0001))
+        assert p_hat(found, None, "published") == 0.0
+        assert _measured.cache_info().misses == compared + 1
+    whole = agreement(answers, MathEqual("What is limited?"))
+    assert p_hat(whole, None, "published") == 0.25
 
 
 def test_only_representatives_are_compared() -> None:

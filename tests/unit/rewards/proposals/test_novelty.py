@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from air.rewards.proposals.novelty import MOST_TEXTS, Window, bleu, clusters, distance, words
+from air.rewards.proposals.novelty import (
+    MOST_TEXTS,
+    Window,
+    bleu,
+    clusters,
+    distance,
+    words,
+)
 
 
 def test_bleu_by_hand() -> None:
@@ -58,6 +66,41 @@ def test_a_window_counts_copies_among_the_last_proposals() -> None:
     assert window.share("name the capital of France") == 1 / 4
     assert window.share("what is 1 + 1 ?") == 2 / 4
     assert [window.share("what is 1 + 1 ?") for _ in range(3)] == [3 / 4, 3 / 4, 1.0]
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u00ad", "\ufe0f", "\u034f", "\u115f", "\u3164", "\u0336", "\u061c", "\ufffb"]
+)
+def test_a_copy_cannot_hide_behind_characters_that_nobody_sees(hidden: str) -> None:
+    question = "Ada has 3 apples and finds 4 more. How many has she now?"
+    copies = [
+        "".join(sign + hidden * (place % step == 0) for place, sign in enumerate(question))
+        for step in (1, 2, 3, 5)
+    ]
+    assert {words(copy) for copy in copies} == {words(question)}
+
+
+def test_a_copy_cannot_hide_behind_wide_letters_or_accents() -> None:
+    wide = "".join(chr(ord(sign) + 0xFEE0) for sign in "2+2=")
+    assert (
+        words(f"Was ist {wide}\u3000Ü?")
+        == words("was ist 2+2= U\u0308?")
+        == words("Was ist 2+2= u?")
+    )
+    assert words("два и два") == ("два", "и", "два")
+    assert words("two\nlines\tand more") == ("two", "lines", "and", "more")
+
+
+def test_threads_share_a_window() -> None:
+    window = Window(64)
+    with ThreadPoolExecutor(8) as threads:
+        shares = list(threads.map(window.share, ["what is 1 + 1 ?"] * 64))
+    assert sorted(shares) == [n / 64 for n in range(1, 65)]
+
+
+def test_the_words_of_a_text_are_kept_once() -> None:
+    """The caches have a quarter of a million pairs of texts. Each would have words of its own."""
+    assert words("what is 1 + 1 ?") is words("what is 1 + 1 ?")
 
 
 def test_cost_is_capped() -> None:

@@ -39,6 +39,8 @@ def test_a_proposal() -> None:
         ("<question>a [/INST] b</question>\\boxed{1}", "markup"),
         ("<question>a\x00b</question>\\boxed{1}", "control"),
         ("<question>a\u202eb</question>\\boxed{1}", "control"),
+        ("<question>a\x85b</question>\\boxed{1}", "control"),
+        ("<question>a\U000e0041b</question>\\boxed{1}", "control"),
         ("<question>a\ud800b</question>\\boxed{1}", "control"),
     ],
 )

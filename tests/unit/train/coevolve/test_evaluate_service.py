@@ -13,6 +13,7 @@ from air.errors import HangingToolError, UserCodeError
 from air.train.coevolve.evaluate_service import TaskBody, result, serving_evaluations
 from air.train.coevolve.executor import Executor
 from air.worlds.proposals.scorer import Answered, Scorer
+from tests.unit.worlds.proposals.stopped_worker import StoppedWorker
 
 
 class Endless:
@@ -51,6 +52,31 @@ async def test_work_for_a_client_that_hangs_up_ends() -> None:
         await executor.begun.wait()
         asking.cancel()
         await asyncio.wait_for(executor.cancelled.wait(), 60)
+
+
+class Answering:
+    """An executor whose answers need a comparison of expressions."""
+
+    async def answers(
+        self, questions: Sequence[str], k: int, max_turns: int, sampling: Mapping[str, Any]
+    ) -> list[Answered]:
+        return [Answered(["x*3", "3x"], 0.0) for _ in questions]
+
+
+async def test_other_requests_are_served_while_answers_are_compared() -> None:
+    async with (
+        serving_evaluations(cast(Executor, Answering()), "math") as url,
+        httpx.AsyncClient(trust_env=False, timeout=300) as http,
+    ):
+        body = {"tasks": [{"id": "0", "question": "x + x + x?"}], "k": 2}
+        with StoppedWorker() as worker:
+            asking = asyncio.create_task(http.post(f"{url}/evaluate", json=body))
+            await worker.reached(asking)
+            assert (await http.get(f"{url}/health")).json() == {"status": "ok"}
+            assert not asking.done()
+            assert not worker.goes_on
+            worker.go_on()
+            assert (await asking).json()["results"][0]["p_hat"] == 1.0
 
 
 def test_answers_are_compared_by_the_rule_of_the_service() -> None:
