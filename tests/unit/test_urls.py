@@ -50,7 +50,7 @@ def test_a_text_that_is_no_url_of_a_server(url: str) -> None:
 
 def test_settings_with_urls_refuse_others() -> None:
     for url in ("http://[::1", "http://host:99999"):
-        with pytest.raises(ConfigError, match="is not a URL"):
+        with pytest.raises(ConfigError, match="is not the URL of a server"):
             base_url(url)
         with pytest.raises(ValueError, match="URL"):
             TeacherConfig(name="teacher", base_url=url)

@@ -10,7 +10,8 @@ unlisted LaTeX commands, or several answers to choose from.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 from air.errors import ConfigError
@@ -66,8 +67,8 @@ def equal(gold: object, prediction: str, question: str = "") -> bool:
 
 
 def compare(gold: object, prediction: str, question: str = "") -> bool | None:
-    """Returns the same as `equal`, but None if the answers cannot be compared within the limits of time and
-    memory. Raises the same errors."""
+    """Returns the same as `equal`, but None if the answers cannot be compared: within the limits of time,
+    memory and parts, or because of a LaTeX command that is not known here. Raises the same errors."""
     return measured(gold, prediction, question).equal
 
 
@@ -92,7 +93,7 @@ def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Out
     if gold.name and prediction.name and gold.name != prediction.name:
         return runner.Outcome(False)
     if not len(gold.parts) <= MOST_PARTS:
-        return runner.Outcome(False)
+        return runner.Outcome(None)
     ordered = gold.is_ordered
     known = [
         [
@@ -102,13 +103,24 @@ def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Out
         for row, one in enumerate(gold.parts)
     ]
     if all(value is not None for row in known for value in row):
-        return runner.Outcome(_matched(known, ordered=ordered))
-    return runner.compare(
-        [_expression(part) for part in gold.parts],
-        [_expression(part) for part in prediction.parts],
-        known,
-        ordered=ordered,
-    )
+        outcome = runner.Outcome(_matched(known, ordered=ordered))
+    else:
+        outcome = runner.compare(
+            [_expression(part) for part in gold.parts],
+            [_expression(part) for part in prediction.parts],
+            known,
+            ordered=ordered,
+        )
+    if outcome.equal is False and _is_undecidable(gold.parts, prediction.parts):
+        return replace(outcome, equal=None)
+    return outcome
+
+
+def _is_undecidable(gold: Sequence[str], prediction: Sequence[str]) -> bool:
+    """Returns whether all parts of two answers are formulas, and one of them is not compared, because it
+    would take too long or has a LaTeX command that is not known here."""
+    parts = [quantities.without_unit(part)[0] for part in (*gold, *prediction)]
+    return all(map(_is_formula, parts)) and not all(map(is_expression, parts))
 
 
 def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
@@ -161,14 +173,18 @@ def is_expression(text: str) -> bool:
     """Returns whether a text can be compared as a mathematical expression: it contains only numbers,
     operators, names of one or two letters, and the LaTeX commands in `_COMMANDS`. Towers of powers,
     factorials of large numbers and large powers are rejected, because their evaluation takes too long."""
-    if _COSTLY.search(text):
-        return False
+    return not _COSTLY.search(text) and _is_formula(text, _COMMANDS)
+
+
+def _is_formula(text: str, commands: Container[str] | None = None) -> bool:
+    """Returns whether a text contains only numbers, operators, names of one or two letters, and these LaTeX
+    commands (None: any)."""
     position, depth, brackets = 0, 0, 0
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None or len(token["letters"] or "") > 2:
             return False
-        if token["command"] and token["command"] not in _COMMANDS:
+        if token["command"] and commands is not None and token["command"] not in commands:
             return False
         depth += token[0].count("{") - token[0].count("}")
         brackets += (token[0] in "([") - (token[0] in ")]")

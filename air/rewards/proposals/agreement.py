@@ -80,7 +80,8 @@ class Agreement:
     """The answer of the largest class: the first one in the most frequent form. None if no answer is
     readable."""
     decided: bool = True
-    """False if a comparison without a result could change the largest class or its size."""
+    """False if a comparison without a result could change the largest class or its size, if equality were
+    transitive."""
     equal: Equal | None = None
     """The function by which answers with different canonical forms were compared."""
 

@@ -28,10 +28,12 @@ _SMOOTH = 0.1
 common (Chen and Cherry 2014, method 1)."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 
-_UNSEEN = ("Cc", "Cf", "Mn", "Me")
-"""The Unicode categories of characters that are invisible or only mark another character."""
-_FILLERS = "\u115f\u1160"
-"""Letters of the Korean script that are invisible."""
+_UNSEEN = ("Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Me")
+"""The Unicode categories of characters that are invisible, have no meaning, or only mark another
+character."""
+_FILLERS = "\u115f\u1160\u2800"
+"""Invisible characters of other categories: two letters of the Korean script, and the empty Braille
+pattern."""
 
 Words = tuple[str, ...]
 

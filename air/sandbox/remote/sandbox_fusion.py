@@ -249,7 +249,9 @@ def base_url(url: str) -> str:
     not the URL of a server."""
     base = url.rstrip("/").removesuffix("/run_code")
     if not is_server(base):
-        raise ConfigError(f"{url!r} is not a URL", where="server", remedy="write http://HOST:PORT")
+        raise ConfigError(
+            f"{url!r} is not the URL of a server", where="server", remedy="write http://HOST:PORT"
+        )
     return base
 
 

@@ -169,7 +169,7 @@ class CoevolveRun:
         held_out = {words(row.question) for row in rows}
         generation, payment = self._config.generation, self._config.payment
         equality = self._config.answers.equality
-        # In a thread, so that Ctrl-C ends it at once: comparisons of hostile answers take minutes.
+        # In a thread, so that Ctrl-C waits for one comparison at most: those of hostile answers take minutes.
         chosen = await compare_in_thread(
             partial(select_rows, lines, generation, payment, held_out, equality)
         )

@@ -74,7 +74,7 @@ class TeacherConfig(BaseConfig):
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
         if value is not None and not is_server(value):
-            raise ValueError(f"{value!r} is no http:// or https:// URL")
+            raise ValueError(f"{value!r} is not the URL of a server: write http://HOST:PORT")
         return value
 
     @model_validator(mode="after")

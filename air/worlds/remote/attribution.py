@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from air import aio
@@ -35,8 +35,8 @@ crash."""
 RETRY_SECONDS = 1.0
 """The pause between two attempts to start an episode on a server that does not respond, in seconds."""
 REPETITIONS = 3
-"""The maximum number of environments in which an episode is repeated after an error, as long as these
-environments are not the same as the episode's."""
+"""The maximum number of inconclusive repetitions of an episode: after an error, those in environments that
+are not the same as the episode's; after another failure, those that fail at an earlier action."""
 
 
 class Unanswered(InfrastructureError):
@@ -89,6 +89,18 @@ class NoPlace(InfrastructureError):
     """Raised if a server is full and cannot create another environment."""
 
 
+class ServerLock(asyncio.Lock):
+    """A lock that counts how often it was taken."""
+
+    taken = 0
+
+    async def acquire(self) -> Literal[True]:
+        """Takes the lock, as soon as it is free."""
+        await super().acquire()
+        self.taken += 1
+        return True
+
+
 class Attempt(Protocol):
     """The interface of an object that repeats the actions of an episode in another environment of the same
     server, with the same task."""
@@ -125,7 +137,7 @@ async def caused_by_agent(
     sent: Any,
     kind: str,
     *,
-    alone: asyncio.Lock,
+    alone: ServerLock,
     repeats: bool = True,
 ) -> bool:
     """Returns whether the agent caused the failure of the action `sent`. `kind` is the kind of the failure.
@@ -145,28 +157,52 @@ async def caused_by_agent(
             async with alone:
                 await _checked(attempt())
             return True
-        if await _failure(attempt(), history, sent, kind) != kind:
+        failure = await _failure(attempt(), history, sent, kind, alone=alone)
+        if failure not in (kind, None):
             return False
-        return await _fails_alone(attempt, history, sent, kind, alone)
+        # None says nothing: another episode's action may have crashed the server meanwhile.
+        times = 1 if failure == kind else 2
+        return await _fails_alone(attempt, history, sent, kind, alone, times=times)
     except InfrastructureError:
         return False
 
 
 async def _fails_alone(
-    attempt: Callable[[], Attempt], history: History, sent: Any, kind: str, alone: asyncio.Lock
+    attempt: Callable[[], Attempt],
+    history: History,
+    sent: Any,
+    kind: str,
+    alone: ServerLock,
+    *,
+    times: int,
 ) -> bool:
-    """Returns whether the action fails again while the lock `alone` is held, and the server works afterwards.
-    Raises InfrastructureError if it does not work.
+    """Returns whether the action fails again, `times` times, while the lock `alone` is held, and the server
+    works afterwards. A repetition that ends before the action is inconclusive, and is made again, up to
+    `REPETITIONS` times. Raises InfrastructureError if the server does not work.
 
-    The environment is created before the lock is taken. On a full server this waits until another episode
-    ends, and that episode may wait for the lock before its next action.
+    The first environment is created before the lock is taken: on a full server this waits until another
+    episode ends, and that episode may wait for the lock before its next action. If a repetition of another
+    episode has held the lock meanwhile, it may have crashed the server, and this environment with it. Then
+    the environment is replaced by a new one, in the place that is free now.
     """
-    second = attempt()
+    second, held, taken = attempt(), alone.locked(), alone.taken
     try:
         first = await second.begin()
         async with alone:
-            if await _repeat(second, first, history, sent, kind) != kind:
-                return False
+            stale, inconclusive = held or alone.taken > taken + 1, 0
+            while times:
+                if stale:
+                    await second.close()
+                    second = attempt()
+                    first = await second.begin()
+                stale = True
+                failure = await _repeat(second, first, history, sent, kind)
+                if failure == kind:
+                    times -= 1
+                elif failure is None and inconclusive < REPETITIONS:
+                    inconclusive += 1
+                else:
+                    return False
             await second.close()  # its place may be the only free one
             await _checked(attempt())
     finally:
@@ -276,31 +312,46 @@ async def _failure_elsewhere(
 
 
 async def _failure(
-    attempt: Attempt, history: History, sent: Any, kind: str, *, compare: bool = False
+    attempt: Attempt,
+    history: History,
+    sent: Any,
+    kind: str,
+    *,
+    compare: bool = False,
+    alone: asyncio.Lock | None = None,
 ) -> str | None:
     """Starts the episode's task in `attempt`, repeats the episode (see `_repeat`), and closes `attempt`.
     Raises InfrastructureError if the task cannot be started."""
     try:
         first = await attempt.begin()
-        return await _repeat(attempt, first, history, sent, kind, compare=compare)
+        return await _repeat(attempt, first, history, sent, kind, compare=compare, alone=alone)
     finally:
         await attempt.close()
 
 
 async def _repeat(
-    attempt: Attempt, first: Any, history: History, sent: Any, kind: str, *, compare: bool = False
+    attempt: Attempt,
+    first: Any,
+    history: History,
+    sent: Any,
+    kind: str,
+    *,
+    compare: bool = False,
+    alone: asyncio.Lock | None = None,
 ) -> str | None:
     """Repeats an episode in `attempt`, which has shown `first`: the actions of `history`, then the action
     `sent`, which failed with the kind `kind`. Returns the kind of failure of `sent` now, or an empty text if
     it succeeds. Returns None if an earlier action has another kind of failure than in the episode; with
     `compare` also if `sent` does not fail with `kind` again, and the environment has shown something else
-    than in the episode."""
+    than in the episode. Before `sent`, waits until nobody holds the lock `alone`, if it is given."""
     same = _digest(first) == history.first
     for acted in history.actions:
         repeated = await _repeated(attempt, acted.sent)
         if repeated.kind != acted.kind:
             return None
         same = same and repeated.result == acted.result
+    if alone is not None:
+        await _released(alone)
     # Only an action that was too slow gets less time. Others may take long before they fail.
     act = attempt.act_again if kind == SLOW else attempt.act
     failure = await _kind(act(sent))
@@ -330,25 +381,30 @@ async def _checked(attempt: Attempt) -> None:
         await attempt.close()
 
 
+async def _released(lock: asyncio.Lock) -> None:
+    """Waits until the present holder of the lock, and those who wait for it already, have released it."""
+    if lock.locked():
+        async with lock:
+            pass
+
+
 class Locks:
     """One lock per server. `caused_by_agent` holds a server's lock while it repeats an episode for the second
     time, so that no other episode acts on the server meanwhile."""
 
     def __init__(self) -> None:
-        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Lock]] = (
+        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ServerLock]] = (
             WeakKeyDictionary()
         )
 
-    def of(self, server: str) -> asyncio.Lock:
+    def of(self, server: str) -> ServerLock:
         """Returns the lock of the server at the URL `server`, for the running event loop."""
         locks = self._of.setdefault(asyncio.get_running_loop(), {})
-        return locks.setdefault(server, asyncio.Lock())
+        return locks.setdefault(server, ServerLock())
 
     async def wait(self, server: str) -> None:
         """Waits until no repetition in `caused_by_agent` holds the lock of the server."""
-        if self.of(server).locked():
-            async with self.of(server):
-                pass
+        await _released(self.of(server))
 
 
 SERVER_LOCKS = Locks()

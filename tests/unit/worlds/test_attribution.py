@@ -15,6 +15,7 @@ from air.worlds.remote.attribution import (
     SLOW,
     History,
     NoPlace,
+    ServerLock,
     Unanswered,
     caused_by_agent,
     error_comes_again,
@@ -130,14 +131,14 @@ async def test_only_a_slow_action_gets_less_time(kind: str, again: list[bool]) -
 
     history = History()
     history.began("a room")
-    lock = asyncio.Lock()
+    lock = ServerLock()
     assert await caused_by_agent(attempt, history, "go down", kind, alone=lock)
     assert [one.halved for one in attempts[:2]] == again
 
 
 async def test_while_an_episode_waits_for_a_place_no_other_waits_for_it() -> None:
     """On a full server, a place becomes free only if other episodes go on to their end."""
-    lock, waited = asyncio.Lock(), list[bool]()
+    lock, waited = ServerLock(), list[bool]()
 
     class Waiting(Halved):
         async def begin(self) -> str:
@@ -158,6 +159,40 @@ async def test_while_an_episode_waits_for_a_place_no_other_waits_for_it() -> Non
         True,
     ]  # the last one is the check: the second repetition freed its place
     assert not lock.locked()
+
+
+async def test_of_several_episodes_that_crash_their_server_at_once_none_is_spared() -> None:
+    """While one of them holds the lock and crashes the server again, the environments of those that wait for
+    the lock end, too."""
+    crashes = 0
+
+    class Crashing(Halved):
+        async def begin(self) -> str:
+            await asyncio.sleep(0)
+            self.begun = crashes
+            return await super().begin()
+
+        async def act(self, sent: str) -> str:
+            nonlocal crashes
+            await asyncio.sleep(0)
+            if self.begun != crashes:
+                raise Unanswered("gone", "lost")
+            if sent == "crash":
+                crashes += 1
+                raise Unanswered("gone", "lost")
+            return await super().act(sent)
+
+    async def guilty(turns: int) -> bool:
+        for _ in range(turns):  # so that some begin while another one holds the lock
+            await asyncio.sleep(0)
+        history = History()
+        history.began("a room")
+        history.answered("look", "a hall")
+        return await caused_by_agent(Crashing, history, "crash", "lost", alone=lock)
+
+    for apart in range(8):
+        lock = ServerLock()
+        assert all(await asyncio.gather(*(guilty(apart * number) for number in range(6))))
 
 
 class Halved(Other):

@@ -123,6 +123,25 @@ def test_an_equality_that_is_not_transitive_gives_the_same_classes_in_any_order(
     assert {(one.majority, one.share) for one in often} == {("50", 0.75)}
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("10^{10000}", "100^{5000}"),
+        ("1e10000", "10^{10000}"),
+        ("(3!)!", "720"),
+        (r"\int_0^1 x^x dx", r"\int_0^1 t^t dt"),
+        (", ".join(f"{n}/2" for n in range(33)), ", ".join(f"{2 * n}/4" for n in range(33))),
+    ],
+)
+def test_p_is_unknown_if_formulas_are_not_compared(one: str, other: str) -> None:
+    """Otherwise one answer in two spellings would count as two answers, which is paid best."""
+    found = agreement([one] * 4 + [other] * 4, equal_answers("math", "How much is it?"))
+    assert not found.decided
+    assert p_hat(found, one, "published") == 0.0
+    prose = agreement([one] * 4 + ["It is large"] * 4, equal_answers("math", "How much is it?"))
+    assert p_hat(prose, one, "published") == 0.5
+
+
 def test_the_spellings_of_a_form_are_compared_alike_in_any_order() -> None:
     """Both spellings of 1/2 have one form, but only one of them is equal to `half`."""
 

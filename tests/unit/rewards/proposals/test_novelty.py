@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,7 +68,19 @@ def test_a_window_counts_copies_among_the_last_proposals() -> None:
 
 
 @pytest.mark.parametrize(
-    "hidden", ["\u00ad", "\ufe0f", "\u034f", "\u115f", "\u3164", "\u0336", "\u061c", "\ufffb"]
+    "hidden",
+    [
+        "\u00ad",
+        "\ufe0f",
+        "\u034f",
+        "\u115f",
+        "\u3164",
+        "\u0336",
+        "\u061c",
+        "\ufffb",
+        "\u2800",
+        "\ufff0",
+    ],
 )
 def test_a_copy_cannot_hide_behind_characters_that_nobody_sees(hidden: str) -> None:
     question = "Ada has 3 apples and finds 4 more. How many has she now?"
@@ -89,13 +100,6 @@ def test_a_copy_cannot_hide_behind_wide_letters_or_accents() -> None:
     )
     assert words("два и два") == ("два", "и", "два")
     assert words("two\nlines\tand more") == ("two", "lines", "and", "more")
-
-
-def test_threads_share_a_window() -> None:
-    window = Window(64)
-    with ThreadPoolExecutor(8) as threads:
-        shares = list(threads.map(window.share, ["what is 1 + 1 ?"] * 64))
-    assert sorted(shares) == [n / 64 for n in range(1, 65)]
 
 
 def test_the_words_of_a_text_are_kept_once() -> None:

@@ -291,6 +291,28 @@ async def test_an_action_that_always_ends_a_server_that_is_started_again_is_the_
         await innocent.close()
 
 
+async def test_of_several_episodes_that_end_the_server_at_once_none_is_spared() -> None:
+    count = 4
+    async with (
+        serving(GAME, max_sessions=4 * count) as served,
+        between(served.url, share=0.0, seed=1) as (address, proxy),
+    ):
+        proxy.acts, proxy.refusals = {"escape": "die"}, 1
+        task = sources.load(f"openenv:{address}#field=message&tools=false")
+        together = asyncio.Barrier(count)
+
+        async def escape(seed: int) -> tuple[bool, float]:
+            world = task.world()
+            await world.reset(seed)
+            await world.step(Action(answer="Jump"))
+            await together.wait()
+            step = await world.step(Action(answer="escape"))
+            await world.close()
+            return step.done, step.reward
+
+        assert await asyncio.gather(*map(escape, range(count))) == [(True, 0.0)] * count
+
+
 @pytest.mark.parametrize("patience", [0.0, 1.0])
 async def test_a_repetition_begins_when_the_server_is_back(patience: float) -> None:
     tries = 0

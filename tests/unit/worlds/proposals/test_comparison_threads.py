@@ -53,6 +53,7 @@ async def test_a_cancelled_caller_waits_for_one_comparison_and_begins_no_other()
         )
         await worker.reached(task)
         task.cancel()
+        await asyncio.sleep(0)  # only now the thread is told to stop
         worker.go_on()
         with pytest.raises(asyncio.CancelledError):
             await task
