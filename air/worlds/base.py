@@ -112,8 +112,8 @@ class World(Protocol[ActionT]):
         ...
 
     async def step(self, action: ActionT) -> Step:
-        """Carries out one action of the agent and returns the result. In worlds other than the research
-        world, a step after the end of the episode returns `done` true and the reward 0."""
+        """Carries out one action of the agent and returns the result. A step after the end of the episode
+        returns `done` true and the reward 0, and grades nothing."""
         ...
 
     async def close(self) -> dict[str, Any]:

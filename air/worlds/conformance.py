@@ -222,7 +222,7 @@ async def play(
         for _ in range(case.task.max_turns if turns is None else turns):
             step = await world.step(choose.next(played.texts[-1]))
             played.texts.append(step.observation.text)
-            played.rewards.append(step.reward)
+            played.rewards.append(_reward(step))
             played.done.append(step.done)
             if step.done:
                 break
@@ -289,8 +289,8 @@ async def _answered(world: World[Action], action: Action) -> Step:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0. The
-    action that ended the episode is repeated, which may have been the winning one."""
+    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0, and
+    grades nothing. The action that ended the episode is repeated, which may have been the winning one."""
     for seed in TWICE:
         async with case.world() as world:
             text = (await world.reset(seed)).text
@@ -310,6 +310,8 @@ async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
         step = await world.step(action)
         if not step.done or step.reward:
             raise Violation(f"gave done={step.done} and the reward {step.reward} after the end")
+        if step.validation is not None:
+            raise Violation(f"graded an artefact after the end: {step.validation}")
 
 
 async def closes_at_any_time(case: Case) -> None:
@@ -396,8 +398,13 @@ async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
 
 def _check_step(step: Step, action: Action) -> None:
     _check_text(step.observation.text)
-    if not math.isfinite(step.reward):
-        raise Violation(f"{_short(action)} gave the reward {step.reward}")
+    if not math.isfinite(reward := _reward(step)):
+        raise Violation(f"{_short(action)} gave the reward {reward}")
+
+
+def _reward(step: Step) -> float:
+    """Returns what the action earned. In research tasks this is the reward of its validate."""
+    return step.reward + (0.0 if step.validation is None else step.validation.delta)
 
 
 def _check_text(text: str) -> None:

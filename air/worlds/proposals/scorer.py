@@ -25,6 +25,7 @@ from typing import Any
 import httpx
 
 from air.errors import InfrastructureError, UserCodeError
+from air.worlds.remote.certificates import certificates
 
 _LOG = logging.getLogger(__name__)
 STOP = 500
@@ -84,7 +85,9 @@ class Scorer:
         where = f"POST {self.url.rstrip('/')}/evaluate"
         try:
             # No proxy from the environment: it would send requests for this machine elsewhere.
-            async with httpx.AsyncClient(timeout=self.seconds, trust_env=False) as http:
+            async with httpx.AsyncClient(
+                timeout=self.seconds, trust_env=False, verify=certificates()
+            ) as http:
                 # httpx limits the time between two pieces of an answer; this limits the whole.
                 async with asyncio.timeout(self.seconds):
                     reply = await http.post(where.removeprefix("POST "), json=body)

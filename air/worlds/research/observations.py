@@ -9,6 +9,8 @@ from air.worlds.research.score_rounding import score_text
 
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
 """The observation for a validate beyond the maximum number of validates in the episode."""
+OVER = "[the episode has ended]"
+"""The observation for an action after the end of the episode."""
 BOX_ENDED = "[the box has ended]"
 """The observation if the agent's commands have ended its box. It is also the error message of the
 ArtefactError for the artefact, which can no longer be read."""

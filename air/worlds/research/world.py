@@ -29,6 +29,7 @@ from air.worlds.base import Observation, Step, Validation
 from air.worlds.research.observations import (
     BOX_ENDED,
     NONE_LEFT,
+    OVER,
     after_action,
     describe,
     score_line,
@@ -191,7 +192,9 @@ class ResearchWorld:
     async def step(self, action: Action) -> Step:
         """Runs the action's tool call or script. If the action is a `validate` or `submit`, then grades the
         artefact. If the action's commands end the box, returns the episode's last step without a grading;
-        `finish` then counts the artefact as missing."""
+        `finish` then counts the artefact as missing. After the end of the episode, does nothing."""
+        if self._over:
+            return Step(observation=Observation(OVER), done=True)
         answer = result = validation = None
         score = ""
         try:
@@ -214,7 +217,7 @@ class ResearchWorld:
                 text=after_action(answer, result, score, self.task.limits.exec_seconds),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
-            done=self.submitted or bool(self.box_end_reason),
+            done=self._over,
             validation=validation,
             code=None if result is None else result.code,
             exec_seconds=0.0 if result is None else result.seconds,
@@ -379,6 +382,10 @@ class ResearchWorld:
         `rules` of a Harbor task can demand. False once the box has ended."""
         rules = self.task.rules
         return rules is not None and rules.shared and not self.box_end_reason
+
+    @property
+    def _over(self) -> bool:
+        return self.submitted or self._closed or bool(self.box_end_reason)
 
     @property
     def _none_left(self) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from air.actions import Action
 from air.testing import Letters
 from air.worlds import conformance, sources
-from air.worlds.base import Observation, Step
+from air.worlds.base import Observation, Step, Validation
 
 
 def shipped() -> list[str]:
@@ -105,6 +105,18 @@ class Pays(Letters):
         return dataclasses.replace(await super().step(action), reward=1.0)
 
 
+class Grades(Letters):
+    async def step(self, action: Action) -> Step:
+        validation = Validation(score=1.0, phi=1.0, delta=0.0)
+        return dataclasses.replace(await super().step(action), validation=validation)
+
+
+class GradesByChance(Letters):
+    async def step(self, action: Action) -> Step:
+        validation = Validation(score=1.0, phi=1.0, delta=random.random())
+        return dataclasses.replace(await super().step(action), validation=validation)
+
+
 class Unsure(Letters):
     def facts(self) -> dict[str, float]:
         return {"success": float("nan"), "num_actions": 0.0}
@@ -161,6 +173,8 @@ class HeldInStep(Held):
         (Chance, "many_play_at_once", "differs"),
         (Endless, "any_action_is_answered", "30000 characters"),
         (Pays, "a_step_after_the_end_gives_nothing", "the reward 1.0 after the end"),
+        (Grades, "a_step_after_the_end_gives_nothing", "graded an artefact after the end"),
+        (GradesByChance, "same_seed_same_episode", "differ"),
         (Unsure, "facts_are_numbers_with_fixed_names", "no finite number"),
         (Renames, "facts_are_numbers_with_fixed_names", "does not declare"),
         (ClosesOnce, "closes_at_any_time", "AssertionError"),
