@@ -50,6 +50,7 @@ from learning_worlds import GENTLY, HIDDEN, ONE_THREAD
 
 from air import paths
 from air.cli.runs import sft
+from air.errors import UsageError
 from air.rewards.proposals.agreement import same
 from air.train.coevolve.executor import open_executor
 from air.train.coevolve.plan import Plan, plan
@@ -119,7 +120,9 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--policy", type=Path, default=Path("outputs/coevolve-policy"))
     parser.add_argument("--output-dir", type=Path, default=Path("outputs"))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
@@ -130,7 +133,10 @@ def main() -> int:
     parser.add_argument("--tools", action="store_true", help="the executor has a calculator")
     args, rest = parser.parse_known_args()
     bench = Bench(args.policy, args.output_dir, args.tools, rest)
-    bench.plan(args.arms[0], args.seeds[0])  # reports wrong flags now
+    try:
+        bench.plan(args.arms[0], args.seeds[0])
+    except UsageError as error:
+        parser.error(str(error))
     rows = [{"question": q, "answer": a} for q, a in held_out().items()]
     paths.write_whole(args.policy / "held_out.jsonl", _lines(rows))
     for seed in args.seeds:

@@ -93,9 +93,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("outputs/learning-worlds"))
     parser.add_argument("--only-real", action="store_true", help="leave the control out")
     args, rest = parser.parse_known_args()
-    run_config(args, rest, args.games[0], 0, "trained", Path("unset"))  # reports wrong settings now
-    # One event loop for all: a lock of the package `renderers` belongs to the first loop in which one waits.
     try:
+        run_config(args, rest, args.games[0], 0, "trained", Path("unset"))  # reports wrong settings
+        # One event loop for all: a lock of `renderers` belongs to the first loop in which one waits.
         return asyncio.run(all_seeds(args, rest))
     except UsageError as error:
         parser.error(str(error))

@@ -40,9 +40,9 @@ def main() -> None:
     parser.add_argument("--sft-steps", type=int, default=1200)
     parser.add_argument("--policy", type=Path, default=Path("outputs/matrix-policy"))
     args, rest = parser.parse_known_args()
-    config = overrides.build(MatrixConfig, overrides.parse([f"@{FILE}", *rest], MatrixConfig))
-    games = [column.removeprefix("game:") for column in config.columns]
     try:
+        config = overrides.build(MatrixConfig, overrides.parse([f"@{FILE}", *rest], MatrixConfig))
+        games = [column.removeprefix("game:") for column in config.columns]
         prepare(args.policy, games, demos=args.demos, steps=args.sft_steps)
     except UsageError as error:
         parser.error(str(error))
