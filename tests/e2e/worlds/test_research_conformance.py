@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 import verifiers.v1 as vf
 
 from air.actions.base import Action
@@ -56,13 +55,9 @@ def _task(turns: int) -> WorldTask:
     )
 
 
-@pytest.mark.parametrize(
-    "at_once", [pytest.param(8, id="8"), pytest.param(64, id="64", marks=pytest.mark.full)]
-)
-async def test_a_research_task_conforms(runtime: str, at_once: int) -> None:
-    env = vf.load_environment(
-        research([TASK], runtime, max_boxes=at_once + 1, grader_boxes=2, record_dir=None)
-    )
+async def test_a_research_task_conforms(runtime: str) -> None:
+    settings = research([TASK], runtime, max_boxes=conformance.AT_ONCE, grader_boxes=2)
+    env = vf.load_environment(settings)
     assert isinstance(env, ResearchEnv)
 
     @asynccontextmanager
@@ -83,7 +78,5 @@ async def test_a_research_task_conforms(runtime: str, at_once: int) -> None:
         if name not in EXCEPT and (runtime == "subprocess" or name in IN_CONTAINERS)
     ]
     async with env.serving():
-        problems = await conformance.check(
-            _task(len(PLAYED)), actions, checks, at_once, opened=opened
-        )
+        problems = await conformance.check(_task(len(PLAYED)), actions, checks, opened=opened)
     assert not problems
