@@ -83,7 +83,8 @@ class ProcessBox(GuestBox):
         frames = self._prepare(root)
         sent = compiled() if self.mode == "plain" else modes.program()
         start = asyncio.create_subprocess_exec(
-            *interpreter(sys.executable, sent),
+            # If this process dies, the pipe closes. So a busy machine has time to send the program.
+            *interpreter(sys.executable, sent, patience=START_SECONDS),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -110,7 +110,7 @@ def _problem(mode: Mode) -> str:
         config["trial"] = [*_TRIAL, sys.executable]
         code = program()
         result = subprocess.run(
-            interpreter(sys.executable, code),
+            interpreter(sys.executable, code, patience=_PROBE_SECONDS),
             input=code + frame(config),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -127,16 +127,18 @@ def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> byte
     return program(modules) + frame(config)
 
 
-def interpreter(python: str, sent: bytes = b"", *, source: bool = False) -> list[str]:
+def interpreter(
+    python: str, sent: bytes = b"", *, source: bool = False, patience: float = PATIENCE
+) -> list[str]:
     """Returns the command that starts the interpreter `python` (a path or a name in the box's PATH) with a
     small script. This script reads the guest's program from standard input and executes it.
 
     `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
-    `program`. Empty means `program()`. The script ends if no bytes come for `PATIENCE` seconds.
+    `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
-    boot += f" if not select.select([0],[],[],{PATIENCE})[0]: os._exit(0)\n"
+    boot += f" if not select.select([0],[],[],{patience})[0]: os._exit(0)\n"
     boot += f" d=os.read(0,{size}-len(s))\n"
     boot += " if not d: os._exit(0)\n s+=d\n"
     boot += _RUN_COMPILED if sent and not source else _RUN_SOURCE

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,21 @@ def test_gaps_are_only_about_isolation_and_have_a_reason() -> None:
     sizes = {provider: len(gaps) for provider, gaps in conformance.KNOWN_GAPS.items()}
     assert sizes["docker"] <= 1  # the machine decides about one: see `conformance._may_order`
     assert sizes["process/root"] < sizes["process/user"] < sizes["process/plain"]
+
+
+async def test_a_box_starts_though_its_host_is_busy_for_a_while(mode: str) -> None:
+    """The host's process gets no time between the start of the guest and the sending of its program."""
+
+    def children() -> str:
+        return Path("/proc/thread-self/children").read_text()
+
+    before = children()
+    opening = asyncio.create_task(opened())
+    while children() == before:  # noqa: ASYNC110 (the next turn of the loop may send it)
+        await asyncio.sleep(0)
+    time.sleep(3)  # noqa: ASYNC251
+    async with await opening as box:
+        assert (await box.exec("echo ready", timeout=60)).text == "ready\n"
 
 
 async def test_environment_is_not_inherited(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
