@@ -57,7 +57,7 @@ box can never cause such an end, so it counts as an infrastructure error."""
 PATIENCE = 60.0
 """Seconds that the guest waits for its configuration, which the host sends together with the program. If none
 comes, for example because the host's process has died, the guest ends. The time is long, because on a busy
-machine the second part of what was sent can be late."""
+machine the second part of what was sent can be late. See also `air.sandbox.wire.connection.PATIENCE`."""
 
 
 class FileRefused(Exception):

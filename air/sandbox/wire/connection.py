@@ -29,7 +29,8 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 PATIENCE = 2
 """Seconds that a started box waits for more bytes of the guest's program, before it ends itself. Needed
 because the stream might never close if the host's air process dies while the container engine starts the box;
-the box must nevertheless be gone within 5 s."""
+the box must nevertheless be gone within 5 s. A process box waits longer, because its stream is a pipe, which
+closes."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 """Seconds between two heartbeats, and the number of consecutive heartbeats without an answer after which the

@@ -166,6 +166,8 @@ class ClientEpisode:
             text = str(error)
         if reward is not None and not math.isfinite(reward):
             raise InfrastructureError(f"the reward of {self.task.id} is {reward}")
+        if done and reward is None:  # the agent has ended its box: its artefact counts as missing
+            reward = await self.task.at_limit(world)
         if done or self.turns < self.task.max_turns:
             return Turn(text, reward, done, invalid_action, self._metadata(world))
         return await self._limit(world, f"{text}\n[no actions are left]", reward, invalid_action)

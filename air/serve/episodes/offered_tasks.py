@@ -88,9 +88,10 @@ class OfferedTask(Protocol):
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Returns the reward for an end of the episode at its limit of actions or time, in addition to the
-        reward of the last action. Returns None if there is no such reward. `world` is the world that `open`
-        yielded. In a research task, this method validates the artefact."""
+        """Returns the reward for an end of the episode at its limit of actions or time, or by an action
+        without a reward, in addition to the reward of the last action. Returns None if there is no such
+        reward. `world` is the world that `open` yielded. In a research task, this method validates the
+        artefact, which counts as missing if the agent has ended its box."""
         ...
 
 

@@ -135,6 +135,8 @@ class ResearchWorld:
     _grading: asyncio.Task[Validation] | None = None
     """The asyncio task of the latest grading, which may still run."""
     _began: float = field(default_factory=time.monotonic)
+    _ended: bool = False
+    """Whether a step has returned `done`."""
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
@@ -193,7 +195,7 @@ class ResearchWorld:
         """Runs the action's tool call or script. If the action is a `validate` or `submit`, then grades the
         artefact. If the action's commands end the box, returns the episode's last step without a grading;
         `finish` then counts the artefact as missing. After the end of the episode, does nothing."""
-        if self._over:
+        if self._ended or self._closed:
             return Step(observation=Observation(OVER), done=True)
         answer = result = validation = None
         score = ""
@@ -202,7 +204,7 @@ class ResearchWorld:
                 answer = None if action.tool is None else await self._use(action.tool)
                 result = await self._run(action.script) if action.script else None
         except BoxEndedError as error:
-            self.box_end_reason = str(error)
+            self.box_end_reason, self._ended = str(error), True
             return Step(observation=Observation(BOX_ENDED), done=True)
         if action.ending == "validate" and self._none_left:
             self.refused_validates += 1
@@ -212,12 +214,13 @@ class ResearchWorld:
             score = self._scored(validation)
             if action.ending == "submit":
                 score = await self.submit() or score
+        self._ended = self.submitted or bool(self.box_end_reason)
         return Step(
             observation=Observation(
                 text=after_action(answer, result, score, self.task.limits.exec_seconds),
                 truncated=any(one is not None and one.truncated for one in (answer, result)),
             ),
-            done=self._over,
+            done=self._ended,
             validation=validation,
             code=None if result is None else result.code,
             exec_seconds=0.0 if result is None else result.seconds,
@@ -382,10 +385,6 @@ class ResearchWorld:
         `rules` of a Harbor task can demand. False once the box has ended."""
         rules = self.task.rules
         return rules is not None and rules.shared and not self.box_end_reason
-
-    @property
-    def _over(self) -> bool:
-        return self.submitted or self._closed or bool(self.box_end_reason)
 
     @property
     def _none_left(self) -> bool:

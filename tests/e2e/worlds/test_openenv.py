@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import verifiers.v1 as vf
+from websockets.asyncio.client import connect
 
 from air.env.config import ResearchEnvConfig
 from air.serve.ors.protocol import Ors
@@ -16,6 +19,7 @@ from air.trajectories import Trajectory, load
 from tests.docker.serve import serving as processes
 from tests.e2e.commands.test_commands import command
 from tests.e2e.conftest import played_by
+from tests.e2e.episodes.test_attribution import STAY, end_guest
 from tests.episodes_server import serving
 from tests.faulty_proxy import between
 
@@ -143,3 +147,22 @@ id = "air"
     ends = [load(path).end for path in folders if path.parent.name == "trajectories"]
     assert ends
     assert all(end and end.ok for end in ends)
+
+
+async def test_an_agent_that_ends_its_box_gets_the_lowest_reward() -> None:
+    async with (
+        serving("titanic", max_sessions=1, provider="process") as served,
+        connect(served.url.replace("http", "ws") + "/ws", proxy=None) as socket,
+    ):
+
+        async def ask(**message: object) -> dict[str, Any]:
+            await socket.send(json.dumps(message))
+            return dict(json.loads(await socket.recv())["data"])
+
+        await ask(type="reset", data={})
+        first = await ask(type="step", data={"message": STAY.split("\n")[2]})
+        assert (first["done"], first["reward"]) == (False, None)
+        await asyncio.to_thread(end_guest)
+        last = await ask(type="step", data={"message": "true"})
+        assert (last["done"], last["reward"]) == (True, -1.0)
+    assert served.ended("done") == 1

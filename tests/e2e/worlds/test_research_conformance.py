@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import verifiers.v1 as vf
 
@@ -12,8 +12,11 @@ from air.actions.base import Action
 from air.env.environment import ResearchEnv
 from air.worlds import conformance
 from air.worlds.base import World
+from air.worlds.research.observations import BOX_ENDED, OVER
+from air.worlds.research.world import ResearchWorld
 from air.worlds.sources import WorldTask
 from tests.e2e.conftest import research
+from tests.e2e.episodes.test_attribution import STAY, end_guest
 
 TASK = "titanic"
 EXCEPT = {
@@ -55,21 +58,27 @@ def _task(turns: int) -> WorldTask:
     )
 
 
-async def test_a_research_task_conforms(runtime: str) -> None:
+def environment(runtime: str) -> ResearchEnv:
     settings = research([TASK], runtime, max_boxes=conformance.AT_ONCE, grader_boxes=2)
     env = vf.load_environment(settings)
     assert isinstance(env, ResearchEnv)
+    return env
 
-    @asynccontextmanager
-    async def opened(_: WorldTask) -> AsyncIterator[Any]:
-        spec = env.spec(TASK)
-        async with env.lease(spec) as box:
-            world = env.world(spec, box)
-            try:
-                yield world
-            finally:
-                await world.abandon()
 
+@asynccontextmanager
+async def opened(env: ResearchEnv) -> AsyncIterator[ResearchWorld]:
+    """A world of the task, in a box."""
+    spec = env.spec(TASK)
+    async with env.lease(spec) as box:
+        world = env.world(spec, box)
+        try:
+            yield world
+        finally:
+            await world.abandon()
+
+
+async def test_a_research_task_conforms(runtime: str) -> None:
+    env = environment(runtime)
     texts = tuple(Action(script=text) for text in conformance.TEXTS)
     actions = (*PLAYED, *texts)
     checks = [
@@ -78,5 +87,25 @@ async def test_a_research_task_conforms(runtime: str) -> None:
         if name not in EXCEPT and (runtime == "subprocess" or name in IN_CONTAINERS)
     ]
     async with env.serving():
-        problems = await conformance.check(_task(len(PLAYED)), actions, checks, opened=opened)
+        problems = await conformance.check(
+            _task(len(PLAYED)), actions, checks, opened=lambda _: opened(env)
+        )
     assert not problems
+
+
+async def test_after_the_end_of_its_box_nothing_more_is_graded() -> None:
+    env = environment("subprocess")
+    async with env.serving(), opened(env) as world:
+        await world.reset(0)
+        await world.step(Action(script=STAY.split("\n")[2]))
+        await asyncio.to_thread(end_guest)
+        texts = [
+            (await world.step(action)).observation.text
+            for action in (Action(script="true"), Action(ending="submit"))
+        ]
+        assert texts == [BOX_ENDED, OVER]
+        assert not world.validations
+        await world.finish()
+        (missing,) = world.validations
+        assert (missing.automatic, missing.score, missing.delta) == (True, None, -1.0)
+        assert (await world.step(Action(ending="validate"))).validation is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from air.actions import Action
+from air.errors import ConfigError
 from air.serve.openenv.protocol import OpenEnv
 from air.serve.ors.protocol import Ors
 from air.worlds import sources
@@ -26,3 +27,9 @@ async def test_episodes_share_the_certificates(kind: str, protocol: object) -> N
     after = certificates.cache_info()
     assert after.misses == before.misses
     assert after.hits > before.hits
+
+
+def test_an_unreadable_file_of_certificates_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(ConfigError, match=r"SSL_CERT_FILE.*No such file.* name a PEM file"):
+        certificates.__wrapped__()

@@ -83,7 +83,7 @@ async def test_a_box_starts_though_its_host_is_busy_for_a_while(mode: str) -> No
 
     before = children()
     opening = asyncio.create_task(opened())
-    while children() == before:  # noqa: ASYNC110 (the next turn of the loop may send it)
+    while children() == before and not opening.done():  # noqa: ASYNC110 (the next turn of the loop may send it)
         await asyncio.sleep(0)
     time.sleep(3)  # noqa: ASYNC251
     async with await opening as box:

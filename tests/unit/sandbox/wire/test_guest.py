@@ -16,7 +16,7 @@ from air.sandbox.docker import portable_python, snapshot_service
 from air.sandbox.guest import copy_python, running_commands, spawn
 from air.sandbox.guest.frames import MAX_HEADER, frame, take
 from air.sandbox.wire import connection as protocol
-from air.sandbox.wire.connection import Connection, interpreter, opening
+from air.sandbox.wire.connection import Connection, interpreter, opening, program
 from air.sandbox.wire.guest_box import BOUNDS
 
 SOURCES = sorted(protocol.GUEST_FOLDER.glob("*.py"))
@@ -102,6 +102,24 @@ async def test_a_guest_bounds_itself_within_the_limits_that_it_finds(
     request = {"op": "exec", "script": script, "timeout": 60, "max_bytes": 100}
     _, body = await guest.request({**request, "cwd": "/", "env": {}})
     assert body.strip() == after
+    await guest.close()
+    assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+async def test_a_guest_waits_for_a_configuration_that_comes_late() -> None:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *interpreter(sys.executable), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert process.stdin
+    assert process.stdout
+    guest = Connection(process.stdout, process.stdin, stderr=process.stderr, name="late")
+    config = {"roots": [], "remove": None, "bounds": BOUNDS, "rlimits": [], "env": {}}
+    process.stdin.write(program())
+    await process.stdin.drain()
+    await asyncio.sleep(3)
+    process.stdin.write(frame(config))
+    await guest.ready(seconds=60)
     await guest.close()
     assert await asyncio.wait_for(process.wait(), 60) == 0
 
