@@ -54,8 +54,8 @@ def test_a_copy_of_python_holds_every_module_that_a_guest_imports() -> None:
     ("programs", "shell"), [(["bash", "sh"], "bash"), (["sh"], "sh"), (["zsh"], "")]
 )
 def test_scripts_run_in_bash_else_in_sh(programs: list[str], shell: str, tmp_path: Path) -> None:
-    for program in programs:
-        (tmp_path / program).touch(mode=0o755)
+    for name in programs:
+        (tmp_path / name).touch(mode=0o755)
     assert spawn.shell(f"/nowhere:{tmp_path}") == shell
 
 
