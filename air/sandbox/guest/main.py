@@ -54,7 +54,7 @@ SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
 """The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. Commands in the
 box can never cause such an end, so it counts as an infrastructure error."""
-PATIENCE = 60.0
+PATIENCE = 20.0
 """Seconds that the guest waits for its configuration, which the host sends together with the program. If none
 comes, for example because the host's process has died, the guest ends. The time is long, because on a busy
 machine the second part of what was sent can be late. See also `air.sandbox.wire.connection.PATIENCE`."""

@@ -158,7 +158,7 @@ def test_a_guest_that_is_never_configured_ends() -> None:
         guest.stdin.write(program())
         guest.stdin.flush()
         try:
-            assert guest.wait(120) == 0
+            assert guest.wait(300) == 0
         finally:
             guest.kill()
 
