@@ -2,26 +2,24 @@
 
 The executor answers problems, and the proposer writes them. For each seed, the program builds both policies,
 with about one million weights each, and trains them on demonstrations first (the warm start): the executor
-answers some problems, the proposer writes mostly easy ones (`coevolve_problems.py`). It prints what the warm
-start can do, and stops if it does not suffice. Then it calls `air coevolve` for each arm:
+knows easy problems and calls its calculator for half of the others, the proposer writes mostly easy ones
+(`coevolve_problems.py`). The program prints what the warm start can do, and stops if it does not suffice.
+Then it calls `air coevolve` for each arm:
 
     coevolve    both policies are trained
     random      only the executor is trained, on all kinds of proposals of the untrained proposer: a random
                 curriculum of the same size. This is the main control
-    fixed       only the executor is trained, on proposals in range of the untrained proposer
-    copies      both are trained, and the proposer pays no penalty for repeated problems
+    free        both are trained, and the proposer may leave the questions of its warm start: it has more
+                steps, and pays no KL penalty
+    copies      as `free`, but the proposer pays no penalty for repeated problems either
 
 At the end it prints the measures of all rounds, and which of three claims are shown (`coevolve_results.py`).
 They are also in `agent0-small-results.json` in the output folder. The exit code is 1 if a claim is not shown.
 In all arms the executor is trained on at most `generation.rows` problems in each round.
 
-With `--tools` the executor has a calculator, and calls it for about half of the problems
-(`configs/agent0/small_tools.toml`).
-
 Other flags are passed to `air coevolve`. The same command continues an interrupted program.
 
     make coevolve ARGS="--seeds 0 --arms coevolve --rounds 2"
-    make coevolve ARGS="--tools --seeds 0 --arms coevolve"
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ from typing import Any
 import coevolve_results
 from coevolve_problems import (
     answering,
-    calling,
     demonstrations,
     held_out,
     proposing,
@@ -60,19 +57,25 @@ from air.train.config.sft_config import SFTRunConfig
 from air.train.model import policy as policies
 
 CONFIGS = paths.shipped("configs")
-FILE, TOOLS_FILE = CONFIGS / "agent0" / "small.toml", CONFIGS / "agent0" / "small_tools.toml"
+FILE = CONFIGS / "agent0" / "small.toml"
+FREE = (
+    *("--proposer.settings.embedded.kl.coefficient", "0"),
+    *("--proposer.settings.max_steps", "20"),
+)
 ARMS: dict[str, tuple[str, ...]] = {
     "coevolve": (),
     "random": ("--proposer.frozen", "--generation.least", "0", "--generation.most", "1"),
-    "fixed": ("--proposer.frozen",),
-    "copies": ("--payment.repetition", "0"),
+    "free": FREE,
+    "copies": (*FREE, "--payment.repetition", "0"),
 }
-MOST_TOKENS, MOST_WITH_TOOLS = 256, 512
-"""The maximum number of tokens of an episode, without and with tools."""
+WARM_STARTS = {"executor": (answering, 4000, 512, 512), "proposer": (proposing, 1000, 320, 256)}
+"""Of each policy: the function that makes its demonstrations, the number of steps of its warm start, the size
+of its vocabulary, and the maximum number of tokens of a conversation."""
+BATCH = 8
+"""The number of demonstrations in a step of a warm start. Each demonstration is used once."""
 EASY_ACCURACY = 0.95
 """The smallest accuracy on problems of size 1 with which a warm start suffices. An executor that fails at
 these, too, has no problems of medium difficulty."""
-TALKS = {"executor": answering, "executor_tools": calling, "proposer": proposing}
 
 
 @dataclass(frozen=True)
@@ -82,32 +85,23 @@ class Bench:
     policy: Path
     """The folder of held-out questions and warm starts."""
     output_dir: Path
-    tools: bool
     rest: Sequence[str]
     """Flags for `air coevolve`."""
 
     @property
-    def executor(self) -> str:
-        return "executor_tools" if self.tools else "executor"
-
-    @property
-    def name(self) -> str:
-        return "agent0-small-tools" if self.tools else "agent0-small"
-
-    @property
     def results(self) -> Path:
         """The JSON file of results."""
-        return self.output_dir / f"{self.name}-results.json"
+        return self.output_dir / "agent0-small-results.json"
 
     def flags(self, arm: str, seed: int) -> list[str]:
         """Returns the arguments of `air coevolve` for one arm and seed."""
         models = self.policy / f"seed{seed}"
-        own = ["--name", f"{self.name}-{arm}-seed{seed}", "--seed", str(seed)]
+        own = ["--name", f"agent0-small-{arm}-seed{seed}", "--seed", str(seed)]
         own += ["--output-dir", str(self.output_dir), *ARMS[arm]]
         own += ["--proposer.model", str(models / "proposer")]
-        own += ["--executor.model", str(models / self.executor)]
+        own += ["--executor.model", str(models / "executor")]
         own += ["--held-out.data", str(self.policy / "held_out.jsonl")]
-        return ["@", str(TOOLS_FILE if self.tools else FILE), *own, *self.rest]
+        return ["@", str(FILE), *own, *self.rest]
 
     def plan(self, arm: str, seed: int) -> Plan:
         flags = overrides.parse(self.flags(arm, seed), CoevolveConfig)
@@ -127,12 +121,9 @@ def main() -> int:
     parser.add_argument("--output-dir", type=Path, default=Path("outputs"))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--demos", type=int, default=8000, help="demonstrations for each policy")
-    parser.add_argument("--sft-steps", type=int, default=1000)
     parser.add_argument("--only-gate", action="store_true", help="only the warm starts")
-    parser.add_argument("--tools", action="store_true", help="the executor has a calculator")
     args, rest = parser.parse_known_args()
-    bench = Bench(args.policy, args.output_dir, args.tools, rest)
+    bench = Bench(args.policy, args.output_dir, rest)
     try:
         bench.plan(args.arms[0], args.seeds[0])
     except UsageError as error:
@@ -140,17 +131,15 @@ def main() -> int:
     rows = [{"question": q, "answer": a} for q, a in held_out().items()]
     paths.write_whole(args.policy / "held_out.jsonl", _lines(rows))
     for seed in args.seeds:
-        for name in (bench.executor, "proposer"):
-            warm_start(
-                args.policy / f"seed{seed}", name, seed, demos=args.demos, steps=args.sft_steps
-            )
-        if not args.tools and (code := gate(bench, args.arms[0], seed)):
+        for name in WARM_STARTS:
+            warm_start(args.policy / f"seed{seed}", name, seed)
+        if code := gate(bench, args.arms[0], seed):
             return code
         for arm in () if args.only_gate else args.arms:
             if code := bench.coevolve(arm, seed):
                 return code
             write_results(bench, args.arms, args.seeds)
-    return 0 if args.only_gate or args.tools else coevolve_results.exit_code(bench.results)
+    return 0 if args.only_gate else coevolve_results.exit_code(bench.results)
 
 
 def write_results(bench: Bench, arms: Sequence[str], seeds: Sequence[int]) -> None:
@@ -160,19 +149,19 @@ def write_results(bench: Bench, arms: Sequence[str], seeds: Sequence[int]) -> No
     coevolve_results.write(bench.results, begun)
 
 
-def warm_start(folder: Path, name: str, seed: int, *, demos: int, steps: int) -> None:
-    """Builds a new policy with this seed, trains it for `steps` steps on `demos` demonstrations, none of them
-    about a held-out question, and writes it to `folder/name`. Does nothing if it exists."""
+def warm_start(folder: Path, name: str, seed: int) -> None:
+    """Builds a new policy with this seed, trains it on demonstrations (`WARM_STARTS`), none of them about a
+    held-out question, and writes it to `folder/name`. Does nothing if it exists."""
     if (folder / name / "config.json").is_file():  # it is written last
         return
     for part in (name, f"{name}-base"):
         shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
     own = f"demonstrations of {name} {seed}"
-    talks = demonstrations(TALKS[name], own, demos, held_out().keys())
+    talk, steps, vocab, most = WARM_STARTS[name]
+    talks = demonstrations(talk, own, BATCH * steps, held_out().keys())
     data = folder / f"{name}.jsonl"
     paths.write_whole(data, _lines([{"messages": messages} for messages in talks]))
     texts = [message["content"] for messages in talks[:400] for message in messages]
-    vocab, most = (512, MOST_WITH_TOOLS) if name == "executor_tools" else (320, MOST_TOKENS)
     policies.build(
         folder / f"{name}-base",
         texts,
@@ -184,8 +173,8 @@ def warm_start(folder: Path, name: str, seed: int, *, demos: int, steps: int) ->
     )
     flags = [f"@{CONFIGS / 'sft' / 'warmstart.toml'}", "--model.name", str(folder / f"{name}-base")]
     flags += ["--data.name", str(data), "--data.seed", str(seed), "--data.seq-len", str(most)]
-    flags += ["--data.batch-size", "8", "--max-steps", str(steps)]
-    flags += ["--scheduler.decay-steps", str(max(1, steps - 20)), *GENTLY]
+    flags += ["--data.batch-size", str(BATCH), "--max-steps", str(steps)]
+    flags += ["--scheduler.decay-steps", str(steps - 20), *GENTLY]
     flags += ["--output-dir", str(folder), "--run.name", name, *ONE_THREAD]
     sft.train(overrides.build(SFTRunConfig, overrides.parse(flags, SFTRunConfig)))
 
@@ -207,7 +196,9 @@ def gate(bench: Bench, arm: str, seed: int) -> int:
         flush=True,
     )
     if easy < EASY_ACCURACY:
-        print("the warm start does not suffice: raise --sft-steps, or name another --policy")
+        print(
+            "the warm start does not suffice: take another seed, or raise the steps in WARM_STARTS"
+        )
         return 1
     return 0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from air import paths
 from air.config import read_toml
 from air.tools import ToolSet, load
-from air.worlds.proposals.posed import INSTRUCTIONS, WITH_TOOLS
+from air.worlds.proposals.posed import WITH_TOOLS
 from air.worlds.proposals.whole_reply import WholeReply
 
 PROPOSE = read_toml(paths.shipped("configs") / "agent0" / "small.toml")["payment"]["instructions"]
@@ -23,9 +23,11 @@ SIZES = (1, 2, 3, 4, 5)
 DIGITS = {1: (1, 1), 2: (2, 1), 3: (2, 2), 4: (3, 2), 5: (3, 3)}
 """The numbers of digits of both numbers in a sum or difference, by size. The other kinds have one number more
 than their size."""
-ANSWERED = (0.45, 0.25, 0.15, 0.10, 0.05)
+EASY = 1
+"""The size of the problems that the executor knows by heart: it calls no calculator for them."""
+ANSWERED = (0.40, 0.15, 0.15, 0.15, 0.15)
 """The shares of the sizes in the demonstrations of the executor."""
-PROPOSED = (0.70, 0.20, 0.06, 0.03, 0.01)
+PROPOSED = (0.88, 0.06, 0.03, 0.02, 0.01)
 """The shares of the sizes in the demonstrations of the proposer: mostly easy problems, but it has seen all
 sizes, so that its training can find each of them."""
 _ARITHMETIC = re.compile(r"What is (\d{1,3}) ([+-]) (\d{1,3})\?")
@@ -111,24 +113,19 @@ def held_out() -> dict[str, str]:
     return questions("held out", SIZES[1:], 25)
 
 
-def _drawn(rng: random.Random, shares: Sequence[float]) -> Problem:
+def _drawn(rng: random.Random, shares: Sequence[float]) -> tuple[Problem, int]:
+    """Returns a random problem, and its size."""
     (size,) = rng.choices(SIZES, shares)
-    return problem(rng, rng.choice(KINDS), size)
+    return problem(rng, rng.choice(KINDS), size), size
 
 
 def answering(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the executor without tools: a problem, and the conversation about it."""
-    one = _drawn(rng, ANSWERED)
-    prompt = f"{INSTRUCTIONS}\n\n{one.question}"
-    return one.question, _messages(WholeReply(), prompt, f"\\boxed{{{one.answer}}}")
-
-
-def calling(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the executor with a calculator: a problem, and the conversation about it.
-    In half of the cases in which a calculator helps, the executor calls it first."""
-    one = _drawn(rng, ANSWERED)
+    """Returns a demonstration for the executor: a problem, and the conversation about it. If a calculator
+    helps and the problem is not easy, the executor calls it in half of the cases. In the other half, it gives
+    the right answer at once, which so small a policy cannot learn: its own such answers are mostly wrong."""
+    one, size = _drawn(rng, ANSWERED)
     texts = [f"{WITH_TOOLS}\n\n{one.question}", f"\\boxed{{{one.answer}}}"]
-    if one.expression and rng.random() < 0.5:
+    if one.expression and size > EASY and rng.random() < 0.5:
         call = {"name": "calculator", "arguments": {"expression": one.expression}}
         texts[1:1] = [json.dumps(call), f"{one.answer}\n[1 turns left]"]
     return one.question, _messages(WITH_CALCULATOR, *texts)
@@ -136,7 +133,7 @@ def calling(rng: random.Random) -> tuple[str, Messages]:
 
 def proposing(rng: random.Random) -> tuple[str, Messages]:
     """Returns a demonstration for the proposer: a problem, and the conversation in which it is written."""
-    one = _drawn(rng, PROPOSED)
+    one, _ = _drawn(rng, PROPOSED)
     reply = f"<question>{one.question}</question> \\boxed{{{one.answer}}}"
     return one.question, _messages(WholeReply(), PROPOSE, reply)
 

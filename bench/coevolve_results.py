@@ -5,7 +5,7 @@
 2. The executor learns more from them: its accuracy on held-out problems rises more than in the arm `random`
    with the same seed.
 3. Without a penalty for repetitions, the proposer repeats itself: in the last round of `copies`, the share of
-   different questions and the novelty are less than half of those of `coevolve`, with each seed.
+   different questions and the novelty are less than half of those of `free`, with each seed.
 
 A mean over seeds counts as more than 0 if it exceeds two standard errors. A claim whose arms or rounds are
 missing, or that has fewer than two seeds, is not tested.
@@ -117,15 +117,16 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
         if one["finished"] and len(one["rounds"]) > 1:
             arms.setdefault(one["arm"], {})[one["seed"]] = one
     real = arms.get("coevolve", {})
-    control, copies = arms.get("random", {}), arms.get("copies", {})
+    control = arms.get("random", {})
+    free, copies = arms.get("free", {}), arms.get("copies", {})
     rises = {seed: _gain(one, "in_range") for seed, one in real.items()}
     more = {
         seed: _gain(real[seed], "held_out") - _gain(control[seed], "held_out")
         for seed in real.keys() & control.keys()
     }
     ratios = {
-        seed: max(_ratio(copies[seed], real[seed], name) for name in ("different", "novelty"))
-        for seed in real.keys() & copies.keys()
+        seed: max(_ratio(copies[seed], free[seed], name) for name in ("different", "novelty"))
+        for seed in free.keys() & copies.keys()
     }
     half = all(ratio < 0.5 for ratio in ratios.values())
     return [

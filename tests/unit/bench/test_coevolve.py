@@ -78,7 +78,7 @@ def test_demonstrations_have_all_sizes_and_no_held_out_question(problems: Module
     assert all(problems.parsed(one.text).answer == one.answer for one in shown)
     lists = Counter(len(one.text.split()) - 2 for one in shown if one.text.startswith("Reverse"))
     assert set(lists) == {1, 2, 3, 4, 5}
-    assert 0.6 < lists[1] / lists.total() < 0.8
+    assert 0.8 < lists[1] / lists.total() < 0.95
     assert talks == problems.demonstrations(problems.proposing, "seed", 4000, held_out.keys())
 
 
@@ -142,18 +142,20 @@ def shown(results: ModuleType, *arms: dict[str, Any]) -> list[bool | None]:
 
 def test_claims_need_more_than_two_standard_errors(results: ModuleType) -> None:
     real = [arm("coevolve", 0, 0.1, 0.9, 0.5), arm("coevolve", 1, 0.1, 0.9, 0.7)]
+    free = [arm("free", 0, 0.1, 0.5), arm("free", 1, 0.1, 0.7)]
     copies = [arm("copies", seed, 0.5, 0.2) for seed in (0, 1)]
+    pair = [*free, *copies]
     control = [arm("random", 0, 0.1, 0.2), arm("random", 1, 0.1, 0.3)]
     # Gains of .4 and .6: .5 ± .1. Differences of .3 and .4: .35 ± .05.
-    assert shown(results, *real, *copies, *control) == [True, True, True]
+    assert shown(results, *real, *pair, *control) == [True, True, True]
     # Differences of 0 and .4: .2 ± .2.
     control[0] = arm("random", 0, 0.1, 0.5)
-    assert shown(results, *real, *copies, *control) == [True, False, True]
-    copies[1] = arm("copies", 1, 0.5, 0.36)  # more than half of 0.7
-    assert shown(results, *real, *copies, *control) == [True, False, False]
+    assert shown(results, *real, *pair, *control) == [True, False, True]
+    pair[3] = arm("copies", 1, 0.5, 0.36)  # more than half of 0.7
+    assert shown(results, *real, *pair, *control) == [True, False, False]
     # Gains of 0 and .6: .3 ± .3.
     real[0] = arm("coevolve", 0, 0.5, 0.9, 0.5)
-    assert shown(results, *real, *copies, *control)[0] is False
+    assert shown(results, *real, *pair, *control)[0] is False
 
 
 def test_a_claim_without_its_arms_or_with_one_seed_is_not_tested(results: ModuleType) -> None:
@@ -161,7 +163,7 @@ def test_a_claim_without_its_arms_or_with_one_seed_is_not_tested(results: Module
     assert shown(results, *real) == [True, None, None]
     begun = [arm("random", seed, 0.1, 0.2, finished=False) for seed in (0, 1)]
     assert shown(results, *real, *begun) == [True, None, None]
-    other = [arm("random", 0, 0.1, 0.2), arm("copies", 0, 0.1, 0.2)]
+    other = [arm(name, 0, 0.1, 0.2) for name in ("random", "free", "copies")]
     assert shown(results, real[0], *other) == [None, None, None]
 
 
@@ -175,20 +177,38 @@ def test_a_claim_that_is_not_shown_has_an_exit_code(results: ModuleType, tmp_pat
         assert results.exit_code(tmp_path / "results.json") == code
 
 
-@pytest.mark.parametrize("tools", [False, True])
-def test_the_settings_of_the_arms(problems: ModuleType, tmp_path: Path, tools: bool) -> None:
+def test_the_settings_of_the_arms(problems: ModuleType, tmp_path: Path) -> None:
     coevolve = importlib.import_module("coevolve")
-    bench = coevolve.Bench(tmp_path, tmp_path, tools, ["--rounds", "2"])
+    bench = coevolve.Bench(tmp_path, tmp_path, ["--rounds", "2"])
     plans = {arm: bench.plan(arm, 3).config for arm in coevolve.ARMS}
     assert len({one.name for one in plans.values()}) == 4
     models = {(one.proposer.model, one.executor.model) for one in plans.values()}
-    executor = f"{tmp_path}/seed3/executor{'_tools' if tools else ''}"
-    assert models == {(f"{tmp_path}/seed3/proposer", executor)}
-    assert {one.generation.rows for one in plans.values()} == {None if tools else 64}
+    assert models == {(f"{tmp_path}/seed3/proposer", f"{tmp_path}/seed3/executor")}
+    assert {one.generation.rows for one in plans.values()} == {48}
     ranges = {arm: (one.generation.least, one.generation.most) for arm, one in plans.items()}
     usual = (0.3, 0.8)
-    assert ranges == {"coevolve": usual, "random": (0, 1), "fixed": usual, "copies": usual}
-    assert [arm for arm, one in plans.items() if one.proposer.frozen] == ["random", "fixed"]
+    assert ranges == {"coevolve": usual, "random": (0, 1), "free": usual, "copies": usual}
+    assert [arm for arm, one in plans.items() if one.proposer.frozen] == ["random"]
     assert [arm for arm, one in plans.items() if not one.payment.repetition] == ["copies"]
+    kl = {arm: one.proposer.settings["embedded"]["kl"] for arm, one in plans.items()}
+    held = [arm for arm, one in kl.items() if one["coefficient"] > 0]
+    assert held == ["coevolve", "random"]
+    assert {one["estimator"] for one in kl.values()} == {"full"}  # the flags keep the other keys
     last = overrides.parse([*bench.flags("coevolve", 3), "--rounds", "0"], CoevolveConfig)
     assert overrides.build(CoevolveConfig, last).rounds == 0  # how the gate calls it
+
+
+def test_the_executor_calls_the_calculator_for_half_of_the_problems_that_are_not_easy(
+    problems: ModuleType,
+) -> None:
+    calls: dict[bool, list[bool]] = {True: [], False: []}
+    for talk in problems.demonstrations(problems.answering, "seed", 1000, set()):
+        question = talk[1]["content"].split("\n\n")[-1]
+        one = problems.parsed(question)
+        assert talk[-1]["content"] == f"\\boxed{{{one.answer}}}"
+        if question.startswith("What is"):
+            calls[len(question) == len("What is 1 + 2?")].append(len(talk) > 3)
+        elif question.startswith("Reverse"):
+            assert len(talk) == 3
+    assert not any(calls[True])
+    assert 0.4 < sum(calls[False]) / len(calls[False]) < 0.6

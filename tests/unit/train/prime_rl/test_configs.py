@@ -50,7 +50,7 @@ EMBEDDED = {
 }
 MATRICES = {"grl/matrix.toml", "grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
-COEVOLUTIONS = {"agent0/small.toml", "agent0/small_tools.toml"}
+COEVOLUTIONS = {"agent0/small.toml"}
 """Files of `air coevolve`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
 OTHERS = {*MATRICES, *COEVOLUTIONS, *OVERLAYS, VERIFIERS}
