@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,8 @@ _SET_BY_MATRIX = {
     "embedded.seed": "set `seeds` of the matrix (--seeds)",
     "resume": "remove it; the same command continues a matrix",
 }
-"""The keys of a training that the table `settings` of a matrix may not have, because the matrix sets them,
-and what the user can do instead."""
+"""The keys of a training that the run files and the table `settings` of a matrix may not have, because the
+matrix sets them, and what the user can do instead."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,9 @@ class Plan:
 def plan(config: MatrixConfig) -> Plan:
     """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
     if a run file or the table `settings` cannot be used."""
-    _check_settings(config.settings)
+    _check_keys(config.settings, lambda path: f"settings.{path}")
     files = overrides.read_files([f"@{path}" for path in config.run_files])
+    _check_keys(files.data, lambda path: f"{files.where(path.split('.'))}: {path}")
     overrides.put(files, config.settings, "settings")
     trained = [
         TrainedRow(row, seed, _run_config(files, config, row, tasks, seed))
@@ -185,16 +186,13 @@ def plan(config: MatrixConfig) -> Plan:
     return Plan(config, [*base, *trained])
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the table `settings` has a key that the matrix sets for each training itself."""
+def _check_keys(settings: Mapping[str, Any], place: Callable[[str], str]) -> None:
+    """Raises ConfigError if `settings` has a key that the matrix sets for each training itself. `place`
+    returns the place of a key in the user's files from its dotted path, for the error message."""
     for path, remedy in _SET_BY_MATRIX.items():
-        *tables, key = path.split(".")
-        table = _at(settings, *tables)
-        if isinstance(table, dict) and key in table:
+        if _at(settings, *path.split(".")) is not None:
             raise ConfigError(
-                "the matrix sets this key for each training",
-                where=f"settings.{path}",
-                remedy=remedy,
+                "the matrix sets this key for each training", where=place(path), remedy=remedy
             )
 
 

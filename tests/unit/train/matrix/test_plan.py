@@ -121,6 +121,37 @@ def test_settings_that_make_no_matrix_are_refused(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "line", "remedy"),
+    [
+        ("output_dir", 'output_dir = "x"', "--output-dir"),
+        ("run.name", 'run.name = "x"', "--name"),
+        ("embedded.seed", "embedded.seed = 0", "--seeds"),
+        ("resume", "resume.step = 1", "continues a matrix"),
+    ],
+)
+def test_a_run_file_may_not_set_what_the_matrix_sets(
+    tmp_path: Path, key: str, line: str, remedy: str
+) -> None:
+    """The matrix would otherwise replace the key's value without a word."""
+    file = tmp_path / "mine.toml"
+    file.write_text(line)
+    with pytest.raises(ConfigError) as error:
+        tiny(tmp_path, run_files=["configs/questions/small.toml", str(file)])
+    text = str(error.value)
+    assert text.startswith(f"{file}: {key}: the matrix sets this key for each training — ")
+    assert remedy in text
+    assert "\n" not in text
+
+
+def test_a_run_file_may_unset_what_the_matrix_sets(tmp_path: Path) -> None:
+    (tmp_path / "set.toml").write_text('output_dir = "x"')
+    (tmp_path / "unset.toml").write_text('output_dir = "None"')
+    files = ["configs/questions/small.toml", *(f"{tmp_path}/{n}.toml" for n in ("set", "unset"))]
+    planned = tiny(tmp_path, run_files=files)
+    assert planned.trained[-1].config.output_dir == tmp_path / "matrix-tiny" / "runs"
+
+
 def test_an_unknown_task_is_found_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises((ConfigError, AirError), match="nothing"):
         tiny(tmp_path, columns=["game:nothing"]).check_tasks()
