@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -244,17 +244,13 @@ async def _sleeper(**options: Any) -> AsyncIterator[int]:
 
 
 @pytest.fixture
-def dead_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def dead_folder(tmp_path: Path) -> Path:
     """The folder of a process box whose owner is dead, where no other process collects it."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # asks TMPDIR anew
     host, pid, start = _dead_owner().rsplit(":", 2)
     namespace = host.rpartition("/")[2]
-    folder = Path(tempfile.gettempdir(), f"{ownership.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123")
+    folder = tmp_path / f"{ownership.FOLDER_PREFIX}{namespace}-{pid}-{start}-0123"
     folder.mkdir()
-    yield folder
-    if folder.exists():
-        folder.rmdir()
+    return folder
 
 
 async def test_only_what_one_of_ours_gave_makes_a_process_ours(
