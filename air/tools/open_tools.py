@@ -112,7 +112,8 @@ class OpenTools:
             except InfrastructureError as error:
                 failures.append(error)
             except Exception:
-                # An agent can cause it, so it is no failure of ours. The episode's result stands already.
+                # Broad on purpose: the code of a tool may raise any exception. An agent can cause it, so
+                # it is no failure of ours. The episode's result stands already.
                 _LOG.warning("a tool's state could not be closed", exc_info=True)
         if cancelled is not None:
             raise cancelled

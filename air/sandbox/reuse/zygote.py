@@ -294,7 +294,7 @@ def _execute(jobs: Any, command: list[bytes]) -> None:
     try:
         os.chdir(cwd)
         _run_from_path(os.execve, argv, env)
-    except BaseException as error:
+    except BaseException as error:  # any error: this fork must end here, and not serve as a zygote
         jobs.send(FAILED)
         text = getattr(error, "strerror", None) or str(error)
         os.write(

@@ -67,7 +67,7 @@ def _started() -> tuple[Any, Any]:
         client = manager.client()
         client.start_channels()
         client.wait_for_ready(timeout=READY_SECONDS)
-    except Exception:
+    except Exception:  # of any kind: the image's jupyter_client and its kernel raise what they like
         traceback.print_exc()
         # Not sys.exit: threads of the client may still run.
         sys.stderr.flush()

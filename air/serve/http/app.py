@@ -177,7 +177,7 @@ class _Guard:
             status = _CLIENT_CLOSED
         except BodyRefused as error:
             await _refused(error.status, error.text)(scope, receive, sent)
-        except Exception:
+        except Exception:  # of any kind: it is raised again, and only recorded here
             status = 500
             raise
         finally:

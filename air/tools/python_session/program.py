@@ -283,7 +283,7 @@ class Session:
         for stream in (sys.stdout, sys.stderr, *self.standard[1:]):
             try:
                 stream.flush()
-            except BaseException:
+            except BaseException:  # of any kind: a cell can replace the streams
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:

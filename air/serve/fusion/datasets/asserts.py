@@ -37,7 +37,8 @@ except Exception:
     pass
 """
 """The imports that precede a program of HumanEval. SandboxFusion has the same ones, so completions may use
-these modules without importing them."""
+these modules without importing them. Its `except Exception` is SandboxFusion's, too: a numpy that cannot be
+imported, whatever the error, counts as absent."""
 _END_OF_FUNCTION = re.compile(r"\n(?=[^\s\])}#'\"])")
 """The end of the line before the first one that begins a statement without indentation. A bracket that is
 closed, a comment and the end of a text may stand there inside a function."""
