@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal, get_args
 
-from air import paths
+from air import json_lines, paths
 from air.errors import (
     ArtefactError,
     BoxEndedError,
@@ -422,8 +422,8 @@ async def _read(task: TaskSpec, box: Box, result: ExecResult) -> GraderResult:
         last = lines[-1][:_MAX_MESSAGE] if lines else "no output"
         raise GradingError(f"{where}: exit {result.code}: {last}")
     try:
-        report = json.loads(await box.read(_RESULT, max_bytes=1_000_000))
-    except (BoxFileError, ValueError, RecursionError) as error:
+        report = json_lines.decode(await box.read(_RESULT, max_bytes=1_000_000))
+    except (BoxFileError, ValueError) as error:
         raise GradingError(f"{where}: exit {result.code}, but no result: {error}") from error
     if not isinstance(report, dict):
         raise GradingError(f"{where}: the result is no JSON object")

@@ -343,13 +343,14 @@ async def _play(
 async def _only_model(url: str, api_key_var: str) -> str:
     import httpx
 
+    from air import json_lines
     from air.errors import UsageError
 
     try:
         headers = {"Authorization": f"Bearer {os.environ.get(api_key_var, 'EMPTY')}"}
         async with httpx.AsyncClient(timeout=10, headers=headers) as http:
             answer = await http.get(f"{url.rstrip('/')}/models")
-            models = [m["id"] for m in answer.raise_for_status().json()["data"]]
+            models = [m["id"] for m in json_lines.decode(answer.raise_for_status().content)["data"]]
     except (httpx.HTTPError, KeyError, ValueError) as error:
         raise UsageError(
             f"the endpoint lists no models: {error}", where=url, remedy="check the URL (…/v1)"

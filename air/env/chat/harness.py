@@ -27,6 +27,7 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import REASONING_FIELDS, reasoning_text
 from verifiers.v1.runtimes import ProgramResult
 
+from air import json_lines
 from air.actions import ActionFormat, FormatError, Message, MessageCall
 from air.env.config import AirHarnessConfig
 from air.env.episode import EARLY_SECONDS, OVERLONG, Episode
@@ -355,8 +356,8 @@ class _Model:
 def _with_json(call: Mapping[str, Any]) -> Mapping[str, Any]:
     function = call.get("function") or {}
     try:
-        plain = isinstance(json.loads(function.get("arguments") or ""), dict)
-    except (ValueError, RecursionError):
+        plain = isinstance(json_lines.decode(function.get("arguments") or ""), dict)
+    except ValueError:
         plain = False
     return call if plain else {**call, "function": {**function, "arguments": "{}"}}
 

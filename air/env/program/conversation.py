@@ -12,10 +12,10 @@ the previous one, it gets the stored response, and the model is not sampled agai
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from air import json_lines
 from air.env.program import messages as checks
 from air.env.program.http_requests import HttpRequest
 from air.env.program.messages import Json, MessageError
@@ -95,8 +95,8 @@ class Conversation:
 def _object(data: bytes) -> Json:
     """Parses a request's body. Raises MessageError if it is not a JSON object with a list of messages."""
     try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
+        body = json_lines.decode(data)
+    except ValueError:
         raise MessageError("the body is not JSON") from None
     messages = body.get("messages") if isinstance(body, dict) else None
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):

@@ -10,9 +10,10 @@ model would read in it is text, and unknown fields are removed.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
+
+from air import json_lines
 
 Json = dict[str, Any]
 CHANGED_REPLY = "it does not contain the model's last reply as the model wrote it"
@@ -126,6 +127,6 @@ def _parsed(arguments: Any) -> Any:
     """Parses a tool call's arguments, so that two spellings of the same JSON value compare as equal. Returns
     arguments that are not JSON text unchanged."""
     try:
-        return json.loads(arguments)
-    except (ValueError, TypeError, RecursionError):
+        return json_lines.decode(arguments)
+    except (ValueError, TypeError):
         return arguments

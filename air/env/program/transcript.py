@@ -3,12 +3,12 @@ verifiers' trace."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import verifiers.v1 as vf
 from verifiers.v1.types import content_text
 
+from air import json_lines
 from air.env.research_episode import ResearchEpisode
 from air.worlds.base import Validation
 
@@ -77,8 +77,8 @@ def action(message: Any) -> str | None:
 
 def _command(name: str, arguments: str) -> str:
     try:
-        values = json.loads(arguments)
-    except (ValueError, RecursionError):
+        values = json_lines.decode(arguments)
+    except ValueError:
         values = None
     command = values.get("command") if isinstance(values, dict) else None
     return command if isinstance(command, str) else f"{name} {arguments}"

@@ -51,6 +51,8 @@ Reply with one line and nothing else: `{right}` if the student is right, `{wrong
 _RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _REFUSED = {400, 413, 422}
 """The HTTP statuses with which an endpoint rejects a prompt because of its content or length."""
+_MALFORMED = (ValueError, KeyError, IndexError, TypeError, RecursionError)
+"""The exceptions that reading a malformed response of the endpoint raises."""
 
 
 class Judge(BaseConfig):
@@ -181,7 +183,7 @@ class Judge(BaseConfig):
                     return None
                 if answer.status_code == 200:
                     return _content(answer.json())
-            except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError) as error:
+            except (*_MALFORMED, httpx.HTTPError) as error:
                 problem = f"{type(error).__name__}: {error}"
                 continue
             problem = f"status {answer.status_code}"

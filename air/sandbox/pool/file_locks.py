@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from air import json_lines
 from air.errors import ConfigError
 from air.sandbox.contract import ownership
 
@@ -269,9 +270,9 @@ def _parse(text: bytes) -> Holder:
     """Returns the process that the text of a lock's file describes. The text may be invalid, because any user
     may have written it; then the process is "unknown"."""
     try:
-        fields = json.loads(text.partition(b"\n")[0])
+        fields = json_lines.decode(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):  # int() of 1e999 overflows
         return Holder(0, "unknown", "unknown")
     printable = ("".join(c if c.isprintable() else "?" for c in text)[:60] for text in (user, run))
     return Holder(pid, *printable)

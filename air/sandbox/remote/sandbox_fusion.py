@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Annotated, Any, Literal, Self
 import httpx
 from pydantic import Base64Bytes, BaseModel, BeforeValidator
 
+from air import json_lines
 from air.errors import ConfigError, InfrastructureError, UsageError
 from air.urls import is_server
 
@@ -215,7 +215,7 @@ class CodeServer:
         if status != 200:
             raise InfrastructureError(f"{self._shown}: status {status}: {text}")
         try:
-            answer = _Answer.model_validate(json.loads(data))
+            answer = _Answer.model_validate(json_lines.decode(data))
         except ValueError:  # not JSON, or of another form
             message = f"{self._shown} is not a SandboxFusion server: {text}"
             raise InfrastructureError(message) from None

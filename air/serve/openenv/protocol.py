@@ -7,7 +7,6 @@ create a new environment each time, so they cannot play an episode, and are refu
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from air import json_lines
 from air.errors import ConfigError
 from air.serve.episodes import task_list
 from air.serve.episodes.server import EpisodesServer, Full
@@ -61,8 +61,8 @@ class OpenEnv(Protocol):
 
         async def mcp(request: Request) -> Response:
             try:
-                wanted = json.loads(await body_of(request, self._server.config.max_body_mb))
-            except (ValueError, RecursionError):
+                wanted = json_lines.decode(await body_of(request, self._server.config.max_body_mb))
+            except ValueError:
                 wanted = None
             return JSONResponse(rpc(self._server, wanted))
 

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from air import json_lines, json_schema
 from air.aio import cancel_and_wait, wait_shielded
 from air.errors import UsageError
 from air.serve.episodes.client_episode import ClientEpisode, EpisodeFailed, NoRunningEpisode
@@ -179,8 +180,8 @@ class Session:
 def _parsed(message: str) -> tuple[str, dict[str, Any]]:
     """Parses a client's message into its type and data. Raises _Problem if it is malformed."""
     try:
-        body = json.loads(message)
-    except (ValueError, RecursionError) as error:
+        body = json_lines.decode(message)
+    except ValueError as error:
         raise _Problem("INVALID_JSON", f"Invalid JSON: {error}") from None
     try:
         json.dumps(body, allow_nan=False, ensure_ascii=False).encode()
@@ -213,8 +214,10 @@ def rpc(
     if `episode` is None. A client calls tools by the message `step` instead, because only steps have
     rewards."""
     wanted = request if isinstance(request, dict) else {}
-    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": wanted.get("id")}
-    if wanted.get("jsonrpc") != "2.0":
+    ident = wanted.get("id")
+    is_id = not isinstance(ident, dict | list) and not json_schema.not_plain(ident)
+    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": ident if is_id else None}
+    if wanted.get("jsonrpc") != "2.0" or not is_id:
         return answer | {"error": {"code": -32600, "message": "Invalid Request"}}
     if wanted.get("method") == "tools/list":
         return answer | {"result": {"tools": messages.described(tools(server, episode))}}

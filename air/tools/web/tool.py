@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import Field, model_validator
 
+from air import json_lines
 from air.errors import ConfigError, InfrastructureError
 from air.sandbox.contract.network_rules import Names, rule
 from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
@@ -192,10 +192,10 @@ async def _probe(ask: Ask, patience: float) -> None:
 
 def _results(page: Page, key: str) -> list[Any]:
     try:
-        value: Any = json.loads(page.data)
+        value: Any = json_lines.decode(page.data)
         for part in key.split("."):
             value = value[part]
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         value = None
     if not isinstance(value, list):
         raise WebError(f"the answer has no list `{key}`", server=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from air import json_lines
 from air.aio import cancel_and_wait, run_concurrently
 from air.errors import ConfigError, InferenceError
 from air.train.config.further_models_config import TeacherConfig
@@ -105,7 +106,7 @@ class TeacherEndpoint:
         except httpx.HTTPError as error:
             raise InferenceError(f"{self._where}: no answer from {url} ({_text(error)})") from error
         try:
-            text = str(answer.json()["prompt"])
+            text = str(json_lines.decode(answer.content)["prompt"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(
                 f"{url} gives no text for the policy's token ids (status {answer.status_code})",
@@ -148,7 +149,7 @@ class TeacherEndpoint:
 
     def _check_model(self, answer: httpx.Response) -> None:
         try:
-            names = [str(model["id"]) for model in answer.json()["data"]]
+            names = [str(model["id"]) for model in json_lines.decode(answer.content)["data"]]
         except (ValueError, KeyError, TypeError) as error:
             raise InferenceError(
                 f"{self._where}: {self._url}/models is no list of models"
@@ -202,7 +203,7 @@ class TeacherEndpoint:
                 f"{answer.text[:300]}"
             )
         try:
-            entries = answer.json()["choices"][0]["prompt_logprobs"]
+            entries = json_lines.decode(answer.content)["choices"][0]["prompt_logprobs"]
         except (ValueError, KeyError, IndexError, TypeError):
             entries = None
         return entries if isinstance(entries, list) else []

@@ -17,7 +17,6 @@ slower.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import threading
 import time
@@ -34,6 +33,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from air import json_lines
 from air.errors import InferenceError, UsageError
 from air.loopback import is_loopback
 from air.sandbox.contract import ownership
@@ -263,7 +263,7 @@ class InferenceServer:
 
     async def _body(self, request: Request) -> dict[str, Any]:
         try:
-            body = json.loads(await request.body())
+            body = json_lines.decode(await request.body())
         except ValueError as error:
             raise BadRequest(f"The body is not JSON: {error}") from None
         if not isinstance(body, dict):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
+from air import json_lines
 from air.errors import ConfigError, boundary
 from air.trajectories.atif.rules import NEWEST, SINCE, Object, objects, schema
 from air.trajectories.importers import traces
@@ -135,8 +135,8 @@ def _message_call(step: Step, number: int, call: MessageCall) -> Object:
     JSON object, they become one argument with the name `text`. `number` is the index of the call in the
     turn."""
     try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
+        arguments = json_lines.decode(call.arguments or "{}")
+    except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         arguments = {"text": call.arguments}

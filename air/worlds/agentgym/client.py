@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
 import math
 import ssl
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from air import json_lines
 from air.worlds.remote.attribution import Unanswered
 
 MAX_ANSWER = 4 * 2**20
@@ -82,8 +82,8 @@ class Client:
             text = f"{where}: status {status}: {_start_of(answer)}"
             raise Unanswered(text, f"status {status}")
         try:
-            value = json.loads(answer)
-        except (ValueError, RecursionError):
+            value = json_lines.decode(answer)
+        except ValueError:
             raise Unanswered(f"{where}: not JSON: {_start_of(answer)}", "unreadable") from None
         if isinstance(value, dict) and set(value) == {"error"}:
             return ErrorBody(str(value["error"]))

@@ -20,6 +20,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
+from air import json_lines
 from air.errors import InfrastructureError
 from air.worlds.openenv.options import OpenEnvOptions
 from air.worlds.remote.address import is_loopback
@@ -112,7 +113,7 @@ class Connection:
             raise await self._failed(f"no answer within {seconds:g} s", "slow") from None
         except (ConnectionClosed, OSError) as error:
             raise await self._failed(f"the connection was lost: {error}", "lost") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise await self._failed(f"an answer that is no JSON: {error}", "form") from error
         if not isinstance(answer, dict) or not isinstance(answer.get("data"), dict):
             raise await self._failed(f"an answer without data: {str(answer)!r:.200}", "form")
@@ -149,7 +150,7 @@ class Connection:
             if self._session:
                 raise
             # The server's reason for closing, such as CAPACITY_REACHED, may wait to be read.
-        return json.loads(await self._socket.recv())
+        return json_lines.decode(await self._socket.recv())
 
     async def _connect(self) -> None:
         if self._options.attach and not self._session:
@@ -224,8 +225,8 @@ async def request(
         ) as client:
             answer = await client.request(method, url + path, json=body)
             answer.raise_for_status()
-            return answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
+            return json_lines.decode(answer.content)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         text = str(error) or type(error).__name__
         raise InfrastructureError(f"{url}{path}: {text}") from error
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 
+from air import json_lines
 from air.errors import InfrastructureError
 from air.worlds.ors.options import OrsOptions
 from air.worlds.remote.address import is_loopback
@@ -193,8 +193,8 @@ class Session:
     def _json(self, answer: httpx.Response, path: str) -> Any:
         try:
             answer.raise_for_status()
-            return answer.json()
-        except (httpx.HTTPError, ValueError, RecursionError) as error:
+            return json_lines.decode(answer.content)
+        except (httpx.HTTPError, ValueError) as error:
             text = f"{self.url}{path}: HTTP {answer.status_code}: {answer.text:.200}"
             raise Unanswered(text, f"status {answer.status_code}") from error
 
@@ -218,8 +218,8 @@ async def _lines(answer: httpx.Response) -> AsyncIterator[str]:
 
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        body = json_lines.decode(text)
+    except ValueError as error:
         raise _Lost(f"{where}: a result that is no JSON: {error}", "unreadable") from error
     if not isinstance(body, dict):
         raise _Lost(f"{where}: a result that is no object", "form")

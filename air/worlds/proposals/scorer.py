@@ -24,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from air import json_lines
 from air.errors import InfrastructureError, UserCodeError
 from air.worlds.remote.certificates import certificates
 
@@ -109,7 +110,7 @@ def _stops(reply: httpx.Response) -> str | None:
     if reply.status_code != STOP or len(reply.content) > MAX_ANSWER:
         return None
     try:
-        body = reply.json()
+        body = json_lines.decode(reply.content)
     except ValueError:
         return None
     is_stop = isinstance(body, dict) and body.get("stop") is True
@@ -118,7 +119,7 @@ def _stops(reply: httpx.Response) -> str | None:
 
 def _read(reply: httpx.Response, k: int, where: str) -> Answered:
     try:
-        (result,) = reply.json()["results"]
+        (result,) = json_lines.decode(reply.content)["results"]
         answers, calls = result["answers"], float(result["tool_calls_mean"])
         readable = all(answer is None or isinstance(answer, str) for answer in answers)
         if len(answers) != k or not readable or not (math.isfinite(calls) and calls >= 0):

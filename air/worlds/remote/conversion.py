@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from air import json_lines
 from air.actions.base import Action
 from air.errors import InfrastructureError
 from air.worlds.base import Observation
@@ -119,8 +120,8 @@ def _by_place(name: str, args: Sequence[str], tools: Sequence[RemoteTool]) -> di
 def json_object(text: str) -> dict[str, Any]:
     """Parses a text as a JSON object. Raises Malformed if it is not one."""
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError):
+        body = json_lines.decode(text)
+    except ValueError:
         body = None
     if not isinstance(body, dict):
         raise Malformed("The action must be a JSON object.")

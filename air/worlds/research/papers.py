@@ -7,10 +7,10 @@ program `pdftotext`.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from air import json_lines
 from air.sandbox.contract.box import Box, ExecResult
 from air.tools.workbench.file_window import whole_number
 from air.worlds.base import Refusal
@@ -73,7 +73,7 @@ class Library:
         )
         try:
             rows = await asyncio.to_thread(_rows, result.stdout, number)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise Refusal("The search gave an answer that cannot be read.") from None
         return "\n\n".join(rows) or "Nothing was found."
 
@@ -106,7 +106,7 @@ def _is_on(url: str, hosts: tuple[str, ...]) -> bool:
 
 
 def _rows(answer: bytes, most: int) -> list[str]:
-    papers = json.loads(answer)["data"][:most]
+    papers = json_lines.decode(answer)["data"][:most]
     return [_paper(n, paper) for n, paper in enumerate(papers, start=1)]
 
 

@@ -74,6 +74,7 @@ async def test_a_server_that_stays_busy_is_a_failure_of_the_infrastructure() -> 
         (200, {"status": "SandboxError", "message": "no engine"}, "no engine"),
         (200, {"status": "Success"}, "an answer without a result"),
         (200, "<html>", "is not a SandboxFusion server"),
+        pytest.param(200, "[" * 100_000, "is not a SandboxFusion server", id="nested"),
         (200, {"id": 1}, "is not a SandboxFusion server"),
         (200, DONE | {"run_result": RAN | {"stdout": 5}}, "is not a SandboxFusion server"),
         (200, DONE | {"run_result": "42"}, "is not a SandboxFusion server"),

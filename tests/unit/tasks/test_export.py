@@ -218,14 +218,21 @@ def test_links_in_a_folder_are_refused(make_task: MakeTask, tmp_path: Path) -> N
     assert verifier.run()[:2] == (0, LOWEST)
 
 
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        ("sys.exit(7)", "the grader ended with 7"),
+        ("end(0, '[' * 100_000)", "the grader ended with 0, but no result"),
+    ],
+)
 def test_a_grader_that_only_this_artefact_breaks_blames_the_artefact(
-    make_task: MakeTask, tmp_path: Path
+    failure: str, words: str, make_task: MakeTask, tmp_path: Path
 ) -> None:
-    verifier = Verifier(make_task(REFUSE + "sys.exit(7)"), tmp_path)
+    verifier = Verifier(make_task(REFUSE + failure), tmp_path)
     (verifier.workspace / "answer.txt").write_text("1")
     code, rewards, output = verifier.run()
     assert (code, rewards) == (0, LOWEST)
-    assert "the grader ended with 7" in output
+    assert words in output
 
 
 def test_a_grader_that_is_broken_pays_nothing(make_task: MakeTask, tmp_path: Path) -> None:

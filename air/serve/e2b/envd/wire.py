@@ -18,6 +18,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from air import json_lines
 from air.serve.e2b.bodies import MOST_BYTES
 from air.serve.e2b.errors import RpcError, SandboxGone
 
@@ -86,8 +87,8 @@ async def call_message(request: Request) -> Message:
 def decoded(body: bytes) -> Message:
     """Parses a JSON message of the Connect protocol. Raises RpcError if `body` is not a JSON object."""
     try:
-        message = json.loads(body or b"{}")
-    except (ValueError, RecursionError) as error:
+        message = json_lines.decode(body or b"{}")
+    except ValueError as error:
         raise RpcError("invalid_argument", f"a message is not JSON: {error}") from None
     if not isinstance(message, dict):
         raise RpcError("invalid_argument", "a message is not a JSON object")

@@ -3,10 +3,10 @@ JSON object."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, FailFast, Field, RootModel
+from pydantic_core import from_json
 
 from air.serve.fusion.datasets.extraction import Kind
 from air.serve.fusion.messages import Message, RunCodeAnswer
@@ -152,6 +152,7 @@ class MetricsFunction(Message):
 
 def unpacked(row: Row, name: str) -> Any:
     """Returns the field `name` of a row (a problem of a dataset). If the field is a text, parses it as JSON,
-    because SandboxFusion's own tables store objects as JSON text."""
+    because SandboxFusion's own tables store objects as JSON text. Raises ValueError if the text is not JSON,
+    or is nested too deeply for a response: pydantic's parser refuses what pydantic could not write."""
     value = row[name]
-    return json.loads(value) if isinstance(value, str) else value
+    return from_json(value) if isinstance(value, str) else value

@@ -168,7 +168,7 @@ class Grader:
             metrics = {k: float(v) for k, v in result["metrics"].items() if _usable(v)}
             if self._settings["metric"] not in metrics:
                 raise GraderFailed(f"its result has no {self._settings['metric']}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise GraderFailed(f"the grader ended with {code}, but no result: {error}") from error
         return metrics
 

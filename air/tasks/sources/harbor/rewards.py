@@ -3,10 +3,11 @@ functions, without side effects."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+
+from air import json_lines
 
 MAIN_KEY = "reward"
 
@@ -18,8 +19,8 @@ def read_json(data: bytes) -> dict[str, float]:
     if not data:
         raise ValueError("reward.json is empty")
     try:
-        rewards = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        rewards = json_lines.decode(data)
+    except ValueError as error:
         raise ValueError(f"reward.json is no JSON: {error}") from None
     if not isinstance(rewards, dict):
         raise ValueError("reward.json holds no object with one number for each key")

@@ -15,6 +15,7 @@ import pytest
 from air.errors import ConfigError, InfrastructureError
 from air.rewards.answers import Checker, check
 from air.testing import ScriptedServer
+from tests.unit.sandbox.fusion_server import answering
 
 QUESTION = "What is the capital of France?"
 Message = dict[str, Any]
@@ -188,6 +189,13 @@ async def test_a_failure_of_the_endpoint_is_never_a_reward(status: int) -> None:
         with pytest.raises(InfrastructureError, match=f"status {status}"):
             await checker(prediction="Paris", question=QUESTION, answer="Paris")
         assert server.requests == (2 if status >= 429 else 1)
+
+
+async def test_an_answer_that_is_nested_too_deeply_is_a_failure_of_the_endpoint() -> None:
+    with answering((200, "[" * 100_000)) as (address, _):
+        checker = judge(f"http://{address}/v1", attempts=1)
+        with pytest.raises(InfrastructureError, match=r"the judge at .* failed"):
+            await checker(prediction="Paris", question=QUESTION, answer="Paris")
 
 
 @pytest.mark.parametrize("status", [400, 403, 451, 500])

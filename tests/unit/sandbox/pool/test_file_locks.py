@@ -270,6 +270,8 @@ def test_a_folder_that_cannot_be_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
         ("", "unknown"),
         ("[1]\n", "unknown"),
         ('{"pid": null, "user": "x", "run": "y"}\n', "unknown"),
+        ('{"pid": 1e999, "user": "x", "run": "y"}\n', "unknown"),
+        pytest.param("[" * 2000, "unknown", id="nested"),
         (json.dumps({"pid": 1, "user": "\x1b[2J" + "x" * 99, "run": "r"}), "?[2J" + "x" * 56),
     ],
 )

@@ -21,6 +21,7 @@ from air.train.further_models.teacher_endpoint import TeacherEndpoint
 from air.train.model import policy
 from air.train.model.policy import Policy
 from air.train.serving.server import InferenceServer
+from tests.unit.sandbox.fusion_server import answering
 from tests.unit.train.further_models.test_frozen_model import sample
 
 
@@ -141,6 +142,15 @@ def test_a_server_without_prompt_logprobs_is_no_teacher(small: Policy) -> None:
         teacher.wait()
         with pytest.raises(InferenceError, match=r"teacher\.base_url: .* with status 404"):
             teacher.score([sample([1, 2])])
+
+
+def test_an_answer_that_is_nested_too_deeply_is_no_teachers() -> None:
+    with (
+        answering((200, "[" * 100_000)) as (address, _),
+        endpoint(f"http://{address}/v1") as teacher,
+        pytest.raises(InferenceError, match="gave no prompt_logprobs of these tokens"),
+    ):
+        teacher.score([sample([1, 2])])
 
 
 def test_keys_of_an_endpoint_need_an_endpoint() -> None:

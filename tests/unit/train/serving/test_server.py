@@ -212,6 +212,9 @@ def test_bad_requests(
 def test_bad_bodies(server: InferenceServer) -> None:
     url = f"{server.url}/v1/chat/completions"
     assert httpx.post(url, content=b"{").status_code == 400
+    deep = httpx.post(url, content=b"[" * 100_000)
+    assert deep.status_code == 400
+    assert "nested too deeply" in deep.json()["error"]["message"]
     assert httpx.post(url, json=[]).status_code == 400
     assert httpx.post(url, json={"messages": []}).status_code == 400
     assert httpx.post(url, json={"messages": [{"content": "no role"}]}).status_code == 400

@@ -141,6 +141,8 @@ async def test_a_question_that_nobody_can_answer_is_not_an_uncertain_one(tmp_pat
         lambda _: JSONResponse({"error": "no"}, 500),
         lambda _: JSONResponse([], 500),
         lambda _: Response("{", 500),
+        lambda _: Response("[" * 100_000, 500),
+        lambda _: Response("[" * 100_000),
         lambda _: JSONResponse({"results": []}),
         lambda _: JSONResponse({"results": [{"answers": ["7"], "tool_calls_mean": 0}]}),
         lambda _: JSONResponse({"results": [{"answers": [7] * 4, "tool_calls_mean": 0}]}),
