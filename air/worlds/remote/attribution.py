@@ -81,6 +81,18 @@ class History:
         self.actions.append(Acted(sent, kind))
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """An action of an episode that got no result."""
+
+    history: History
+    """The actions before it."""
+    sent: Any
+    """The action, in the form in which the client sends it."""
+    kind: str
+    """The kind of the failure."""
+
+
 def _digest(value: Any) -> str:
     return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -152,33 +164,28 @@ async def caused_by_agent(
     """
     if not repeats and kind in BY_CHANCE:
         return False
+    failed = _Failed(history, sent, kind)
     try:
         if not repeats:
             async with alone:
                 await _checked(attempt())
             return True
-        failure = await _failure(attempt(), history, sent, kind, alone=alone)
+        failure = await _failure(attempt(), failed, alone=alone)
         if failure not in (kind, None):
             return False
         # None says nothing: another episode's action may have crashed the server meanwhile.
         times = 1 if failure == kind else 2
-        return await _fails_alone(attempt, history, sent, kind, alone, times=times)
+        return await _fails_alone(attempt, failed, alone, times=times)
     except InfrastructureError:
         return False
 
 
 async def _fails_alone(
-    attempt: Callable[[], Attempt],
-    history: History,
-    sent: Any,
-    kind: str,
-    alone: ServerLock,
-    *,
-    times: int,
+    attempt: Callable[[], Attempt], failed: _Failed, alone: ServerLock, *, times: int
 ) -> bool:
-    """Returns whether the action fails again, `times` times, while the lock `alone` is held, and the server
-    works afterwards. A repetition that ends before the action is inconclusive, and is made again, up to
-    `REPETITIONS` times. Raises InfrastructureError if the server does not work.
+    """Returns whether the action `failed` fails again, `times` times, while the lock `alone` is held, and the
+    server works afterwards. A repetition that ends before the action is inconclusive, and is made again, up
+    to `REPETITIONS` times. Raises InfrastructureError if the server does not work.
 
     The first environment is created before the lock is taken: on a full server this waits until another
     episode ends, and that episode may wait for the lock before its next action. If a repetition of another
@@ -196,8 +203,8 @@ async def _fails_alone(
                     second = attempt()
                     first = await second.begin()
                 stale = True
-                failure = await _repeat(second, first, history, sent, kind)
-                if failure == kind:
+                failure = await _repeat(second, first, failed)
+                if failure == failed.kind:
                     times -= 1
                 elif failure is None and inconclusive < REPETITIONS:
                     inconclusive += 1
@@ -285,10 +292,9 @@ async def error_comes_again(
     the episode's own environment instead. Otherwise, on a server whose environments differ, any action with
     an error could end the episode without its reward.
     """
+    failed = _Failed(history, sent, kind)
     try:
-        failure = (
-            None if attempt is None else await _failure_elsewhere(attempt, history, sent, kind)
-        )
+        failure = None if attempt is None else await _failure_elsewhere(attempt, failed)
         if failure is None:
             failure = await _kind(again())
     except InfrastructureError:
@@ -296,14 +302,12 @@ async def error_comes_again(
     return failure == kind
 
 
-async def _failure_elsewhere(
-    attempt: Callable[[], Attempt], history: History, sent: Any, kind: str
-) -> str | None:
+async def _failure_elsewhere(attempt: Callable[[], Attempt], failed: _Failed) -> str | None:
     """Repeats an episode in another environment until that is conclusive (see `_repeat`). Returns None if it
     is not, in `REPETITIONS` environments, or if the server is full."""
     for _ in range(REPETITIONS):
         try:
-            failure = await _failure(attempt(), history, sent, kind, compare=True)
+            failure = await _failure(attempt(), failed, compare=True)
         except NoPlace:
             return None
         if failure is not None:
@@ -312,19 +316,13 @@ async def _failure_elsewhere(
 
 
 async def _failure(
-    attempt: Attempt,
-    history: History,
-    sent: Any,
-    kind: str,
-    *,
-    compare: bool = False,
-    alone: asyncio.Lock | None = None,
+    attempt: Attempt, failed: _Failed, *, compare: bool = False, alone: asyncio.Lock | None = None
 ) -> str | None:
     """Starts the episode's task in `attempt`, repeats the episode (see `_repeat`), and closes `attempt`.
     Raises InfrastructureError if the task cannot be started."""
     try:
         first = await attempt.begin()
-        return await _repeat(attempt, first, history, sent, kind, compare=compare, alone=alone)
+        return await _repeat(attempt, first, failed, compare=compare, alone=alone)
     finally:
         await attempt.close()
 
@@ -332,20 +330,18 @@ async def _failure(
 async def _repeat(
     attempt: Attempt,
     first: Any,
-    history: History,
-    sent: Any,
-    kind: str,
+    failed: _Failed,
     *,
     compare: bool = False,
     alone: asyncio.Lock | None = None,
 ) -> str | None:
-    """Repeats an episode in `attempt`, which has shown `first`: the actions of `history`, then the action
-    `sent`, which failed with the kind `kind`. Returns the kind of failure of `sent` now, or an empty text if
-    it succeeds. Returns None if an earlier action has another kind of failure than in the episode; with
-    `compare` also if `sent` does not fail with `kind` again, and the environment has shown something else
-    than in the episode. Before `sent`, waits until nobody holds the lock `alone`, if it is given."""
-    same = _digest(first) == history.first
-    for acted in history.actions:
+    """Repeats an episode in `attempt`, which has shown `first`: the actions before the action `failed`, then
+    this action. Returns the kind of its failure now, or an empty text if it succeeds. Returns None if an
+    earlier action has another kind of failure than in the episode; with `compare` also if the action does not
+    fail with the same kind again, and the environment has shown something else than in the episode. Before
+    the action, waits until nobody holds the lock `alone`, if it is given."""
+    same = _digest(first) == failed.history.first
+    for acted in failed.history.actions:
         repeated = await _repeated(attempt, acted.sent)
         if repeated.kind != acted.kind:
             return None
@@ -353,9 +349,9 @@ async def _repeat(
     if alone is not None:
         await _released(alone)
     # Only an action that was too slow gets less time. Others may take long before they fail.
-    act = attempt.act_again if kind == SLOW else attempt.act
-    failure = await _kind(act(sent))
-    return None if compare and failure != kind and not same else failure
+    act = attempt.act_again if failed.kind == SLOW else attempt.act
+    failure = await _kind(act(failed.sent))
+    return None if compare and failure != failed.kind and not same else failure
 
 
 async def _repeated(attempt: Attempt, sent: Any) -> Acted:
