@@ -1,4 +1,5 @@
-"""Reads and validates settings (configs), explains validation errors, and imports plugins by name.
+"""Reads and validates settings (configs), explains validation errors, imports plugins by name, and checks the
+URLs of servers.
 
 Every config class derives from `BaseConfig`. Each field of a config class is followed by its docstring.
 """
@@ -10,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,6 +131,22 @@ def _plugin_of_file(file: Path, name: str) -> Any:
         return getattr(module, name)
     except AttributeError:
         raise MissingError(f"there is no object `{name}` in the file", where=str(file)) from None
+
+
+def is_server(url: str) -> bool:
+    """Returns whether `url` is the URL of an HTTP server, to which a path can be appended: `http://` or
+    `https://`, a host, perhaps a port from 1 to 65535 and a path; no query, fragment, space or backslash."""
+    import httpx
+
+    try:
+        parts = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    if parts.scheme not in ("http", "https") or not parts.host:
+        return False
+    if parts.port is not None and not 0 < parts.port < 1 << 16:
+        return False
+    return not re.search(r"[\s\\?#]", url)
 
 
 _REMEDIES = {

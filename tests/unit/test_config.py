@@ -1,4 +1,4 @@
-"""One explanation of a config that does not fit its schema."""
+"""One explanation of a config that does not fit its schema; which texts are the URLs of servers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from air.config import BaseConfig, first_bad_key, plugin, read_toml, toml_or_text, validate
+from air.config import (
+    BaseConfig,
+    first_bad_key,
+    is_server,
+    plugin,
+    read_toml,
+    toml_or_text,
+    validate,
+)
 from air.errors import ConfigError, MissingError
+from air.sandbox.remote.sandbox_fusion import base_url
+from air.train.config.further_models_config import TeacherConfig
 
 
 class Square(BaseConfig):
@@ -124,3 +134,50 @@ def test_a_file_that_the_parser_cannot_read_is_one_clear_error(
 @pytest.mark.parametrize("text", ["[" * 100_000, "1" + "0" * 5_000], ids=["deep", "long"])
 def test_a_flag_that_the_parser_cannot_read_is_text(text: str) -> None:
     assert toml_or_text(text) == text
+
+
+SERVERS = (
+    "http://127.0.0.1:8000",
+    "https://example.com/v1/",
+    "http://[::1]:65535",
+    "http://localhost",
+    "http://name:word@host:1/path",
+)
+OTHERS = (
+    "",
+    "host:80",
+    "ftp://host",
+    "http://",
+    "http:///v1",
+    "http://[::1",
+    "http://host:x",
+    "http://host:0",
+    "http://host:65536",
+    "http://host:99999",
+    "http://999.1.1.1",
+    "http://a b",
+    "http://host/a b",
+    "http://host\n",
+    "http://host\\path",
+    "http://host?x=1",
+    "http://host#part",
+    "http://\ud800",
+)
+
+
+@pytest.mark.parametrize("url", SERVERS)
+def test_the_url_of_a_server(url: str) -> None:
+    assert is_server(url)
+
+
+@pytest.mark.parametrize("url", OTHERS)
+def test_a_text_that_is_no_url_of_a_server(url: str) -> None:
+    assert not is_server(url)
+
+
+def test_settings_with_urls_refuse_others() -> None:
+    for url in ("http://[::1", "http://host:99999"):
+        with pytest.raises(ConfigError, match="is not the URL of a server"):
+            base_url(url)
+        with pytest.raises(ValueError, match="URL"):
+            TeacherConfig(name="teacher", base_url=url)

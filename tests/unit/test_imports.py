@@ -16,7 +16,7 @@ import air
 ROOT = Path(air.__file__).parent
 TESTS = Path(__file__).parents[1]
 BASE = {"errors", "machine_failures", "config", "paths", "aio", "json_lines", "json_schema"}
-BASE |= {"loopback", "source_code", "urls"}
+BASE |= {"loopback", "source_code"}
 WORLDS = BASE | {"sandbox", "tasks", "rewards", "actions", "tools"}
 ENV = WORLDS | {"worlds", "trajectories"}
 ALLOWED: dict[str, set[str]] = {
@@ -29,7 +29,6 @@ ALLOWED: dict[str, set[str]] = {
     "loopback": set(),
     "machine_failures": {"errors"},
     "source_code": set(),
-    "urls": set(),
     "sandbox": BASE,
     "tasks": BASE | {"sandbox"},
     "worlds": WORLDS,

@@ -20,8 +20,8 @@ import httpx
 from pydantic import Base64Bytes, BaseModel, BeforeValidator
 
 from air import json_lines
+from air.config import is_server
 from air.errors import ConfigError, InfrastructureError, UsageError
-from air.urls import is_server
 
 ATTEMPTS = 5
 EXTRA_SECONDS = 20.0

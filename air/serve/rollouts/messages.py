@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from air.urls import is_server
+from air.config import is_server
 
 StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "model_error"]
 

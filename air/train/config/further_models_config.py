@@ -9,9 +9,8 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from air.config import BaseConfig
+from air.config import BaseConfig, is_server
 from air.train.config.model_options import AdamWConfig, OptimizerConfig
-from air.urls import is_server
 
 
 class ReferenceConfig(BaseConfig):
