@@ -9,8 +9,8 @@ Then it calls `air coevolve` for each arm:
     coevolve    both policies are trained
     random      only the executor is trained, on all kinds of proposals of the untrained proposer: a random
                 curriculum of the same size. This is the main control
-    free        both are trained, and the proposer may leave the questions of its warm start: it has more
-                steps, and pays no KL penalty
+    free        both are trained, and the proposer may leave the questions of its warm start: it pays no KL
+                penalty, and has more steps and a higher learning rate
     copies      as `free`, but the proposer pays no penalty for repeated problems either
 
 At the end it prints the measures of all rounds, and which of three claims are shown (`coevolve_results.py`).
@@ -60,6 +60,7 @@ CONFIGS = paths.shipped("configs")
 FILE = CONFIGS / "agent0" / "small.toml"
 FREE = (
     *("--proposer.settings.embedded.kl.coefficient", "0"),
+    *("--proposer.settings.trainer.optim.lr", "1e-3"),
     *("--proposer.settings.max_steps", "20"),
 )
 ARMS: dict[str, tuple[str, ...]] = {
