@@ -486,9 +486,10 @@ def _reuse(config: dict[str, Any], starter: Starter) -> Any:
     return module.Reuse(config, starter)
 
 
-def main() -> None:
-    """Runs the guest: receives the configuration, handles requests until the box ends, and cleans up."""
-    guest = Guest(frames.receive(PATIENCE))
+def main(patience: float = PATIENCE) -> None:
+    """Runs the guest: receives the configuration, for which it waits `patience` seconds, handles requests
+    until the box ends, and cleans up."""
+    guest = Guest(frames.receive(patience))
     gc.freeze()  # garbage collections skip all objects that exist by now
     try:
         guest.run()

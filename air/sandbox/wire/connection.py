@@ -62,11 +62,12 @@ Reply = tuple[dict[str, Any], bytes]
 
 
 @cache
-def program(modules: tuple[str, ...] = GUEST) -> bytes:
+def program(modules: tuple[str, ...] = GUEST, arguments: str = "") -> bytes:
     """Returns the guest as one compressed Python script, which a started box executes. The result fits into a
     pipe's buffer (64 KiB), so it can be sent at once.
 
-    The script defines the `modules`, and calls the function `main` of the last one.
+    The script defines the `modules`, and calls the function `main` of the last one with `arguments`, which
+    is Python source.
     """
     parts = [
         "import sys",
@@ -79,7 +80,7 @@ def program(modules: tuple[str, ...] = GUEST) -> bytes:
             f"m = p.{name} = sys.modules['air.sandbox.guest.{name}'] = type(sys)('{name}')",
             f"exec(compile({stripped(source)!r}, 'air/{name}.py', 'exec'), m.__dict__)",
         ]
-    return zlib.compress("\n".join([*parts, "m.main()"]).encode())
+    return zlib.compress("\n".join([*parts, f"m.main({arguments})"]).encode())
 
 
 @cache

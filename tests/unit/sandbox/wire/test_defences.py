@@ -151,11 +151,11 @@ async def test_a_child_that_keeps_the_pipes_does_not_keep_the_box(
 
 
 def test_a_guest_that_is_never_configured_ends() -> None:
-    with subprocess.Popen(
-        interpreter(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as guest:
+    sent = program(arguments="patience=0.5")
+    argv = interpreter(sys.executable, sent, source=True)
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guest:
         assert guest.stdin is not None
-        guest.stdin.write(program())
+        guest.stdin.write(sent)
         guest.stdin.flush()
         try:
             assert guest.wait(300) == 0
