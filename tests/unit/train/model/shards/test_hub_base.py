@@ -1,4 +1,5 @@
-"""A merge whose config and tokenizer are those of a hub id, read from a cache of the hub's client."""
+"""Hub ids without a network: a merge whose config and tokenizer are in a cache of the hub's client, and a
+model that is not there."""
 
 from __future__ import annotations
 
@@ -12,14 +13,21 @@ from air.train.model.shards.merge import shards_folder
 
 COMMIT = "0" * 40
 GENERATION = "generation_config.json"
-MERGES = """
+PROGRAM = """
 import sys
 from air.cli.main import main
+from air.errors import MissingError
+from air.train.model import policy
 
 shards, folder, *names = sys.argv[1:]
 for name in names:
     assert main(["merge", shards, f"{folder}/{name}", "--base", f"air-tests/{name}"]) == 0
+try:
+    policy.load("air-tests/there-is-no-such-model")
+except MissingError as error:
+    print(error)
 """
+"""One process for all that the hub's client reads once, when it is imported: it imports for seconds."""
 
 
 def cached(cache: Path, name: str, expected: Path) -> Path:
@@ -33,7 +41,7 @@ def cached(cache: Path, name: str, expected: Path) -> Path:
     return model
 
 
-def test_a_generation_config_of_a_hub_id_is_copied_or_missed_aloud(
+def test_what_a_hub_id_has_is_copied_and_what_it_lacks_is_said(
     written: Path, tmp_path: Path
 ) -> None:
     names = ("unknown", "odd", "good", "absent")
@@ -47,10 +55,9 @@ def test_a_generation_config_of_a_hub_id_is_copied_or_missed_aloud(
     (good / "snapshots" / COMMIT / GENERATION).write_text(texts["good"])
     (absent / ".no_exist" / COMMIT).mkdir(parents=True)  # how the client notes that there is none
     (absent / ".no_exist" / COMMIT / GENERATION).touch()
-    # A process of its own: the hub's client reads these variables once, when it is imported.
     shards = str(shards_folder(written / "prime-rl" / "shards"))
     done = subprocess.run(
-        [sys.executable, "-c", MERGES, shards, str(tmp_path), *names],
+        [sys.executable, "-c", PROGRAM, shards, str(tmp_path), *names],
         env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "cache")},
         capture_output=True,
         text=True,
@@ -62,3 +69,6 @@ def test_a_generation_config_of_a_hub_id_is_copied_or_missed_aloud(
     assert warning.startswith(
         "warning: air-tests/unknown: the generation config cannot be fetched: "
     )
+    lacking = done.stdout.splitlines()[-1]
+    assert lacking.startswith("air-tests/there-is-no-such-model: no such")
+    assert lacking.endswith("switched off (HF_HUB_OFFLINE): unset it, or give a local folder")
