@@ -127,7 +127,7 @@ def wait_for_episodes(process: ForkedCommand, folder: Path, output: Path) -> Non
     deadline = time.monotonic() + 600
     while process.poll() is None and not episodes(folder):
         assert time.monotonic() < deadline, output.read_text()
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -69,7 +69,7 @@ def kill(argv: Sequence[str], folder: Path, count: int) -> None:
         deadline = time.monotonic() + 300
         while process.poll() is None and entries(folder) < count:
             assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.002)
+            time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
         assert process.wait(60) in (0, -signal.SIGKILL), output.read_text()
 
