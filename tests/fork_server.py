@@ -53,6 +53,11 @@ IMPORTED = (
     "air.env.environment",
     "air.env.chat.harness",
     "air.sandbox.docker.box",
+    "air.worlds.openenv",
+    "air.worlds.proposals",
+    "air.worlds.questions",
+    "air.worlds.rows",
+    "mcp",  # else imported with the first taskset
     "renderers",
     "transformers.models.auto.modeling_auto",  # this and the next: else imported with the first model
     "transformers.models.auto.tokenization_auto",
