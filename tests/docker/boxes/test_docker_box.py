@@ -160,7 +160,7 @@ async def test_a_closed_stream_ends_the_container() -> None:
     box = await open_box(SPEC, run="closed")
     await box.exec("(setsid sleep 600 &)", timeout=60)
     await box._guest.close()
-    await until(lambda: not _ours("closed"))
+    await until(lambda: not _ours("closed"), every=0.1)
     await box.close()
 
 

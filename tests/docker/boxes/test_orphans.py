@@ -30,7 +30,7 @@ import asyncio, sys
 from air.sandbox.contract.box import BoxSpec
 from air.sandbox.pool.box_pool import Pool
 
-BUSY = "(setsid bash -c \\"trap '' TERM; while true; do :; done\\" &); sleep 600"
+BUSY = "(setsid bash -c \\"trap '' TERM; while true; do sleep 0.05; done\\" &); sleep 600"
 
 async def main():
     async with Pool(4, warm=2, run=sys.argv[1]) as pool:
@@ -56,7 +56,7 @@ async def test_sigkill_leaves_no_container() -> None:
         assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
         assert len(boxes_of("killed")) == 4
         harness.send_signal(signal.SIGKILL)
-    await until(lambda: not boxes_of("killed"))
+    await until(lambda: not boxes_of("killed"), every=0.1)
 
 
 @pytest.mark.parametrize("delay", [0.5, 0.65, 0.8, 1.0])
@@ -65,7 +65,7 @@ async def test_sigkill_during_the_start_leaves_nothing_after_the_next_start(dela
         await asyncio.sleep(delay)
         harness.send_signal(signal.SIGKILL)
     await asyncio.sleep(1.5)
-    await until(lambda: not [c for c in boxes_of("early") if c["State"] == "running"])
+    await until(lambda: not [c for c in boxes_of("early") if c["State"] == "running"], every=0.1)
     for _ in range(60):  # a busy engine may yet create what it was asked for before
         async with Pool(1):
             if not boxes_of("early"):

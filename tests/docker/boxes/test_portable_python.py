@@ -449,7 +449,7 @@ async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
         assert await asyncio.wait_for(harness.stdout.readline(), 300) == b"ready\n"
         assert len(boxes_of(RUN)) == 1
         harness.send_signal(signal.SIGKILL)
-    await until(lambda: not boxes_of(RUN))
+    await until(lambda: not boxes_of(RUN), every=0.1)
 
 
 async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> None:
@@ -459,7 +459,7 @@ async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> 
     made = client.create_container(**arguments)["Id"]
     try:
         client.start(made)  # never attached: its stdin is open and stays silent
-        await until(lambda: not boxes_of(RUN))
+        await until(lambda: not boxes_of(RUN), every=0.1)
     finally:
         engine.remove(made)
 

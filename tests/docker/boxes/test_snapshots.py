@@ -255,7 +255,7 @@ async def test_sigkill_of_the_harness_ends_the_keeper() -> None:
         assert await asyncio.wait_for(harness.stdout.readline(), 60) == b"ready\n"
         assert boxes_of("killed-keeper")
         harness.send_signal(signal.SIGKILL)
-    await until(lambda: not boxes_of("killed-keeper"))
+    await until(lambda: not boxes_of("killed-keeper"), every=0.1)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")

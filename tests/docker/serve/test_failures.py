@@ -31,11 +31,17 @@ def image_tag(name: str) -> Iterator[str]:
                 client.images.remove(name)
 
 
-def kill(run: str) -> None:
-    """Kills the one box of `run`."""
+@contextlib.contextmanager
+def container(run: str) -> Iterator[Any]:
+    """The container of the one box of `run`."""
     (box,) = boxes_of(run)
     with docker_client() as client:
-        client.containers.get(box["Id"]).kill()
+        yield client.containers.get(box["Id"])
+
+
+def running(run: str) -> set[str]:
+    """The running containers of `run`."""
+    return {box["Id"] for box in boxes_of(run) if box["State"] == "running"}
 
 
 def failures(served: Served) -> int:
@@ -49,21 +55,28 @@ async def test_a_box_that_is_killed_is_replaced_once() -> None:
     with image_tag(run) as image, serving(*flags, image=image, AIR_RUN=run) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=600) as client:
 
-            async def played(code: str, kills: int) -> dict[str, Any]:
-                """The answer to a program whose box is killed so many times."""
-                before = failures(served)
+            async def played(code: str, kills: int, *, let_go: bool = False) -> dict[str, Any]:
+                """The answer to a program whose box is killed so many times. If it is let go, the next box
+                gets the file `/tmp/go`."""
+                before, killed = failures(served), set()
                 program = {"language": "bash", "code": code, "run_timeout": 900}
                 request = asyncio.create_task(client.post("/run_code", json=program))
                 for number in range(kills):
                     await until(lambda count=before + number: failures(served) == count)
-                    await until(
-                        lambda: httpx.get(f"{served.url}/health").json()["boxes"]["lent"] == 1
-                    )
-                    kill(run)
+                    await until(lambda: served.boxes()["lent"] == 1, every=0.05)
+                    with container(run) as box:
+                        killed.add(box.id)
+                        box.kill()
                     await until(lambda count=before + number: failures(served) == count + 1)
+                if let_go:
+                    await until(lambda: running(run) - killed, every=0.05)
+                    with container(run) as box:
+                        assert box.exec_run(["touch", "/tmp/go"]).exit_code == 0
                 return dict((await request).json())
 
-            once = await played("sleep 10; echo done", 1)
+            once = await played(
+                "until [ -e /tmp/go ]; do sleep 0.1; done; echo done", 1, let_go=True
+            )
             assert (once["status"], once["run_result"]["stdout"]) == ("Success", "done\n")
             twice = await played("sleep 600", 2)
             assert (twice["status"], twice["run_result"]) == ("SandboxError", None)

@@ -103,10 +103,10 @@ async def test_no_request_is_lost_or_gets_the_output_of_another() -> None:
         assert outcomes["python"] + outcomes["bash"] > REQUESTS / 3, outcomes
 
         def idle() -> bool:
-            boxes = httpx.get(f"{served.url}/health").json()["boxes"]
+            boxes = served.boxes()
             return bool(boxes["lent"] == boxes["queued"] == 0)
 
-        await until(idle)
+        await until(idle, every=0.1)
         requests = [line for line in served.log() if line.get("path") == "/run_code"]
         assert REQUESTS - outcomes["left"] <= len(requests) <= REQUESTS
     assert boxes_of(run) == []

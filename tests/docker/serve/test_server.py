@@ -158,7 +158,7 @@ async def test_ctrl_c_ends_every_box() -> None:
     with serving("--warm", "0", "--max-boxes", "1", AIR_RUN=run) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=120) as client:
             request = asyncio.create_task(client.post("/run_code", json=program))
-            await until(lambda: httpx.get(f"{served.url}/health").json()["boxes"]["lent"] == 1)
+            await until(lambda: served.boxes()["lent"] == 1, every=0.05)
             assert len(boxes_of(run)) == 1
             assert await asyncio.to_thread(served.stop, signal.SIGINT) == 0
             assert boxes_of(run) == []
