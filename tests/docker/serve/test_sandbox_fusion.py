@@ -219,7 +219,7 @@ async def test_requests_queue_and_are_refused_in_time_and_leaving_frees_a_box() 
     with serving(*flags, AIR_RUN=run_id) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=300) as client:
             holder = asyncio.create_task(client.post("/run_code", json=long))
-            await until(lambda: httpx.get(f"{served.url}/health").json()["boxes"]["lent"] == 1)
+            await until(lambda: served.boxes()["lent"] == 1, every=0.05)
             since = time.monotonic()
             answer = await client.post("/run_code", json=short)
             assert answer.status_code == 504
@@ -228,7 +228,7 @@ async def test_requests_queue_and_are_refused_in_time_and_leaving_frees_a_box() 
             assert time.monotonic() - since >= 1.5
             holder.cancel()  # the client leaves: its program and its box end
             await asyncio.gather(holder, return_exceptions=True)
-            await until(lambda: httpx.get(f"{served.url}/health").json()["boxes"]["live"] == 0)
+            await until(lambda: served.boxes()["live"] == 0, every=0.05)
             assert boxes_of(run_id) == []
 
 
@@ -294,7 +294,7 @@ FUTURE = WHOLE.replace("python\n", "python\nfrom __future__ import annotations\n
         (HUMAN_EVAL["canonical_solution"], False, True),
         ("    return numbers[0]\n", False, False),
         ("    import os; os._exit(0)\n", False, False),
-        ("    while True: pass\n", False, False),
+        ("    import time; time.sleep(600)\n", False, False),
         ("    return math.ceil(np.max(numbers))\n", False, True),  # no import
         ("    return max(numbers)\n\n\nThis is right.\n", False, True),
         ("    return numbers[0]\n\n\nimport os; os._exit(0)\n", False, False),
@@ -315,7 +315,7 @@ def test_problems_of_humaneval_are_graded(
     config = TestConfig(
         dataset_type="HumanEvalDataset",
         provided_data=HUMAN_EVAL,
-        run_timeout=10 if "while" in completion else SECONDS,
+        run_timeout=10 if "sleep" in completion else SECONDS,
         extra={"is_freeform": freeform},
     )
     ident = HUMAN_EVAL["task_id"]
