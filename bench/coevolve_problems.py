@@ -27,7 +27,7 @@ EASY = 1
 """The size of the problems that the executor knows by heart: it calls no calculator for them."""
 ANSWERED = (0.40, 0.15, 0.15, 0.15, 0.15)
 """The shares of the sizes in the demonstrations of the executor."""
-PROPOSED = (0.88, 0.06, 0.03, 0.02, 0.01)
+PROPOSED = (0.80, 0.10, 0.05, 0.03, 0.02)
 """The shares of the sizes in the demonstrations of the proposer: mostly easy problems, but it has seen all
 sizes, so that its training can find each of them."""
 _ARITHMETIC = re.compile(r"What is (\d{1,3}) ([+-]) (\d{1,3})\?")
@@ -45,7 +45,7 @@ class Problem:
     question: str
     answer: str
     expression: str
-    """What a calculator computes. Empty if a calculator does not help."""
+    """What a calculator computes, for sums and differences. Empty for lists."""
 
 
 def arithmetic(a: int, sign: str, b: int) -> Problem:
@@ -58,7 +58,7 @@ def largest(numbers: Sequence[int]) -> Problem:
     """Returns the problem to find the largest of some numbers. The question is short: with more equal words,
     two such questions would count as similar (`air.rewards.proposals.novelty`)."""
     listed = ", ".join(map(str, numbers))
-    return Problem(f"Largest of {listed}?", str(max(numbers)), f"max({listed})")
+    return Problem(f"Largest of {listed}?", str(max(numbers)), "")
 
 
 def reverse(digits: Sequence[int]) -> Problem:
@@ -120,9 +120,10 @@ def _drawn(rng: random.Random, shares: Sequence[float]) -> tuple[Problem, int]:
 
 
 def answering(rng: random.Random) -> tuple[str, Messages]:
-    """Returns a demonstration for the executor: a problem, and the conversation about it. If a calculator
-    helps and the problem is not easy, the executor calls it in half of the cases. In the other half, it gives
-    the right answer at once, which so small a policy cannot learn: its own such answers are mostly wrong."""
+    """Returns a demonstration for the executor: a problem, and the conversation about it. For sums and
+    differences that are not easy, the executor calls the calculator in half of the cases. In the other half,
+    it gives the right answer at once, which so small a policy cannot learn: its own such answers are mostly
+    wrong, and differ from each other."""
     one, size = _drawn(rng, ANSWERED)
     texts = [f"{WITH_TOOLS}\n\n{one.question}", f"\\boxed{{{one.answer}}}"]
     if one.expression and size > EASY and rng.random() < 0.5:

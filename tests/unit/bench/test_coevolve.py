@@ -78,7 +78,7 @@ def test_demonstrations_have_all_sizes_and_no_held_out_question(problems: Module
     assert all(problems.parsed(one.text).answer == one.answer for one in shown)
     lists = Counter(len(one.text.split()) - 2 for one in shown if one.text.startswith("Reverse"))
     assert set(lists) == {1, 2, 3, 4, 5}
-    assert 0.8 < lists[1] / lists.total() < 0.95
+    assert 0.7 < lists[1] / lists.total() < 0.9
     assert talks == problems.demonstrations(problems.proposing, "seed", 4000, held_out.keys())
 
 
@@ -208,7 +208,7 @@ def test_the_executor_calls_the_calculator_for_half_of_the_problems_that_are_not
         assert talk[-1]["content"] == f"\\boxed{{{one.answer}}}"
         if question.startswith("What is"):
             calls[len(question) == len("What is 1 + 2?")].append(len(talk) > 3)
-        elif question.startswith("Reverse"):
+        else:
             assert len(talk) == 3
     assert not any(calls[True])
     assert 0.4 < sum(calls[False]) / len(calls[False]) < 0.6
