@@ -100,6 +100,8 @@ class Bench:
         own = ["--name", f"agent0-small-{arm}-seed{seed}", "--seed", str(seed)]
         own += ["--output-dir", str(self.output_dir), *ARMS[arm]]
         own += ["--proposer.model", str(models / "proposer")]
+        reference = "--proposer.settings.embedded.reference.model"
+        own += [reference, str(models / "proposer")]
         own += ["--executor.model", str(models / "executor")]
         own += ["--held-out.data", str(self.policy / "held_out.jsonl")]
         return ["@", str(FILE), *own, *self.rest]

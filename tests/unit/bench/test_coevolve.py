@@ -194,6 +194,8 @@ def test_the_settings_of_the_arms(problems: ModuleType, tmp_path: Path) -> None:
     held = [arm for arm, one in kl.items() if one["coefficient"] > 0]
     assert held == ["coevolve", "random"]
     assert {one["estimator"] for one in kl.values()} == {"full"}  # the flags keep the other keys
+    references = {one.proposer.settings["embedded"]["reference"]["model"] for one in plans.values()}
+    assert references == {f"{tmp_path}/seed3/proposer"}
     last = overrides.parse([*bench.flags("coevolve", 3), "--rounds", "0"], CoevolveConfig)
     assert overrides.build(CoevolveConfig, last).rounds == 0  # how the gate calls it
 

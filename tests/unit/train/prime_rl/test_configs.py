@@ -142,7 +142,7 @@ def test_both_trainings_of_a_coevolution_can_be_read(name: str) -> None:
     planned = coevolution(overrides.build(CoevolveConfig, sources))
     assert planned.executor_run(1, "model", 7).orchestrator.algo.type == "adpo"
     assert planned.proposer_run(1, "model").model.name == "model"
-    assert list(planned.tools.tools) == (["calculator"] if "tools" in name else [])
+    assert list(planned.tools.tools) == ["calculator"]
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
