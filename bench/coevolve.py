@@ -74,7 +74,7 @@ WARM_STARTS = {"executor": (answering, 4000, 512, 512), "proposer": (proposing, 
 of its vocabulary, and the maximum number of tokens of a conversation."""
 BATCH = 8
 """The number of demonstrations in a step of a warm start. Each demonstration is used once."""
-EASY_ACCURACY = 0.85
+EASY_ACCURACY = 0.95
 """The smallest accuracy on problems of size 1 with which a warm start suffices. An executor that fails at
 these, too, has no problems of medium difficulty."""
 
