@@ -28,9 +28,9 @@ EASY = 1
 ANSWERED = (0.40, 0.15, 0.15, 0.15, 0.15)
 """The shares of the sizes in the demonstrations of the executor."""
 PROPOSED = (0.95, 0.02, 0.01, 0.01, 0.01)
-"""The shares of the sizes in the demonstrations of the proposer: nearly all problems are easy, but it has seen
-all sizes, so that its training can find each of them. If a tenth of the proposals is in range, the executor
-learns as much without a trained proposer: Adam makes large steps of few useful rows."""
+"""The shares of the sizes in the demonstrations of the proposer: nearly all problems are easy, but it has
+seen all sizes, so that its training can find each of them. If a tenth of the proposals is in range, the
+executor learns nearly as much without a trained proposer: Adam makes large steps of few useful rows."""
 _ARITHMETIC = re.compile(r"What is (\d{1,3}) ([+-]) (\d{1,3})\?")
 _LARGEST = re.compile(r"Largest of (\d{1,2}(?:, \d{1,2}){1,5})\?")
 _REVERSE = re.compile(r"Reverse (\d(?: \d){1,5})\.")
