@@ -3,8 +3,7 @@
 `read` yields the lines of a whole file, `entries` also the entries of a JSON list, `Tail` only the lines that
 are new since the last reading, and `load` those at known offsets. `read` and `entries` raise an error on a
 malformed line. `Tail` and `load` do not, because they serve viewers, which must show a file whatever it
-contains. `decode` parses any other JSON text: of a file, or
-of an agent, a client or a server.
+contains. `decode` parses any other JSON text: of a file, an agent, a client or a server.
 """
 
 from __future__ import annotations

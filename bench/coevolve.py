@@ -74,6 +74,8 @@ WARM_STARTS = {"executor": (answering, 4000, 512, 512), "proposer": (proposing, 
 of its vocabulary, and the maximum number of tokens of a conversation."""
 BATCH = 8
 """The number of demonstrations in a step of a warm start. Each demonstration is used once."""
+FIRST = 400
+"""The number of demonstrations from which a tokenizer is made."""
 EASY_ACCURACY = 0.95
 """The smallest accuracy on problems of size 1 with which a warm start suffices. An executor that fails at
 these, too, has no problems of medium difficulty."""
@@ -154,17 +156,26 @@ def write_results(bench: Bench, arms: Sequence[str], seeds: Sequence[int]) -> No
 
 def warm_start(folder: Path, name: str, seed: int) -> None:
     """Builds a new policy with this seed, trains it on demonstrations (`WARM_STARTS`), none of them about a
-    held-out question, and writes it to `folder/name`. Does nothing if it exists."""
-    if (folder / name / "config.json").is_file():  # it is written last
-        return
-    for part in (name, f"{name}-base"):
-        shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
+    held-out question, and writes it to `folder/name`. Does nothing if it exists. Ends the program if it was
+    trained in another way, by an earlier version of this program."""
     own = f"demonstrations of {name} {seed}"
     talk, steps, vocab, most = WARM_STARTS[name]
+    first = demonstrations(talk, own, FIRST, held_out().keys())
+    recipe = _lines([{"steps": steps, "vocabulary": vocab, "longest": most, "first": first}])
+    written = folder / f"{name}-recipe.json"
+    if (folder / name / "config.json").is_file():  # it is written last
+        if written.is_file() and written.read_bytes() == recipe:
+            return
+        raise SystemExit(
+            f"{folder / name}: trained on other demonstrations: give another --policy, or remove it"
+        )
+    for part in (name, f"{name}-base"):
+        shutil.rmtree(folder / part, ignore_errors=True)  # of an interrupted warm start
+    paths.write_whole(written, recipe)
     talks = demonstrations(talk, own, BATCH * steps, held_out().keys())
     data = folder / f"{name}.jsonl"
     paths.write_whole(data, _lines([{"messages": messages} for messages in talks]))
-    texts = [message["content"] for messages in talks[:400] for message in messages]
+    texts = [message["content"] for messages in first for message in messages]
     policies.build(
         folder / f"{name}-base",
         texts,
@@ -200,7 +211,8 @@ def gate(bench: Bench, arm: str, seed: int) -> int:
     )
     if easy < EASY_ACCURACY:
         print(
-            "the warm start does not suffice: take another seed, or raise the steps in WARM_STARTS"
+            "the warm start does not suffice: take another seed, or raise the steps in WARM_STARTS "
+            "and give another --policy"
         )
         return 1
     return 0

@@ -24,7 +24,7 @@ DIGITS = {1: (1, 1), 2: (2, 1), 3: (2, 2), 4: (3, 2), 5: (3, 3)}
 """The numbers of digits of both numbers in a sum or difference, by size. The other kinds have one number more
 than their size."""
 EASY = 1
-"""The size of the problems that the executor knows by heart: it calls no calculator for them."""
+"""The size of the sums and differences that the executor knows by heart: it calls no calculator for them."""
 ANSWERED = (0.40, 0.15, 0.15, 0.15, 0.15)
 """The shares of the sizes in the demonstrations of the executor."""
 PROPOSED = (0.95, 0.02, 0.01, 0.01, 0.01)

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 
+from air import json_lines
 from air.errors import AirError, ConfigError
 from air.sandbox.ops.doctor import Finding
 from air.sandbox.remote.sandbox_fusion import CodeServer
@@ -40,7 +41,7 @@ def _state(response: httpx.Response) -> list[Finding]:
     servers is not a failure, because a server of another project may run programs, too: the check that runs a
     program then decides."""
     try:
-        health = response.json()
+        health = json_lines.decode(response.content)
         if response.status_code == 200 and health["status"] == HEALTHY:
             return _described(health)
     except (ValueError, TypeError, KeyError):

@@ -190,7 +190,7 @@ def _check_keys(settings: Mapping[str, Any], place: Callable[[str], str]) -> Non
     """Raises ConfigError if `settings` has a key that the matrix sets for each training itself. `place`
     returns the place of a key in the user's files from its dotted path, for the error message."""
     for path, remedy in _SET_BY_MATRIX.items():
-        if _at(settings, *path.split(".")) is not None:
+        if _at(settings, *path.split(".")) not in (None, "None"):
             raise ConfigError(
                 "the matrix sets this key for each training", where=place(path), remedy=remedy
             )

@@ -32,9 +32,9 @@ def image_tag(name: str) -> Iterator[str]:
                 client.images.remove(name)
 
 
-def kill(run: str) -> str:
-    """Kills the one running box of `run`, and returns its container's id."""
-    (box,) = running(run)
+def kill(run: str, killed: set[str]) -> str:
+    """Kills the one running box of `run` that is not in `killed`, and returns its container's id."""
+    (box,) = running(run) - killed
     with docker_client() as client:
         client.containers.get(box).kill()
     return box
@@ -65,7 +65,7 @@ async def test_a_box_that_is_killed_is_replaced_once() -> None:
                 for number in range(kills):
                     await until(lambda count=before + number: failures(served) == count)
                     await until(lambda: served.boxes()["lent"] == 1, every=0.05)
-                    killed.add(kill(run))
+                    killed.add(kill(run, killed))
                     await until(lambda count=before + number: failures(served) == count + 1)
                 while let_go and not request.done():
                     for box in running(run) - killed:

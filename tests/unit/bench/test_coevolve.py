@@ -214,3 +214,12 @@ def test_the_executor_calls_the_calculator_for_half_of_the_problems_that_are_not
             assert len(talk) == 3
     assert not any(calls[True])
     assert 0.4 < sum(calls[False]) / len(calls[False]) < 0.6
+
+
+def test_a_policy_of_other_demonstrations_is_not_used(problems: ModuleType, tmp_path: Path) -> None:
+    coevolve = importlib.import_module("coevolve")
+    (tmp_path / "proposer").mkdir()
+    (tmp_path / "proposer" / "config.json").write_text("{}")
+    with pytest.raises(SystemExit, match="give another --policy"):
+        coevolve.warm_start(tmp_path, "proposer", 0)
+    assert [each.name for each in tmp_path.iterdir()] == ["proposer"]

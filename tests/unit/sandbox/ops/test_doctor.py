@@ -331,13 +331,16 @@ def test_without_an_engine_the_rest_is_still_looked_at(air_doctor: Doctor) -> No
 
 
 @pytest.mark.usefixtures("no_engine")
-def test_a_folder_of_a_dead_process_box_is_seen_and_collected(
-    dead_folder: Path, air_doctor: Doctor
-) -> None:
-    finding = next(f for f in air_doctor()[1]["findings"] if f["check"] == "folders")
+def test_a_folder_of_a_dead_process_box_is_seen_and_collected(dead_folder: Path) -> None:
+    def air(*args: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "air.cli.main", *args]
+        env = os.environ | {"TMPDIR": str(dead_folder.parent)}
+        return subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+
+    findings = json.loads(air("doctor", "--json").stdout)["findings"]
+    finding = next(each for each in findings if each["check"] == "folders")
     assert (finding["state"], finding["remedy"]) == ("warn", "air box gc")
-    argv = [sys.executable, "-m", "air.cli.main", *finding["remedy"].split()[1:]]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = air(*finding["remedy"].split()[1:])
     assert str(dead_folder) in done.stdout
     assert not dead_folder.exists()
     assert (done.returncode, done.stderr.partition("=")[0]) == (2, "error: DOCKER_HOST")
