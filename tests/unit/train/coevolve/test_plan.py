@@ -36,7 +36,7 @@ def test_each_round_has_runs_of_its_own(tmp_path: Path) -> None:
     run = planned.proposer_run(1, "other")
     taskset = run.orchestrator.train.source[0].env.taskset
     assert taskset.tasks == [f"proposal:{tmp_path}/c/round1/payment.json"]
-    assert taskset.examples_per_task == 12 * 48
+    assert taskset.examples_per_task == run.max_steps * run.orchestrator.batch_size == 8 * 48
 
 
 def test_a_folder_belongs_to_one_set_of_settings(tmp_path: Path) -> None:

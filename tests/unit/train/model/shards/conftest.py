@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from air.train.model import policy
 from tests import once
-from tests.fork_server import of_this_run
 
 SCRIPT = Path(__file__).with_name("write_shards.py")
 
@@ -22,9 +23,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def make(folder: Path) -> None:
         shape = {"hidden": 20, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 10}
         source = policy.build(folder / "base", ["some text"], vocab=280, max_length=64, **shape)
-        argv = ["python", str(SCRIPT), str(source), str(folder)]
-        env = os.environ | {"GLOO_SOCKET_IFNAME": "lo"}
-        done = of_this_run().run(argv, cwd=folder, env=env, seconds=600)
+        # Not by the fork server: ranks that were forked from its children have ended without a word.
+        done = subprocess.run(
+            [sys.executable, SCRIPT, source, folder],
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
         assert done.returncode == 0, done.stderr
 
     return once.shared(tmp_path_factory, r"shards", make)
