@@ -4,7 +4,6 @@ describes the folder."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Mapping
@@ -35,6 +34,15 @@ from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
 from air.train.matrix.plan import single_taskset
 from air.worlds.proposals.posed import read_rows, tool_set
+
+_SET_BY_COEVOLUTION = {
+    "output_dir": "set `output_dir` of the co-evolution (--output-dir)",
+    "run.name": "set `name` of the co-evolution (--name)",
+    "embedded.seed": "set `seed` of the co-evolution (--seed)",
+    "resume": "remove it; the same command continues a co-evolution",
+}
+"""The keys of a training that neither the run files nor the tables `settings` may have, because the
+co-evolution sets them, and what the user can do instead. It sets `model.name`, too, but a run file needs one."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +235,10 @@ def plan(config: CoevolveConfig) -> Plan:
 def _run_config(
     side: SideConfig, name: str, task: str, prompts: int, own: dict[str, Any]
 ) -> RunConfig:
-    merged = copy.deepcopy(overrides.read_files([f"@{path}" for path in side.run_files]))
+    merged = overrides.read_files([f"@{path}" for path in side.run_files])
+    overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
+    set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
+    overrides.refuse(side.settings, set_here, "the co-evolution", f"{name}.settings.{{}}".format)
     overrides.put(merged, side.settings, f"{name}.settings")
     taskset = single_taskset(merged, f"the training of the {name}")
     taskset |= {"tasks": [task], "examples_per_task": prompts}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -51,6 +51,10 @@ class MergedSettings:
                     return origin
         return str(self.files[-1]) if self.files else "command line"
 
+    def place(self, dotted: str) -> str:
+        """Returns the file or flag that set a key, and the key, for error messages, from its dotted path."""
+        return f"{self.where(dotted.split('.'))}: {dotted}"
+
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
     """Reads the run files and flags in command-line arguments, and returns the merged settings. `kind`, the
@@ -76,6 +80,35 @@ def put(merged: MergedSettings, settings: Mapping[str, Any], origin: str) -> Non
     """Merges `settings` into `merged`, key by key, and overrides earlier values; a list replaces the whole
     earlier list. `origin` is the name of these settings in error messages, such as a file's path."""
     _merge(merged, merged.data, copy.deepcopy(dict(settings)), origin, ())
+
+
+def refuse(
+    settings: Mapping[str, Any],
+    remedies: Mapping[str, str],
+    owner: str,
+    place: Callable[[str], str],
+) -> None:
+    """Raises ConfigError if `settings`, the settings of the trainings in a larger experiment, have a value for
+    a key that the experiment sets itself. `remedies` maps the dotted paths of these keys to what the user can
+    do instead. `owner` is the experiment, such as `the matrix`. `place` returns the place of a key in the
+    user's files from its dotted path, for the error message."""
+    for dotted, remedy in remedies.items():
+        *tables, key = dotted.split(".")
+        value: Any = settings
+        for depth, table in enumerate(tables):
+            value = value.get(table)
+            if value in (None, "None"):
+                break
+            if not isinstance(value, dict):
+                outer = ".".join(tables[: depth + 1])
+                raise ConfigError(
+                    f"must be a table, not {value!r}", where=place(outer), remedy="remove it"
+                )
+        else:
+            if value.get(key) not in (None, "None"):
+                raise ConfigError(
+                    f"{owner} sets this key for each training", where=place(dotted), remedy=remedy
+                )
 
 
 def apply_flags(

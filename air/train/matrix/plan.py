@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,9 +166,9 @@ class Plan:
 def plan(config: MatrixConfig) -> Plan:
     """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
     if a run file or the table `settings` cannot be used."""
-    _check_keys(config.settings, lambda path: f"settings.{path}")
+    overrides.refuse(config.settings, _SET_BY_MATRIX, "the matrix", "settings.{}".format)
     files = overrides.read_files([f"@{path}" for path in config.run_files])
-    _check_keys(files.data, lambda path: f"{files.where(path.split('.'))}: {path}")
+    overrides.refuse(files.data, _SET_BY_MATRIX, "the matrix", files.place)
     overrides.put(files, config.settings, "settings")
     trained = [
         TrainedRow(row, seed, _run_config(files, config, row, tasks, seed))
@@ -184,16 +184,6 @@ def plan(config: MatrixConfig) -> Plan:
         )
     base = [TrainedRow(BASE, None, trained[0].config)] if config.base else []
     return Plan(config, [*base, *trained])
-
-
-def _check_keys(settings: Mapping[str, Any], place: Callable[[str], str]) -> None:
-    """Raises ConfigError if `settings` has a key that the matrix sets for each training itself. `place`
-    returns the place of a key in the user's files from its dotted path, for the error message."""
-    for path, remedy in _SET_BY_MATRIX.items():
-        if _at(settings, *path.split(".")) not in (None, "None"):
-            raise ConfigError(
-                "the matrix sets this key for each training", where=place(path), remedy=remedy
-            )
 
 
 def _run_config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,41 @@ def test_a_cap_on_rows_is_part_of_the_settings(tmp_path: Path) -> None:
     plan(config(tmp_path, generation={"rows": 7})).claim()
     with pytest.raises(UsageError, match="begun with another `generation`"):
         plan(config(tmp_path)).claim()
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "remedy"),
+    [
+        ("output_dir", 'output_dir = "x"', "--output-dir"),
+        ("run.name", 'run.name = "x"', "--name"),
+        ("embedded.seed", "embedded.seed = 0", "--seed"),
+        ("resume", "resume.step = 1", "continues a co-evolution"),
+    ],
+)
+def test_trainings_may_not_set_what_the_coevolution_sets(
+    tmp_path: Path, key: str, line: str, remedy: str
+) -> None:
+    """The co-evolution would otherwise replace the key's value without a word."""
+    file = tmp_path / "mine.toml"
+    file.write_text(line)
+    files = ["configs/agent0/small_proposer.toml", str(file)]
+    with pytest.raises(ConfigError) as in_file:
+        plan(config(tmp_path, proposer={"model": "m", "run_files": files}))
+    side = {"model": "m", "run_files": files[:1], "settings": tomllib.loads(line)}
+    with pytest.raises(ConfigError) as in_table:
+        plan(config(tmp_path, executor=side))
+    message = "the co-evolution sets this key for each training"
+    assert str(in_file.value).startswith(f"{file}: {key}: {message}")
+    assert str(in_table.value).startswith(f"executor.settings.{key}: {message}")
+    assert remedy in str(in_file.value)
+    assert remedy in str(in_table.value)
+
+
+def test_the_settings_of_a_training_may_not_name_the_model(tmp_path: Path) -> None:
+    side = {
+        "model": "m",
+        "run_files": ["configs/agent0/small_executor.toml"],
+        "settings": {"model": {"name": "other"}},
+    }
+    with pytest.raises(ConfigError, match=r"executor\.settings\.model\.name: .* `executor\.model`"):
+        plan(config(tmp_path, executor=side))

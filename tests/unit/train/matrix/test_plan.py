@@ -144,6 +144,15 @@ def test_a_run_file_may_not_set_what_the_matrix_sets(
     assert "\n" not in text
 
 
+def test_a_table_of_a_run_file_must_be_a_table(tmp_path: Path) -> None:
+    """The matrix would otherwise replace the text by its own table."""
+    file = tmp_path / "mine.toml"
+    file.write_text('run = "x"')
+    with pytest.raises(ConfigError) as error:
+        tiny(tmp_path, run_files=["configs/questions/small.toml", str(file)])
+    assert str(error.value) == f"{file}: run: must be a table, not 'x' — remove it"
+
+
 def test_a_run_file_may_unset_what_the_matrix_sets(tmp_path: Path) -> None:
     (tmp_path / "set.toml").write_text('output_dir = "x"')
     (tmp_path / "unset.toml").write_text('output_dir = "None"')
