@@ -1,9 +1,10 @@
-"""Algorithms, which compute the advantage of each sampled token from the rewards of its group.
+"""Algorithms, which compute the advantage of each sampled token from the rewards of a group (the episodes of
+one prompt).
 
 The module `base` defines the interface. The package `rewards_only` contains the algorithms that need nothing
 but rewards, one file each. The algorithms in `gae`, `opd`, `remax` and `sft` need more, such as a value
 model. The module `imported` loads an advantage function that a user wrote and named in `[embedded.estimator]`
-of a run file.
+of a run file (TOML).
 
 To add an algorithm, write a file with a subclass of `Algorithm` and a class of settings (a subclass of
 `AlgorithmConfig`), and add the class of settings to `AlgoConfig`.

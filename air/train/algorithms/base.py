@@ -1,10 +1,11 @@
 """Defines the interface of algorithms: their inputs, their needs beyond rewards, and their results.
 
-An algorithm computes the advantage of each sampled token of a group. Its input is a `ScoredGroup`: the
-episodes of one prompt, each as a list of `ScoredPart` objects. Its result is one `Credit` for each part. The
-policy is not trained on a token whose advantage is 0, unless the loss has a term that does not depend on
-advantages (an entropy bonus or a KL penalty). Which tokens may be trained at all is decided not by the
-algorithm but by the mask of each training sample (`air.train.tree.sample.Sample.mask`).
+An algorithm computes the advantage of each token that the policy sampled in a group. Its input is a
+`ScoredGroup`: the episodes of one prompt, each as a list of `ScoredPart` objects. A part is the whole
+episode, a segment or a turn. The result has one `Credit`, with the advantages, for each part. The policy is
+not trained on a token whose advantage is 0, unless the loss has a term that does not depend on advantages (an
+entropy bonus or a KL penalty). Which tokens may be trained at all is decided not by the algorithm but by the
+mask of each training sample (`air.train.tree.sample.Sample.mask`).
 
 Arrays are plain sequences of floats with one element per sampled token of the part, in the order of sampling.
 This module does not import torch, so run files can be checked without torch.
@@ -28,7 +29,7 @@ Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
 
 @dataclass(frozen=True)
 class ScoredReply:
-    """A reply of the model: its number of sampled tokens, and the duration of the action in it."""
+    """A reply of the model: the number of its sampled tokens, and how long the action in the reply took."""
 
     tokens: int
     seconds: float | None = None
@@ -39,7 +40,8 @@ class ScoredReply:
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """A part of an episode that has a reward of its own: the whole episode, a segment, or a turn."""
+    """A part of an episode that has a reward of its own: the whole episode, a turn (one reply of the model),
+    or a segment (the turns up to a graded attempt or another reward)."""
 
     reward: float
     """The reward of the part, before `penalties` are subtracted."""
@@ -79,8 +81,8 @@ class ScoredPart:
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:
-        """Returns the reward of each token, [n]: the token's penalty with a minus sign, or 0 if there are no
-        penalties. The last token also gets the reward of the part."""
+        """Returns a list with the reward of each sampled token: minus the token's penalty, or 0 if there are
+        no penalties. The last token also gets the reward of the part."""
         rewards = [0.0] * self.tokens
         if rewards:
             rewards[-1] = self.reward
@@ -89,7 +91,8 @@ class ScoredPart:
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """The input of an algorithm: the episodes of one prompt with their rewards."""
+    """The input of an algorithm: a group, which consists of the episodes of one prompt, with their
+    rewards."""
 
     episodes: Sequence[Sequence[ScoredPart] | None]
     """For each episode its list of parts in order, with at least one part. None for an episode that is not
@@ -109,17 +112,18 @@ class ScoredGroup:
     algorithm does not need this reward, or if the further episode ended with an infrastructure error."""
 
     def streams(self, episode: Sequence[ScoredPart]) -> list[Sequence[ScoredPart]]:
-        """Returns the episode's parts, grouped into streams. A stream is a sequence of parts within which a
-        token is credited with later rewards; rewards of other streams do not count for the token. With
-        `reward_to_go`, all parts form one stream; otherwise each part is a stream of its own."""
+        """Returns the parts of `episode`, one of the group's episodes, grouped into streams. A stream is a
+        sequence of parts within which a token is credited with later rewards; rewards of other streams do not
+        count for the token. With `reward_to_go`, all parts form one stream; otherwise each part is a stream
+        of its own."""
         return [episode] if self.reward_to_go else [[part] for part in episode]
 
 
 def stream_rewards(stream: Sequence[ScoredPart]) -> list[float]:
-    """Returns the reward of each sampled token of a stream, penalties subtracted. A stream is a sequence of
-    parts within which a token is credited with later rewards (see `ScoredGroup.streams`). The reward of a
-    part counts at the part's last token. The reward of a part without tokens counts at the last token before
-    this part."""
+    """Returns a list with the reward of each sampled token of a stream, minus the token's penalty. A stream
+    is a sequence of parts of an episode within which a token is credited with later rewards (see
+    `ScoredGroup.streams`). The reward of a part counts at the part's last token. The reward of a part without
+    tokens counts at the last token before this part."""
     rewards: list[float] = []
     for part in stream:
         rewards += part.token_rewards()
@@ -130,7 +134,8 @@ def stream_rewards(stream: Sequence[ScoredPart]) -> list[float]:
 
 @dataclass(frozen=True)
 class Credit:
-    """The result of an algorithm for one part (episode, segment or turn) with n sampled tokens."""
+    """The result of an algorithm for one part of an episode (the whole episode, a segment or a turn): the
+    advantages of the part's n sampled tokens, and other arrays for the training."""
 
     advantage: float | Sequence[float]
     """One advantage for all tokens of the part, or one for each token, [n]. The policy is not trained on a
@@ -145,8 +150,8 @@ class Credit:
     """Further arrays [n] that the loss function receives, by name."""
 
     def per_token(self, tokens: int) -> list[float]:
-        """Returns a list with the advantage of each sampled token of the part, whose number is `tokens`.
-        Raises ValueError if the field `advantage` is a sequence of another length."""
+        """Returns a list with one advantage for each sampled token of the part. `tokens` is the number of
+        these tokens. Raises ValueError if the field `advantage` is a sequence of another length."""
         if isinstance(self.advantage, float | int):
             return [float(self.advantage)] * tokens
         if len(self.advantage) != tokens:
@@ -160,8 +165,8 @@ an episode that is None in `ScoredGroup.episodes`."""
 
 
 class Algorithm(ABC):
-    """Base class of algorithms, which turn the rewards of a group into credits. A run has one such object,
-    which may keep state between steps."""
+    """Base class of algorithms, which turn the rewards of a group (the episodes of one prompt) into
+    advantages of the sampled tokens. A run has one such object, which may keep state between steps."""
 
     needs: frozenset[Need] = frozenset()
     """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
@@ -174,33 +179,36 @@ class Algorithm(ABC):
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group: the advantages of the sampled tokens of each part."""
+        """Returns the results (`Credit`) for one group, which consists of the episodes of one prompt: for
+        each episode a list with one `Credit`, the advantages of the sampled tokens, per part."""
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the final credits of a training step. `credits` has the results of `__call__` for all
-        groups of the step. Algorithms that need all tokens of the step at once override this method, for
-        example to scale the step's advantages to variance 1. The default returns `credits` unchanged."""
+        """Returns the final results of a training step for all groups. `groups` are the groups of the step,
+        and `credits` the results of `__call__` for them, in the same order. Algorithms that need all tokens
+        of the step at once override this method, for example to scale the step's advantages to variance 1.
+        The default returns `credits` unchanged."""
         return credits
 
     def metrics(self) -> dict[str, float]:
-        """Returns the algorithm's own metrics of the last step, by name, for the log. The default is
-        empty."""
+        """Returns the algorithm's own metrics of the last training step, by name, for the log of the run. The
+        default returns an empty dict."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state that the algorithm keeps between steps, for a checkpoint. The state consists of
-        numbers and texts, and of lists and dicts of these. The default is empty."""
+        """Returns the state that the algorithm keeps between steps, so that it can be stored in a checkpoint.
+        The state consists of numbers and strings, and of lists and dicts of these. The default returns an
+        empty dict."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Restores a state that `state_dict` returned. The default does nothing."""
+        """Restores the algorithm's state from `state`, a result of `state_dict`. The default does nothing."""
 
 
 class AlgorithmConfig(BaseConfig, ABC):
-    """Base class of the settings of an algorithm. In each subclass, the default of the field `type` is the
-    algorithm's name in run files."""
+    """Base class of the settings of an algorithm (the run file's table `[orchestrator.algo]`). In each
+    subclass, the default of the field `type` is the algorithm's name in run files."""
 
     type: str
     losses: ClassVar[frozenset[str] | None] = None

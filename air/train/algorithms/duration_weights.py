@@ -38,8 +38,9 @@ then as short as a rounding error."""
 
 
 class WithDurationWeights(Algorithm):
-    """An algorithm that wraps another one, `algorithm`, and multiplies each advantage by a weight between 1 /
-    `cap` and `cap`, in proportion to the duration of the token's action."""
+    """An algorithm that wraps another one, `algorithm`, and multiplies the advantages of each model reply by
+    a weight. The weight is proportional to the execution time of the action in the reply, and clipped to the
+    range from 1 / `cap` to `cap`."""
 
     def __init__(self, algorithm: Algorithm, cap: float) -> None:
         self.algorithm, self.cap = algorithm, cap
@@ -48,13 +49,15 @@ class WithDurationWeights(Algorithm):
         self._metrics: dict[str, float] = {}
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the wrapped algorithm's credits of a group. `finish` weights them."""
+        """Returns the wrapped algorithm's results for a group (the episodes of one prompt), unchanged. The
+        weights are applied later, by `finish`."""
         return self.algorithm(group)
 
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final credits of the step, with weighted advantages."""
+        """Returns the wrapped algorithm's final results of the training step, with the advantages multiplied
+        by the weights."""
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))
@@ -68,25 +71,26 @@ class WithDurationWeights(Algorithm):
         ]
 
     def metrics(self) -> dict[str, float]:
-        """Returns the wrapped algorithm's metrics, and those of the weights in the last step:
-        `duration_weight/std`, `/min` and `/max` over the replies with a known duration, and
-        `duration_weight/known`, their share of all replies."""
+        """Returns the wrapped algorithm's metrics and those of the weights in the last step:
+        `duration_weight/std`, `duration_weight/min` and `duration_weight/max` over the replies whose
+        execution time is known, and `duration_weight/known`, the share of these replies among all replies."""
         return {**self.algorithm.metrics(), **self._metrics}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the wrapped algorithm. The weights have no state, so a run can be resumed with
-        or without them."""
+        """Returns the state of the wrapped algorithm, for a checkpoint. The weights have no state, so a run
+        can be resumed with or without weights."""
         return self.algorithm.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the wrapped algorithm."""
+        """Restores the state of the wrapped algorithm from `state`, a result of `state_dict`."""
         self.algorithm.load_state_dict(state)
 
 
 def duration_weights(seconds: Sequence[float], cap: float) -> list[float]:
-    """Returns the weights of a task's actions, in the order of `seconds`, which has the duration of each
-    action. The weights are in proportion to the durations, between 1 / `cap` and `cap`, with the mean 1.
-    Durations below `SHORTEST` count as `SHORTEST`."""
+    """Returns a list with one weight for each action of a task. `seconds` has the execution time of each
+    action, in the same order. The weights are proportional to these times, are clipped to the range from 1 /
+    `cap` to `cap`, and have the mean 1. Times below `SHORTEST` count as `SHORTEST`. For an empty `seconds`,
+    returns an empty list."""
     durations = [max(duration, SHORTEST) for duration in seconds]
     if not durations:
         return []
@@ -103,8 +107,8 @@ def duration_weights(seconds: Sequence[float], cap: float) -> list[float]:
 
 
 def _by_reply(groups: Sequence[ScoredGroup], cap: float) -> dict[tuple[int, int], float]:
-    """Returns the weights of all replies with a known duration. A key consists of the `id()` of the part and
-    the number of the reply in this part."""
+    """Returns the weights of all replies whose execution time is known. The key of a weight is a pair: the
+    `id()` of the `ScoredPart`, and the index of the reply in this part."""
     tasks: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for group in groups:
         known = tasks.setdefault((group.source, group.task), {})
@@ -126,7 +130,9 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[ScoredPart]:
 
 
 def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int], float]) -> Credit:
-    """Returns the credit with the weight of each token's reply. A part without `replies` is not weighted."""
+    """Returns a copy of `credit`, the result for `part`, in which the advantage of each token is multiplied
+    by the weight of the token's reply. `weights` is a result of `_by_reply`; a reply without a weight keeps
+    its advantages. A part without `replies` is not weighted."""
     if not part.replies:
         return credit
     each: list[float] = []
@@ -138,7 +144,8 @@ def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int]
 
 
 def _spread(weights: Sequence[float], replies: int) -> dict[str, float]:
-    """Returns the metrics of the weights of a step with this number of replies."""
+    """Returns the metrics of the weights in a training step (see `WithDurationWeights.metrics`). `replies` is
+    the number of all replies in the step, including those without a weight."""
     row = {"duration_weight/known": len(weights) / replies} if replies else {}
     if weights:
         row |= {

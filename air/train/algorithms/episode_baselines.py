@@ -1,4 +1,5 @@
-"""Computes the credits of segments and of turns from baselines in which each episode has equal weight.
+"""Computes the advantages of the segments or turns of a group (the episodes of one prompt), from baselines in
+which each episode has equal weight.
 
 A group has G episodes of one prompt. Episode i has n_i parts (segments or turns) with the rewards r_i1 …
 r_in. `advantage` is the estimator of the group: a function from one number x_i per episode to one advantage
@@ -7,7 +8,7 @@ per episode (for `grpo`: x_i − mean(x)). Part k of a segmented episode, or tur
     segments        m_i = mean of r_i1 … r_in           A_ik = advantage(m)_i + slope(m) · (r_ik − m_i)
     reward_to_go    R_it = r_it + r_i,t+1 + …           A_it = advantage(R_·t)_i
 
-slope is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments.
+The factor `slope` is 1, or 1/mean(m) for `max_rl`. `grpo_std` has a formula of its own for segments.
 
 With `grpo`, the baseline of a segment is (1/G) Σ_i m_i. (prime-rl takes the mean over all segments of the
 group, which weighs an episode by n_i.) With `grpo`, the baseline of turn t is the mean of R_it over the
@@ -35,13 +36,14 @@ is not trained (see `ScoredGroup.episodes`)."""
 
 
 class FromRewards(Algorithm):
-    """The algorithm that an estimator defines: each part gets one advantage, computed from the rewards of the
-    group alone.
+    """An algorithm that is defined by an estimator: a function from one reward per episode of a group to one
+    advantage per episode. All tokens of a part (episode, segment or turn) get the same advantage, computed
+    from the rewards of the group alone.
 
-    The field `slope` is used for segments only: a segment's advantage is that of its episode plus slope ·
-    (the segment's reward − the mean reward of the episode's segments). `slope` is a function. Its argument is
-    the list of the mean rewards of the episodes that are not None; its result is the factor "slope" in this
-    formula. None: the factor is 1.
+    The field `slope` is used for segments only: a segment's advantage is the episode's advantage plus slope ·
+    (the segment's reward − the mean reward of the episode's segments). `slope` is a function that computes
+    the factor in this formula. Its argument is a list with the mean reward of each episode that is trained.
+    None: the factor is 1.
     """
 
     def __init__(
@@ -50,13 +52,14 @@ class FromRewards(Algorithm):
         self.estimator, self.slope = estimator, slope
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
-        """Returns the advantages of all segments in a group: a list for each episode, empty for an episode
-        that is None in `rewards`. Subclasses with another formula for segments override this method."""
+        """Returns the advantages of all segments in a group (the episodes of one prompt): a list for each
+        episode, empty for an episode that is None in `rewards`. Subclasses with another formula for segments
+        override this method."""
         return segments(rewards, self.estimator, self.slope)
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the group's credits: one advantage for each segment or, with `group.reward_to_go`, for each
-        turn."""
+        """Returns the results for a group, which consists of the episodes of one prompt: one advantage for
+        each segment (an unsegmented episode counts as one) or, with `group.reward_to_go`, for each turn."""
         rewards = [
             None if episode is None else [part.total for part in episode]
             for episode in group.episodes
@@ -71,13 +74,14 @@ def segments(
     estimator: Estimator,
     slope: Callable[[Sequence[float]], float] | None = None,
 ) -> list[list[float]]:
-    """Returns the advantages of all segments in a group: a list for each episode, empty for an episode that
-    is None in `rewards`.
+    """Returns the advantages of all segments in a group (the episodes of one prompt). The result has a list
+    for each episode, which is empty for an episode that is None in `rewards`.
 
-    A segment's advantage is that of its episode plus a factor times (the segment's reward − the mean reward
-    of the episode's segments). `estimator` computes the episodes' advantages from their mean rewards. `slope`
-    computes the factor from the list of these means, without the episodes that are None; if `slope` is None,
-    the factor is 1. Raises ValueError if a reward is not finite, or if an episode has no segment.
+    A segment's advantage is the episode's advantage plus a factor times (the segment's reward − the mean
+    reward of the episode's segments). `estimator` computes the episodes' advantages from their mean rewards.
+    `slope` computes the factor from a list of these mean rewards, without the episodes that are None; if
+    `slope` is None, the factor is 1. Raises ValueError if a reward is not finite, or if an episode has no
+    segment.
     """
     if any(parts is not None and not parts for parts in rewards):
         raise ValueError("an episode has at least one part")
@@ -94,9 +98,10 @@ def segments(
 
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
-    """Returns the advantages of all turns in a group: a list for each episode, empty for an episode that is
-    None in `rewards`. `estimator` is called once per turn number; its argument has, for each episode, the sum
-    of the rewards of this turn and all later turns. Raises ValueError if a reward is not finite."""
+    """Returns the advantages of all turns in a group (the episodes of one prompt): a list for each episode,
+    empty for an episode that is None in `rewards`. Calls `estimator` once for each turn index. The argument
+    of this call has, for each episode, the sum of the rewards of this turn and all later turns. Raises
+    ValueError if a reward is not finite."""
     longest = max((len(parts) for parts in rewards if parts is not None), default=0)
     result: list[list[float]] = [[] for _ in rewards]
     for turn in range(longest):
@@ -110,9 +115,9 @@ def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
 def over_scored(
     rewards: Sequence[float | None], formula: Callable[[Sequence[float]], Sequence[float]]
 ) -> list[float]:
-    """Applies `formula`, which computes one advantage per reward, to the rewards that are not None. Returns
-    one number per episode in the order of `rewards`: the formula's result, or 0 if the reward is None. Raises
-    ValueError if a reward is not finite."""
+    """Applies `formula` to those rewards that are not None. `formula` maps a list of rewards to a list of
+    advantages, in the same order. Returns one number for each episode, in the order of `rewards`: the
+    advantage, or 0 if the reward is None. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     if not all(math.isfinite(r) for r in scored):
         raise ValueError(f"rewards must be finite, got {list(rewards)}")
@@ -121,8 +126,9 @@ def over_scored(
 
 
 def centered(rewards: Sequence[float | None]) -> list[float]:
-    """Returns each reward minus the mean reward of the group, and 0 for an episode without a reward (None).
-    In a group of size 1, 0 takes the place of the mean. Raises ValueError if a reward is not finite."""
+    """Returns a list with each reward minus the mean reward of the group (the episodes of one prompt), and 0
+    for an episode without a reward (None). In a group of one episode, 0 is subtracted instead of the mean.
+    Raises ValueError if a reward is not finite."""
 
     def formula(scored: Sequence[float]) -> list[float]:
         center = mean(scored) if len(rewards) > 1 else 0.0

@@ -69,9 +69,10 @@ def gae(
 
 
 class GAE(Algorithm):
-    """The algorithm `gae`: generalised advantages, whitened (shifted and scaled to mean 0 and variance 1)
-    over all sampled tokens of the step. The advantages are computed along each stream of an episode: a
-    sequence of parts within which a token is credited with later rewards (see `ScoredGroup.streams`)."""
+    """The algorithm `gae`: advantages by generalised advantage estimation, whitened (shifted and scaled to
+    mean 0 and variance 1) over all sampled tokens of the step. The advantages are computed separately for
+    each stream of an episode: a sequence of parts within which a token is credited with later rewards (see
+    `ScoredGroup.streams`)."""
 
     needs = frozenset({"values"})
     rewards_at_turns = True
@@ -80,8 +81,9 @@ class GAE(Algorithm):
         self.gamma, self.lam = gamma, lam
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group: advantages before whitening, and the returns that the value model
-        is trained to predict."""
+        """Returns the results for a group, which consists of the episodes of one prompt: the advantage of
+        each sampled token before whitening, and the return that the value model is trained to predict at this
+        token."""
         return [
             [] if episode is None else self._of_episode(group.streams(episode))
             for episode in group.episodes
@@ -91,7 +93,8 @@ class GAE(Algorithm):
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
         """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
-        the step. Returns credits with these advantages and the unchanged returns."""
+        the step. Returns `credits`, the results of `__call__` for all `groups` of the step, with the whitened
+        advantages and the unchanged returns."""
         return whitened(groups, credits)
 
     def _of_episode(self, streams: Sequence[Sequence[ScoredPart]]) -> list[Credit]:

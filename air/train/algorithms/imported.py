@@ -19,8 +19,8 @@ from air.train.algorithms.episode_baselines import Estimator
 
 
 def find(import_path: str) -> Callable[..., Sequence[float]]:
-    """Imports and returns the function that `import_path` (`module:name`) names. Raises ValueError if the
-    path does not have this form, if the import fails, or if the object is not callable."""
+    """Imports and returns the function that `import_path` names, in the form `module:name`. Raises ValueError
+    if the path does not have this form, if the import fails, or if the object is not callable."""
     try:
         function: Callable[..., Sequence[float]] = plugin(import_path)
     except UsageError as error:

@@ -1,9 +1,9 @@
-"""Adds to any algorithm a penalty for the KL divergence from a reference model: `[embedded.kl]` of a run
-file.
+"""Adds to any algorithm a penalty for the KL divergence of the policy from a reference model, as the table
+`[embedded.kl]` of a run file sets it.
 
 k is one of the estimators in `air.train.algorithms.losses.kl`, and β the coefficient. x_t is the
-log-probability of token t under the policy minus that under the reference. (The estimator `full` replaces
-k(x_t) by the KL divergence over the whole vocabulary.)
+log-probability of token t under the policy minus its log-probability under the reference. (The estimator
+`full` replaces k(x_t) by the KL divergence over the whole vocabulary.)
 
     place = "reward"    r_t ← r_t − β k(x_t), before the algorithm sees the rewards
     place = "loss"      loss_t ← loss_t + β k(x_t), in the trainer
@@ -35,9 +35,9 @@ This bound keeps β positive."""
 
 
 class WithKL(Algorithm):
-    """An algorithm that wraps another one, `algorithm`, and adds a penalty for the KL divergence from a
-    reference model. Besides what `algorithm` needs, it needs the reference model's log-probabilities and, if
-    the setting `estimator` is `full`, the divergence over the whole vocabulary."""
+    """An algorithm that wraps another one, `algorithm`, and adds a penalty for the KL divergence of the
+    policy from a reference model. Besides the inputs that `algorithm` needs, it needs the reference model's
+    log-probabilities and, if the setting `estimator` is `full`, the divergence over the whole vocabulary."""
 
     def __init__(self, algorithm: Algorithm, config: KLConfig) -> None:
         self.algorithm, self.config = algorithm, config
@@ -51,9 +51,10 @@ class WithKL(Algorithm):
         self._metrics: dict[str, float] = {}
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the wrapped algorithm's credits of a group. If the setting `place` is "reward", first
-        subtracts the penalty from the rewards that the algorithm gets. If it is "loss", adds the arrays
-        `reference` and `kl_coefficient` to the credits, from which the loss computes the penalty."""
+        """Returns the wrapped algorithm's results for a group (the episodes of one prompt). If the setting
+        `place` is "reward", first subtracts the penalty from the rewards that the algorithm gets. If it is
+        "loss", adds to each `Credit` in the results the arrays `reference` and `kl_coefficient`, from which
+        the loss computes the penalty."""
         penalized = replace(
             group, episodes=[e and [self._penalized(part) for part in e] for e in group.episodes]
         )
@@ -74,8 +75,8 @@ class WithKL(Algorithm):
         return replace(part, penalties=[self.coefficient * penalty for penalty in penalties])
 
     def _of_tokens(self, part: ScoredPart) -> Sequence[float]:
-        """Returns the KL penalty of each sampled token of a part, before it is multiplied by the coefficient
-        β."""
+        """Returns the KL penalty of each sampled token of `part`, before it is multiplied by the coefficient
+        β. Raises ValueError if `part` lacks the input that the penalty is computed from."""
         import torch  # not at the top: run files are checked without torch
 
         from air.train.algorithms.losses.kl import KL
@@ -101,8 +102,8 @@ class WithKL(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final credits of the step. If `[embedded.kl]` sets `target`, also
-        adapts the penalty's coefficient for the next step."""
+        """Returns the wrapped algorithm's final results of the training step. If `[embedded.kl]` sets
+        `target`, also adapts the penalty's coefficient for the next step."""
         finished = self.algorithm.finish(self._groups, credits)
         each = [penalty for of_part in self._penalties for penalty in of_part]
         mean = sum(each) / max(1, len(each))
@@ -121,22 +122,24 @@ class WithKL(Algorithm):
         return {**self.algorithm.metrics(), **self._metrics}
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the coefficient of the KL penalty and the state of the wrapped algorithm, for a
+        """Returns the current coefficient of the KL penalty and the state of the wrapped algorithm, for a
         checkpoint."""
         return {"kl_coefficient": self.coefficient, "algorithm": self.algorithm.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the wrapped algorithm. Restores the coefficient of the KL penalty only if
-        `[embedded.kl]` sets `target`; without a target, the coefficient is that of the run file."""
+        """Restores the state of the wrapped algorithm from `state`, a result of `state_dict`. Restores the
+        coefficient of the KL penalty only if `[embedded.kl]` sets `target`; without a target, the coefficient
+        is the one in the run file."""
         if self.config.target is not None:
             self.coefficient = float(state.get("kl_coefficient", self.coefficient))
         self.algorithm.load_state_dict(state.get("algorithm", {}))
 
 
 def adapted(coefficient: float, error: float, share: float) -> float:
-    """Returns the coefficient of the KL penalty for the next step: `coefficient` · (1 + `error` · `share`),
-    with `error` and the factor clipped (see `LARGEST_ERROR` and `LARGEST_CHANGE`). `error` is the step's mean
-    penalty / target − 1. `share` is the step's number of episodes / the setting `horizon`, so a longer
-    horizon changes the coefficient more slowly."""
+    """Returns the coefficient of the KL penalty for the next step: `coefficient` · (1 + `error` · `share`).
+    First clips `error` to ± `LARGEST_ERROR`, then the factor in parentheses to the range from 1 /
+    `LARGEST_CHANGE` to `LARGEST_CHANGE`. `error` is (the step's mean penalty / target) − 1. `share` is the
+    number of the step's episodes divided by the setting `horizon`, so a longer horizon changes the
+    coefficient more slowly."""
     factor = 1 + min(max(error, -LARGEST_ERROR), LARGEST_ERROR) * share
     return coefficient * min(max(factor, 1 / LARGEST_CHANGE), LARGEST_CHANGE)

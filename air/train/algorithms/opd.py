@@ -35,13 +35,14 @@ class OPDConfig(AlgorithmConfig):
 
 
 class OPD(Algorithm):
-    """The algorithm `opd`: a token's advantage is its log-probability under the teacher minus that under the
-    policy."""
+    """The algorithm `opd` (on-policy distillation): a token's advantage is its log-probability under the
+    teacher model minus its log-probability under the policy."""
 
     needs = frozenset({"teacher"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group: an advantage for each sampled token."""
+        """Returns the results for a group, which consists of the episodes of one prompt: an advantage for
+        each sampled token."""
         return [
             []
             if episode is None

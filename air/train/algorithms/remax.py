@@ -44,13 +44,14 @@ class ReMaxConfig(AlgorithmConfig):
 
 class ReMax(Algorithm):
     """The algorithm `remax`: a token's advantage is the sum of the rewards from this token on, minus the
-    reward of the group's greedy episode."""
+    reward of the group's greedy episode: one more episode of the same prompt, sampled at temperature 0."""
 
     needs = frozenset({"greedy"})
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group: an advantage for each sampled token. All advantages are 0 if
-        `group.greedy` is None, because the greedy episode ended with an infrastructure error."""
+        """Returns the results for a group, which consists of the episodes of one prompt: an advantage for
+        each sampled token. All advantages are 0 if `group.greedy` is None, because the greedy episode ended
+        with an infrastructure error."""
         return [
             []
             if episode is None

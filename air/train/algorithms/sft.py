@@ -56,10 +56,12 @@ class SFTAlgoConfig(AlgorithmConfig):
 
 
 class SFT(Algorithm):
-    """The algorithm `sft`: every token has the weight 1 in the cross-entropy."""
+    """The algorithm `sft` (supervised training on a teacher's episodes): every token that the teacher sampled
+    has the weight 1 in the cross-entropy."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of one group: the advantage 1 for each part."""
+        """Returns the results for a group, which consists of the episodes of one prompt: the advantage 1 for
+        all tokens of each part."""
         return [
             [] if episode is None else [Credit(1.0) for _ in episode] for episode in group.episodes
         ]

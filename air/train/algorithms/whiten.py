@@ -20,9 +20,9 @@ SMALLEST_VARIANCE = 1e-8
 def whitened(
     groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
 ) -> Sequence[GroupCredits]:
-    """Returns the credits of a step with whitened advantages: shifted and scaled so that their mean over all
-    sampled tokens of the step is 0 and their variance 1. An advantage that applies to a whole part counts
-    once for each of the part's tokens."""
+    """Returns `credits`, the results of an algorithm for all `groups` of a step, with whitened advantages:
+    shifted and scaled so that their mean over all sampled tokens of the step is 0 and their variance 1. An
+    advantage that applies to a whole part counts once for each of the part's tokens."""
     each: list[tuple[float, int]] = []  # an advantage, and the number of tokens that have it
     for group, of_group in zip(groups, credits, strict=True):
         for episode, of_episode in zip(group.episodes, of_group, strict=True):

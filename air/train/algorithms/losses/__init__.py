@@ -46,18 +46,19 @@ def total_loss(
     config: PolicyLossConfig,
     kl: KLEstimator | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the loss [N] of each entry with all its terms, and metrics summed over the entries.
+    """Returns the total loss of each entry [N], and metrics (scalar tensors by name), each summed over the
+    entries. An entry is a pair of a sampled token and a training sample that trains this token.
 
-    An entry is a pair of a sampled token and a sample that trains this token. `entropy` [N] has the entropy
-    of each entry's predicted distribution; it carries a gradient if `config` sets an entropy coefficient.
-    `kl` names the estimator of the KL penalty; None: no penalty. The penalty is multiplied by
-    `inputs.arrays["kl_coefficient"]`. It is computed from the reference model's log-probabilities in
-    `inputs.arrays["reference"]`; the estimator `full` takes `inputs.divergence` instead.
+    `entropy` [N] has the entropy of the distribution that predicted each entry's token; it carries a gradient
+    if `config` sets an entropy coefficient. `kl` names the estimator of the KL penalty; None: no penalty. The
+    penalty is multiplied by `inputs.arrays["kl_coefficient"]`. It is computed from the reference model's
+    log-probabilities in `inputs.arrays["reference"]`; the estimator `full` uses `inputs.divergence` instead.
 
-    Metrics: `mismatch_kl` is the sum of ρ - log ρ - 1, which is 0 if trainer and sampler compute equal
-    probabilities (ρ is the ratio of both). `is_masked` counts the entries whose policy gradient the loss
-    leaves out; `is_masked_high` counts those with a positive advantage, `is_masked_low` those with a negative
-    one. Metrics of the loss `custom` have a slash in their names, and are summed over the samples.
+    Metrics: `mismatch_kl` is the sum of ρ - log ρ - 1, where ρ is the probability of a token in the trainer
+    divided by its probability at sampling; it is 0 if both are equal. `is_masked` counts the entries whose
+    policy gradient the loss leaves out; `is_masked_high` counts those with a positive advantage,
+    `is_masked_low` those with a negative advantage. Metrics of the loss `custom` have a slash in their names,
+    and are summed over the samples.
     """
     of_policy = POLICY_LOSSES[type(config)](inputs, config)
     loss, left_out = of_policy.loss, of_policy.left_out

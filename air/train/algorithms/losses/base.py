@@ -1,8 +1,8 @@
-"""The inputs and outputs of policy losses.
+"""The inputs and outputs of policy losses, the functions from which the trainer's loss is computed.
 
 The inputs of a policy loss are tensors [N] with one element per entry. An entry is a pair of a sampled token
-and a sample that trains this token. So a policy loss does not know how the trainer arranges the tokens in
-rows or merges samples with a common prefix.
+and a training sample that trains this token. So a policy loss does not need to know how the trainer arranges
+the tokens in rows, or merges samples with a common prefix.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossInputs:
-    """The entries of a micro-batch: one for each pair of a sampled token and a sample that trains it. All
-    tensors are [N]."""
+    """The inputs of a policy loss: the entries of a micro-batch. An entry is a pair of a sampled token and a
+    training sample that trains this token. All tensors are [N], with one element per entry."""
 
     logprobs: Tensor
     """The log-probability of each token under the model that is being trained, with gradient."""
@@ -35,15 +35,15 @@ class LossInputs:
 
     @property
     def log_ratio(self) -> Tensor:
-        """Log ρ, [N]: each token's log-probability under the model that is being trained minus its
-        log-probability at sampling, with gradient."""
+        """The logarithm of ρ for each entry, a tensor [N] with gradient: the token's log-probability under
+        the model that is being trained minus its log-probability at sampling."""
         return self.logprobs - self.sampler_logprobs
 
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """The result of a policy loss. The tensors `loss` and `left_out` have one element per entry: per pair of
-    a sampled token and a sample that trains it."""
+    """The result of a policy loss. The tensors `loss` and `left_out` are [N], with one element per entry. An
+    entry is a pair of a sampled token and a training sample that trains this token."""
 
     loss: Tensor
     """The loss of each entry (a sampled token and a sample that trains it), with gradient."""

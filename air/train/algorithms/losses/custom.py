@@ -1,6 +1,7 @@
-"""The loss `custom`: a function that the user wrote. It is called once for each sample, as in prime-rl 0.8:
+"""The loss `custom`: a function that the user wrote, called once for each training sample (one conversation),
+as in prime-rl 0.8:
 
-    function(inputs: LossInputs, **kwargs) -> object with `loss` (a scalar, with gradient) and `metrics`
+    function(inputs: SampleInputs, **kwargs) -> object with `loss` (a scalar, with gradient) and `metrics`
 
 `SampleInputs` has the fields of prime-rl's `LossInputs` (`prime_rl/trainer/rl/loss.py`), so that one function
 works with both training engines. It has only the tokens that are trained, so `loss_mask` is true everywhere.
@@ -24,8 +25,8 @@ _KEY = "trainer.loss.import_path"
 
 @dataclass(frozen=True)
 class SampleInputs:
-    """The argument `inputs` of the user's loss function: the n trained tokens of one sample. Tensors are
-    [n]."""
+    """The argument `inputs` of the user's loss function: the n trained tokens of one training sample (one
+    conversation). All tensors are [n]."""
 
     trainer_logprobs: Tensor
     """The log-probability of each token under the model that is being trained, with gradient."""
@@ -42,10 +43,13 @@ class SampleInputs:
 
 
 def custom_loss(inputs: LossInputs, config: CustomLossConfig) -> TokenLosses:
-    """Calls the user's function once per sample. Returns the losses [N] of the micro-batch's entries, which
-    are pairs of a sampled token and a sample that trains it; the losses of a sample's entries add up to the
-    loss that the function returned for this sample. Raises ConfigError if the function returns a loss that is
-    not a scalar with a gradient, or a metric that is not a tensor."""
+    """Calls the user's loss function once for each training sample (one conversation) of the micro-batch.
+
+    Returns the losses [N] of the micro-batch's entries. An entry is a pair of a sampled token and a sample
+    that trains this token. The losses of a sample's entries add up to the loss that the user's function
+    returned for this sample. Raises ConfigError if the function returns a loss that is not a scalar with a
+    gradient, or a metric that is not a tensor. Raises ValueError if `inputs.samples` is None.
+    """
     function = config.function()
     if inputs.samples is None:
         raise ValueError("a custom loss needs to know which entries are of one sample")

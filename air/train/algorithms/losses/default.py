@@ -19,9 +19,10 @@ from air.train.config.loss_options import DefaultLossConfig
 
 
 def default_loss(inputs: LossInputs, config: DefaultLossConfig) -> TokenLosses:
-    """Returns the loss `default` of each entry (a sampled token and a sample that trains it). In the result,
-    `left_out` is true for the entries whose policy gradient the loss drops, because the token's probability
-    has already moved too far in the direction of its advantage since sampling."""
+    """Returns the loss `default` of each entry: a pair of a sampled token and a training sample that trains
+    this token. In the result, `left_out` is true for the entries whose policy gradient the loss drops,
+    because the token's probability has already moved too far in the direction of its advantage since
+    sampling."""
     advantages, log_ratio = inputs.advantages, inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     high = (advantages > 0) & (moved > config.dppo_mask_high)

@@ -17,9 +17,9 @@ from air.train.config.loss_options import IPOLossConfig
 
 
 def ipo_loss(inputs: LossInputs, config: IPOLossConfig) -> TokenLosses:
-    """Returns the loss `ipo` of each entry (a sampled token and a sample that trains it). In the result,
-    `left_out` is true for the entries whose policy gradient the loss drops, because the token's probability
-    has moved by more than the setting `ipo_threshold` since sampling."""
+    """Returns the loss `ipo` of each entry: a pair of a sampled token and a training sample that trains this
+    token. In the result, `left_out` is true for the entries whose policy gradient the loss drops, because the
+    token's probability has moved by more than the setting `ipo_threshold` since sampling."""
     log_ratio = inputs.log_ratio
     moved = (inputs.logprobs.exp() - inputs.sampler_logprobs.exp()).detach()
     far = moved.abs() > config.ipo_threshold

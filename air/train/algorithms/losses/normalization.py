@@ -1,7 +1,7 @@
-"""Computes the weight of each trained token in the loss of a step.
+"""Computes the weight of each trained token in the loss of a training step.
 
-A step trains S samples. Sample s has n_s trained tokens, and N = Σ n_s. The setting `normalization` chooses
-the weight of each token of sample s:
+A step trains S samples (conversations). Sample s has n_s trained tokens, and N = Σ n_s. The setting
+`normalization` chooses the weight of each token of sample s:
 
     token       1 / N                            the mean over tokens (prime-rl, DAPO)
     sequence    1 / (S · n_s)                    the mean over samples of the mean over their tokens (GRPO)

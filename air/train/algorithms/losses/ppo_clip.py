@@ -18,9 +18,9 @@ from air.train.config.loss_options import PPOClipLossConfig
 
 
 def ppo_clip_loss(inputs: LossInputs, config: PPOClipLossConfig) -> TokenLosses:
-    """Returns the loss `ppo_clip` of each entry (a sampled token and a sample that trains it). In the result,
-    `left_out` is true for entries without gradient, because the ratio of the token's probabilities now and at
-    sampling is clipped."""
+    """Returns the loss `ppo_clip` of each entry: a pair of a sampled token and a training sample that trains
+    this token. In the result, `left_out` is true for the entries without gradient. An entry has no gradient
+    if its ratio (the token's probability now divided by its probability at sampling) is clipped."""
     advantages, ratio = inputs.advantages, inputs.log_ratio.exp()
     bound = inputs.arrays.get("clip_high", torch.full_like(advantages, config.clip_high))
     clipped = torch.clamp(ratio, torch.full_like(bound, 1 - config.clip_low), 1 + bound)

@@ -1,1 +1,2 @@
-"""The algorithms that need nothing but rewards, one file each."""
+"""The algorithms that compute advantages from nothing but the rewards of a group (the episodes of one
+prompt), one file each."""

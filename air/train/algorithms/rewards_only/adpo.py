@@ -1,4 +1,4 @@
-"""The algorithm ADPO (ambiguity-dynamic policy optimisation): ambiguous tasks get a smaller weight and a
+"""The algorithm ADPO (ambiguity-dynamic policy optimisation): ambiguous tasks get smaller advantages and a
 higher upper bound of the PPO clip.
 
 p is the share of the group's episodes that agree on an answer; a task with a large p is not ambiguous. μ is
@@ -53,16 +53,17 @@ class ADPOConfig(AlgorithmConfig):
 
 
 class ADPO(Algorithm):
-    """The algorithm `adpo`: the advantages of `grpo_std`, with a smaller weight and a higher upper bound of
-    the PPO clip for ambiguous tasks: those on which a small share of the group's episodes agree."""
+    """The algorithm `adpo`: as `grpo_std`, but for ambiguous tasks (on which only a small share of the
+    group's episodes agree) the advantages are smaller and the upper bound of the PPO clip is higher."""
 
     def __init__(self, config: ADPOConfig) -> None:
         self.config = config
         self.normalized = GRPOStdConfig().build()
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group: for each part, an advantage and an upper clip bound. Raises
-        ConfigError if the metric that the setting `share` names is absent or not between 0 and 1."""
+        """Returns the results for a group, which consists of the episodes of one prompt: for each part
+        (episode, segment or turn), an advantage and an upper clip bound. Raises ConfigError if the metric
+        that the setting `share` names is absent or not between 0 and 1."""
         if all(episode is None for episode in group.episodes):
             return [[] for _ in group.episodes]
         p = self._share(group)

@@ -80,8 +80,8 @@ class GRPOWithLengthPenalty(FromRewards):
         self.config = config
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the group's credits: one advantage for each part. Each part must be a whole conversation
-        (an episode or a segment), not a turn."""
+        """Returns the results for a group, which consists of the episodes of one prompt: one advantage for
+        each part. Each part must be a whole conversation (an episode or a segment), not a turn."""
         parts = [part for episode in group.episodes for part in episode or ()]
         if not parts:
             return super().__call__(group)

@@ -41,7 +41,7 @@ class GRPOStdConfig(AlgorithmConfig):
 
 class GRPOStd(FromRewards):
     """The algorithm `grpo_std`: GRPO with division by the standard deviation of the group's rewards. If the
-    parts are segments, this is the standard deviation of all segment rewards of the group."""
+    episodes are divided into segments, this is the standard deviation of all segment rewards of the group."""
 
     def segments(self, rewards: Rewards) -> list[list[float]]:
         """Returns the advantages of all segments in a group: a list for each episode, empty for an episode
@@ -63,8 +63,8 @@ def grpo_std(rewards: Sequence[float | None]) -> list[float]:
 
 
 def _deviation(scored: Sequence[float], episodes: int) -> float:
-    """Returns the unbiased standard deviation of `scored`, the rewards that are not None; 0 if there are
-    fewer than two. Returns 1 if `episodes`, the size of the group, is 1."""
+    """Returns the unbiased standard deviation of `scored`, the rewards of the group's episodes that have one;
+    0 if there are fewer than two. Returns 1 if `episodes`, the number of all episodes in the group, is 1."""
     if episodes == 1:
         return 1.0
     if len(scored) < 2:

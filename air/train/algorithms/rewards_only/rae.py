@@ -48,9 +48,9 @@ class RAEConfig(AlgorithmConfig):
 
 
 class RAE(Algorithm):
-    """The algorithm `rae` (role-conditioned advantage estimation): a part's advantage is its reward minus a
-    moving average of the same agent's earlier rewards, the agent's baseline. Keeps the baselines of all
-    agents."""
+    """The algorithm `rae` (role-conditioned advantage estimation): the advantage of a part (an episode,
+    segment or turn) is its reward minus the agent's baseline, a moving average of the same agent's earlier
+    rewards. The object keeps the baselines of all agents."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
@@ -59,8 +59,9 @@ class RAE(Algorithm):
         agent's name, and the turn's index, which is 0 unless the group's `reward_to_go` is set."""
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the credits of a group, one advantage for each part, and updates the baselines with the
-        group's rewards."""
+        """Returns the results for a group, which consists of the episodes of one prompt: one advantage for
+        each part (episode, segment or turn). Also updates the agents' baselines with the group's rewards.
+        Raises ValueError if a reward is not finite."""
         return [
             [
                 Credit(self._advantage(f"{group.source}/{part.agent}/{turn}", reward))
@@ -81,15 +82,15 @@ class RAE(Algorithm):
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the baselines from a result of `state_dict`. If `state` comes from another algorithm, all
-        baselines start at 0."""
+        """Restores the baselines from `state`, a result of `state_dict`. If `state` comes from another
+        algorithm, all baselines start at 0."""
         self.baselines = dict(state.get("baselines", {}))
 
 
 def _rewards(group: ScoredGroup, episode: Any) -> list[tuple[int, ScoredPart, float]]:
-    """Returns a tuple for each part of `episode`: the index of the turn, the part, and the reward credited to
-    the part. The index, which chooses the baseline of the part, is 0 unless the group's `reward_to_go` is
-    set."""
+    """Returns a tuple (turn, part, reward) for each part of `episode`, a list of `ScoredPart` objects.
+    `reward` is the reward that the part is credited with: with `group.reward_to_go`, the sum from this turn
+    on. `turn` is the index of the turn, which selects the baseline; without `group.reward_to_go`, it is 0."""
     if not group.reward_to_go:
         return [(0, part, part.total) for part in episode]
     return [

@@ -51,8 +51,8 @@ class ReinforcePlusPlus(Algorithm):
         self.gamma = gamma
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
-        """Returns the group's credits before whitening: the advantage of each token is its discounted
-        return."""
+        """Returns the results for a group, which consists of the episodes of one prompt: the advantage of
+        each token is its discounted return, before whitening."""
         return [
             [
                 Credit(own)
@@ -70,13 +70,14 @@ class ReinforcePlusPlus(Algorithm):
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
         """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
-        the step. Returns credits with these advantages."""
+        the step. Returns `credits`, the results of `__call__` for all `groups` of the step, with these
+        advantages."""
         return whitened(groups, credits)
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Returns the discounted return G_t = r_t + γ G_{t+1} of each token. `rewards` has the reward r_t of each
-    token, and `gamma` is the discount γ."""
+    """Returns a list with the discounted return G_t = r_t + γ G_{t+1} of each token. `rewards` has the reward
+    r_t of each token, and `gamma` is the discount γ."""
     result = [0.0] * len(rewards)
     later = 0.0
     for t in reversed(range(len(rewards))):

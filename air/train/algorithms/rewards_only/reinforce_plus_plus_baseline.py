@@ -40,5 +40,6 @@ class ReinforcePlusPlusBaseline(FromRewards):
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
         """Whitens the advantages: shifts and scales them to mean 0 and variance 1 over all sampled tokens of
-        the step. Returns credits with these advantages."""
+        the step. Returns `credits`, the results of `__call__` for all `groups` of the step, with these
+        advantages."""
         return whitened(groups, credits)
