@@ -50,19 +50,24 @@ BATCH = 64
 
 
 class CoevolveRun:
-    """Runs all stages of a co-evolution that are not finished. `say` prints a line for the user. `logged`
-    returns a context manager that can direct the log lines of a training to a file in the training's folder
-    (see `air.train.matrix.training.Logged`)."""
+    """Runs all stages of a co-evolution (training in rounds of a proposer, which writes questions, and an
+    executor, which answers them) that are not finished. `say` prints a line for the user. `logged` returns a
+    context manager that can direct the log lines of a training to a file in the training's folder (see
+    `air.train.matrix.training.Logged`)."""
 
     def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:
         """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
-        models. Raises the errors that `EmbeddedRun.run` raises for a training. Outside trainings, raises
+        models.
+
+        Raises the errors that `EmbeddedRun.run` raises for a training. Outside trainings, raises
         InfrastructureError if an episode ends with an infrastructure error, UserCodeError if a tool of the
-        user hangs, and UsageError if the folder of held-out episodes was made with other weights or settings.
-        After SIGINT (Ctrl-C), raises CancelledError; the files of all finished stages are kept."""
+        user hangs, and UsageError if the recorded episodes on held-out questions were played with other
+        weights or settings. After SIGINT (Ctrl-C), raises CancelledError; the files of all finished stages
+        are kept.
+        """
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
         )
@@ -81,10 +86,10 @@ class CoevolveRun:
         return f"[round {number}/{self._config.rounds}] {stage}"
 
     async def _train_proposer(self, number: int, model: str, executor: str) -> str:
-        """Trains the proposer (the model that writes questions) in round `number`, if this is not done yet,
-        and returns the folder of the trained model. The training starts from `model`; the model `executor`,
-        whose weights do not change, answers the questions. Returns `model` if the settings freeze the
-        proposer."""
+        """Trains the proposer (the model that writes questions) in round `number`, and returns the folder of
+        the trained model. Trains nothing if this training is finished already. The training starts from
+        `model`; the model `executor`, whose weights do not change, answers the questions. Returns `model` if
+        the settings freeze the proposer."""
         if self._config.proposer.frozen:
             return model
         config = self._plan.proposer_run(number, model)
@@ -101,9 +106,9 @@ class CoevolveRun:
             return str(await train(config, title, self._say, self._logged))
 
     async def _propose(self, number: int, model: str) -> None:
-        """Samples proposals (questions with an answer) from the proposer `model`, and writes them to the
-        round's `proposals.jsonl`. Does nothing if this file exists. Raises InfrastructureError if an episode
-        ends with an infrastructure error."""
+        """Samples proposals (questions with the proposer's own answers) from the model `model`, and writes
+        them to `proposals.jsonl` in the folder of round `number`. Does nothing if this file exists. Raises
+        InfrastructureError if an episode ends with an infrastructure error."""
         if (self._folder(number) / PROPOSALS).is_file():
             return
         count = self._config.generation.proposals
@@ -126,9 +131,9 @@ class CoevolveRun:
         self._write(number, PROPOSALS, ({"text": last_reply(r.trace)} for r in rollouts))
 
     async def _answer(self, number: int, model: str) -> None:
-        """Lets the executor `model` answer the questions in the round's `proposals.jsonl`, and writes the
-        proposals with the executor's answers to `answered.jsonl`. Equal questions are asked only once. Does
-        nothing if `answered.jsonl` exists."""
+        """Lets the executor (the model `model`) answer the proposed questions in `proposals.jsonl`, and
+        writes the proposals with the executor's answers to `answered.jsonl`; both files are in the folder of
+        round `number`. Asks equal questions only once. Does nothing if `answered.jsonl` exists."""
         if (self._folder(number) / ANSWERED).is_file():
             return
         longest = self._config.payment.longest
@@ -158,9 +163,10 @@ class CoevolveRun:
         )
 
     async def _filter(self, number: int) -> int:
-        """Selects the answered proposals on which the executor is trained, and writes them to the round's
-        `rows.jsonl`. If this file exists, selects nothing: a training that goes on must find the rows
-        with which it began, and time limits may decide comparisons otherwise. Returns the number of rows."""
+        """Selects the proposals on which the executor is trained, from `answered.jsonl`, writes them to
+        `rows.jsonl`, and returns their number. Both files are in the folder of round `number`. If
+        `rows.jsonl` exists, selects nothing, because a resumed training must find its earlier rows: a new
+        selection could differ, since comparisons of answers have time limits."""
         file = self._folder(number) / ROWS
         if file.is_file():
             return sum(1 for _ in json_lines.read(file, complete=True))
@@ -178,10 +184,10 @@ class CoevolveRun:
         return len(chosen)
 
     async def _train_executor(self, number: int, model: str, rows: int) -> str:
-        """Trains the executor (the model that answers questions) on the `rows` questions in the round's
-        `rows.jsonl`, if this is not done yet, and returns the folder of the trained model. The training
-        starts from `model`. Returns `model` if there is no question, or if the settings freeze the
-        executor."""
+        """Trains the executor (the model that answers questions) on the questions in `rows.jsonl` of round
+        `number`, and returns the folder of the trained model. Trains nothing if this training is finished
+        already. `rows` is the number of questions. The training starts from `model`. Returns `model` if there
+        is no question, or if the settings freeze the executor."""
         if self._config.executor.frozen:
             return model
         if not rows:
@@ -193,9 +199,10 @@ class CoevolveRun:
         return str(await train(config, title, self._say, self._logged))
 
     async def _hold_out(self, number: int, model: str) -> None:
-        """Lets the executor `model` answer the held-out questions whose episodes are not recorded yet. Raises
-        UsageError if the round's folder has episodes with other weights or settings, and InfrastructureError
-        if an episode ends with an infrastructure error."""
+        """Lets the executor (the model `model`) answer those held-out questions of round `number` whose
+        episodes are not recorded yet, and records these episodes. Raises UsageError if the round's folder has
+        episodes with other weights or settings, and InfrastructureError if an episode ends with an
+        infrastructure error."""
         evaluation = self._plan.held_out(number, model)
         if not evaluation.fits():
             raise UsageError(
@@ -217,15 +224,15 @@ class CoevolveRun:
 
     def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
         """Returns an async context manager that loads the model `model` (a folder or hub id) and yields an
-        executor with this model."""
+        `Executor`, which lets this model answer questions."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
-        """Writes the file `name` in the folder of round `number`: the settings of a task `posed:…` that asks
-        the questions in the file `rows`. Writes nothing if the task's id names the file `rows` itself (see
-        `Plan.has_posed_files`)."""
+        """Writes the file `name` into the folder of round `number`. The file has the settings of a task
+        `posed:FILE`, which asks the questions in the file `rows`. Writes nothing if the task needs no
+        settings, so that its id names the file `rows` itself (see `Plan.has_posed_files`)."""
         if self._plan.has_posed_files:
             self._write(number, name, [self._plan.posed(rows)])
 
@@ -238,9 +245,10 @@ class CoevolveRun:
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:
-    """Parses the text of a proposal. Returns the proposal's line of `answered.jsonl` (as a dict) without the
-    executor's answers: the question and the proposed answer, or the reason why the proposal is malformed. A
-    question with more than `longest` characters is malformed."""
+    """Parses `text`, a reply of the proposer that should be a question with an answer. Returns the beginning
+    of a line of `answered.jsonl`: `{"question", "proposed"}`, where `proposed` is the proposer's answer, or
+    `{"malformed", "text"}` with the reason and the first 2000 characters. A question with more than `longest`
+    characters is malformed."""
     try:
         question = read(text, longest)
     except Malformed as error:

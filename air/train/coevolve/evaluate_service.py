@@ -1,11 +1,13 @@
-"""HTTP service `POST /evaluate`: an executor, whose weights do not change, answers questions k times each.
+"""HTTP service `POST /evaluate`: an executor (a model whose weights do not change) answers each question k
+times, and the response says how far the answers agree.
 
-`air coevolve` runs the service on the loopback interface, `air serve evaluate` for any client.
-`air.worlds.proposals.scorer` shows the JSON of request and response. `p_hat` in a response follows the
-definition `as_coded` if the request has the proposer's own answer, else `published`
-(`air.rewards.proposals.agreement`). The status is 400 for a malformed request, 413 for one that is too large,
-and 503 if the executor fails. It is 500, with `"stop": true` in the JSON, if a tool of the user hangs; the
-client should then stop its run.
+`air coevolve` runs the service on the loopback interface, and rewards the proposer, the model that writes the
+questions, by the responses. `air serve evaluate` runs it for any client. `air.worlds.proposals.scorer` shows
+the JSON of request and response. `p_hat` in a response follows the definition `as_coded` if the request has
+the proposer's own answer, else `published` (`air.rewards.proposals.agreement`).
+
+The status is 400 for a malformed request, 413 for a request that is too large, and 503 if the executor fails.
+It is 500, with `"stop": true` in the JSON, if a tool of the user hangs; the client should then stop its run.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ _START_SECONDS = 30.0
 
 
 class SamplingBody(BaseConfig):
-    """The sampling settings in a request `POST /evaluate`, which asks the executor to answer questions.
-    `max_tokens` is the longest reply in tokens. For a setting that is None, the executor's own setting is
-    used."""
+    """The sampling settings in a request `POST /evaluate`, which asks a model (the executor) to answer
+    questions. `max_tokens` is the length of the longest reply in tokens. For a setting that is None, the
+    executor's own setting is used."""
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -54,9 +56,9 @@ class SamplingBody(BaseConfig):
 
 
 class TaskBody(BaseConfig):
-    """One question in a request `POST /evaluate`, which asks the executor to answer the question. `id` is any
-    name that the client gives to the question; the response repeats this name. `answer` is the proposer's own
-    answer, or None."""
+    """One question in a request `POST /evaluate`, which asks a model (the executor) to answer questions. `id`
+    is any name that the client gives to the question; the response repeats this name. `answer` is the answer
+    of the proposer, the model that wrote the question; it may be None."""
 
     id: str
     question: str = Field(pattern=r"\S", max_length=LONGEST_QUESTION)
@@ -64,8 +66,8 @@ class TaskBody(BaseConfig):
 
 
 class EvaluateBody(BaseConfig):
-    """The JSON body of a request `POST /evaluate`: the questions, the number `k` of answers to each question,
-    and the settings for answering the questions."""
+    """The JSON body of a request `POST /evaluate`, which asks a model (the executor) to answer questions: the
+    questions (`tasks`), the number `k` of answers to each question, and the settings for answering."""
 
     tasks: list[TaskBody] = Field(min_length=1, max_length=1024)
     k: int = Field(10, ge=1, le=64)
@@ -80,10 +82,12 @@ async def handle_evaluate(
     equality: Equality,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Handles a request to `/evaluate` and returns the response. `equality` is the rule by which two answers
-    are equal. The executor works inside the context manager that `turn` returns, which can make the request
-    wait, for example in a queue. If the client disconnects, stops waiting and ends the episodes and
-    comparisons of this request. Raises the errors of `turn`."""
+    """Handles a request to `/evaluate` and returns the response (see the module's docstring for its status).
+
+    The executor works inside the context manager that `turn` returns; this can make the request wait, for
+    example in a queue. `equality` is the rule by which two answers are equal. If the client disconnects,
+    stops waiting and ends the episodes and comparisons of this request. Raises the errors of `turn`.
+    """
     data = bytearray()
     try:
         async for piece in request.stream():
@@ -119,9 +123,10 @@ async def handle_evaluate(
 
 
 def application(executor: Answerer, equality: Equality) -> Starlette:
-    """Returns the HTTP application, with `/evaluate` and `/health`, that a co-evolution runs while its
-    proposer is trained. `equality` is the rule by which two answers are equal. The application refuses
-    requests from web pages of other sites."""
+    """Returns the HTTP application, with the paths `/evaluate` and `/health`, that a co-evolution runs while
+    it trains the proposer (the model that writes questions). `executor` answers the questions; `equality` is
+    the rule by which two answers are equal. The application refuses requests from web pages of other
+    sites."""
 
     async def evaluate(request: Request) -> Response:
         return await handle_evaluate(request, executor, equality)
@@ -134,10 +139,15 @@ def application(executor: Answerer, equality: Equality) -> Starlette:
 
 
 def result(task: TaskBody, answered: Answered, equality: Equality) -> dict[str, Any]:
-    """Returns the entry for one question in the JSON response: the question's id, p̂ (the share of answers
-    that equal the most frequent one), the most frequent answer, the number of readable answers, k, all
-    answers, and the mean number of tool calls in an answer. `equality` is the rule by which two answers are
-    equal. Raises InfrastructureError if a comparison of answers fails."""
+    """Returns the entry for one question (`task`) in the JSON response. `answered` has the executor's k
+    answers.
+
+    The entry has the question's `id`; `p_hat`, the share of the answers that equal the most frequent answer
+    (see `air.rewards.proposals.agreement`); `majority`, the most frequent answer; `n_valid`, the number of
+    readable answers; `k`; all `answers`; and `tool_calls_mean`, the mean number of tool calls in an answer.
+    `equality` is the rule by which two answers are equal. Raises InfrastructureError if a comparison of
+    answers fails.
+    """
     found = agreement(answered.answers, equal_answers(equality, task.question))
     definition: Definition = "published" if task.answer is None else "as_coded"
     return {
@@ -153,9 +163,9 @@ def result(task: TaskBody, answered: Answered, equality: Equality) -> dict[str, 
 
 @asynccontextmanager
 async def serving_evaluations(executor: Answerer, equality: Equality) -> AsyncIterator[str]:
-    """Async context manager: serves `/evaluate` with `executor` on a free port of the loopback interface, in
-    the running event loop. `equality` is the rule by which two answers are equal. Yields the URL of the
-    server. Raises InferenceError if the server does not start."""
+    """Async context manager: serves `/evaluate` on a free port of the loopback interface, in the running
+    event loop, and yields the URL of the server. `executor` answers the questions; `equality` is the rule by
+    which two answers are equal. Raises InferenceError if the server does not start."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     with contextlib.closing(listener):
         listener.bind(("127.0.0.1", 0))
@@ -184,8 +194,8 @@ async def serving_evaluations(executor: Answerer, equality: Equality) -> AsyncIt
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server without its signal handlers, because the run handles signals itself. The event `up` is
-    set when the server accepts requests."""
+    """The HTTP server of the package uvicorn without its signal handlers, because the training run handles
+    signals itself. The event `up` is set when the server accepts requests."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,9 +1,9 @@
 """The executor of a co-evolution: a model, whose weights do not change, that answers each question k times.
 
-Each answer comes from an episode like those of the executor's training, with the same tools. The tools are
-loaded once, so that all answers share what a tool keeps, such as a search index or a bound on simultaneous
-calls. The answer is read from the reply that ended the episode. Only tool calls that a tool carried out are
-counted.
+Each answer comes from an episode (one attempt at the question) like those of the executor's training, with
+the same tools. The tools are loaded once, so that all episodes share what a tool keeps, such as a search
+index or a limit on simultaneous calls. The answer is read from the last reply of the episode. Only tool calls
+that a tool carried out are counted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ KEY_ENV = "OPENAI_API_KEY"
 
 
 class Answerer(Protocol):
-    """An object that answers questions: an `Executor` or a `RememberingExecutor`."""
+    """An object with a method `answers`, which answers questions: an `Executor` or a
+    `RememberingExecutor`."""
 
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
@@ -52,10 +53,10 @@ class Answerer(Protocol):
 
 
 class Executor:
-    """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with
-    `tools` if there are any. The function `open_executor` creates an executor. `env` has the environment's
-    settings for the episodes. `seed` seeds the sampling of replies. For the same question, seed and settings,
-    the answers are the same, apart from effects of rounding."""
+    """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with the
+    tools in `tools` if there are any. Use the function `open_executor` to create an executor. `env` has the
+    settings of the environment in which the episodes are played. `seed` is the seed of sampling: the answers
+    to the same question with the same seed and settings are equal, apart from effects of rounding."""
 
     def __init__(
         self,
@@ -73,10 +74,13 @@ class Executor:
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
         """Returns one `Answered` object, with k answers, for each question, in the order of `questions`.
-        `max_turns` limits the turns of an episode; None: 4 turns if the executor has tools, else 1.
-        `sampling` has sampling settings, such as `temperature`, that replace the model's. An episode with an
-        infrastructure error is played a second time; after a second such error, raises InfrastructureError.
-        If a tool of the user hangs, raises UserCodeError, in this call and in all later ones."""
+
+        `max_turns` limits the number of turns in an episode; None: 4 turns if the executor has tools, else 1.
+        `sampling` has sampling settings, such as `temperature`, that replace the model's. An episode that
+        ends with an infrastructure error is played a second time; after a second such error, raises
+        InfrastructureError. If a tool of the user hangs, raises UserCodeError, in this call and in all later
+        ones.
+        """
         if self._user_error:
             raise UserCodeError(self._user_error)
         ctx = self._model.ctx
@@ -95,9 +99,9 @@ class Executor:
     async def _play(
         self, env: ResearchEnvConfig, ctx: vf.ModelContext, questions: Sequence[str], k: int
     ) -> list[Rollout]:
-        """Plays k episodes of each question, and returns the rollouts of all episodes in the order of the
-        questions. An episode with an infrastructure error is played once more, unless the question was too
-        long."""
+        """Plays k episodes for each question, and returns the recorded episodes (`Rollout`), k for each
+        question, in the order of the questions. Plays an episode with an infrastructure error once more,
+        unless the question was too long for the model's context."""
         config = SourceConfig.model_construct(name="answers", ratio=1.0, group_size=1, env=env)
         async with serving([config], 1) as (source,):
 
@@ -118,7 +122,9 @@ class Executor:
         return rollouts
 
     async def _check_tools(self, source: Source) -> None:
-        """Raises UserCodeError if code of the user, such as a tool that hangs, has failed in an episode."""
+        """Raises UserCodeError if code of the user, such as a tool that hangs, has failed in an episode of
+        `source`, the environment with the questions. All later calls of `answers` then raise the same
+        error."""
         assert isinstance(source.env, ResearchEnv)
         try:
             await source.env.check_breaker()
@@ -129,8 +135,8 @@ class Executor:
 
     @contextmanager
     def _shared_tools(self) -> Iterator[None]:
-        """Context manager: tasks that are loaded inside the block use the executor's tools, and do not load
-        tools of their own."""
+        """Context manager: tasks that are loaded inside the block use the executor's tools, instead of
+        loading tools of their own."""
         token = LENT.set(self._tools)
         try:
             yield
@@ -154,9 +160,9 @@ class Executor:
 
 
 class RememberingExecutor:
-    """An executor that plays no episode again for a question that it has answered with the same settings,
-    because its answers would be the same. Only for an `Executor` without tools, whose weights do not change,
-    and whose model follows the seeds of its requests."""
+    """Wraps an `Executor` and caches its answers: a question that is asked again with the same settings gets
+    the cached answers, because a new call would give the same ones. Use it only for an `Executor` without
+    tools whose model follows the seeds in its requests."""
 
     def __init__(self, executor: Answerer) -> None:
         self._executor = executor
@@ -166,7 +172,8 @@ class RememberingExecutor:
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns the same as `Executor.answers`, and raises the same errors. Errors are not remembered."""
+        """Returns the same as `Executor.answers`, from the cache if possible, and raises the same errors.
+        Errors are not cached."""
         settings = (k, max_turns, json.dumps(dict(sampling), sort_keys=True))
 
         async def one(question: str) -> Answered:
@@ -190,9 +197,10 @@ async def open_executor(
     name: str = "",
     tools: ToolSet | None = None,
 ) -> AsyncIterator[Executor]:
-    """Async context manager: yields an executor whose episodes have the settings `settings` and the tools
-    `tools`. Without `name`, `model` is a folder or hub id, and the model is loaded. With `name`, `model` is
-    the URL of an endpoint, and `name` is the model's name there."""
+    """Async context manager: yields an `Executor`, which lets a model answer questions with the settings
+    `settings`, the seed `seed` of sampling and the tools `tools` (None: no tools). Without `name`, `model` is
+    a folder or hub id, and the model is loaded. With `name`, `model` is the URL of an endpoint, and `name` is
+    the model's name there."""
     async with AsyncExitStack() as stack:
         if name:
             ctx = endpoint(
@@ -209,9 +217,10 @@ async def open_executor(
 
 
 def _answered(rollouts: Sequence[Rollout]) -> Answered:
-    """Returns the answers to one question, one for each episode in `rollouts`. If the question is too long
-    for the model's context, the answers are None, and no error is raised, because the question is at fault.
-    Raises InfrastructureError if an episode ended with any other error."""
+    """Returns the answers to one question (an `Answered` object), one for each of the episodes in `rollouts`,
+    and the mean number of tool calls. The answer of an episode is None if the question was too long for the
+    model's context; that is the question's fault, so it is no error. Raises InfrastructureError if an episode
+    ended with any other error."""
     for rollout in rollouts:
         if _has_failed(rollout):
             raise InfrastructureError(f"an episode of the executor failed: {rollout.error}")
@@ -220,20 +229,20 @@ def _answered(rollouts: Sequence[Rollout]) -> Answered:
 
 
 def _has_failed(rollout: Rollout) -> bool:
-    """Whether an episode ended with an error other than that the question was too long to leave room for a
-    reply."""
+    """Returns whether an episode ended with an error. It is not counted as an error if the question was too
+    long to leave room for a reply in the model's context."""
     return not rollout.ok and PROMPT_TOO_LONG not in rollout.error
 
 
 def _answer(rollout: Rollout) -> str | None:
-    """Returns the answer in the last reply of an episode, or None if the episode ended without an answer, for
-    example after a tool call."""
+    """Returns the answer in the last reply of an episode: the content of its last `\\boxed{…}`. Returns None
+    if there is none, or if the episode ended without an answer, for example after a tool call."""
     return last_boxed(last_reply(rollout.trace)) if rollout.metric("answered") else None
 
 
 def last_reply(trace: vf.Trace[Any, Any, Any] | None) -> str:
-    """Returns the text of an episode's last reply. The text is empty if there is no reply, for example
-    because the prompt was too long."""
+    """Returns the text of the model's last reply in the recorded episode `trace`. The text is empty if there
+    is no reply, for example because the prompt was too long."""
     messages = trace.branches[-1].messages if trace is not None and trace.branches else []
     texts = [str(m.content or "") for m in messages if m.role == "assistant"]
     return texts[-1] if texts else ""

@@ -1,4 +1,5 @@
-"""The names of the files and folders in the folder of a co-evolution.
+"""The names of the files and folders in the folder of a co-evolution, which trains two models in rounds: a
+proposer, which writes questions, and an executor, which answers them.
 
     coevolve.json                the settings that the content of the folder depends on
     report.json, report.txt      the results of all rounds

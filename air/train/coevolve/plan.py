@@ -1,6 +1,9 @@
-"""Turns the settings of a co-evolution into the settings of its trainings and evaluations, and checks that
-existing content of the co-evolution's folder was made with the same settings. `air.train.coevolve.files`
-describes the folder."""
+"""Turns the settings of a co-evolution into the settings of its trainings and evaluations.
+
+A co-evolution trains two models in rounds: a proposer, which writes questions, and an executor, which answers
+them. This module also checks that the existing content of the co-evolution's folder was made with the same
+settings. `air.train.coevolve.files` describes the folder.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +50,8 @@ co-evolution sets them, and what the user can do instead. It sets `model.name`, 
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a co-evolution. The function `plan` makes a `Plan`
-    from the user's settings."""
+    """The settings of all trainings and evaluations of a co-evolution, made from the user's settings by the
+    function `plan`. Its methods return the settings of single stages."""
 
     config: CoevolveConfig
     proposer: RunConfig
@@ -65,14 +68,16 @@ class Plan:
         return self.folder / f"{ROUND}{number}"
 
     def proposer_run(self, number: int, model: str) -> RunConfig:
-        """Returns the settings of the proposer's training in round `number`, which starts from `model`."""
+        """Returns the settings of the proposer's training in round `number`. The proposer is the model that
+        writes questions; the training starts from `model`, a folder or hub id."""
         task = f"proposal:{self.round_folder(number) / PAYMENT_FILE}"
         prompts = self.proposer.max_steps * self.proposer.orchestrator.batch_size
         return self._run(self.config.proposer, PROPOSER, number, model, task, prompts)
 
     def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
-        """Returns the settings of the executor's training in round `number`, which starts from `model` and
-        trains on `rows` questions."""
+        """Returns the settings of the executor's training in round `number`. The executor is the model that
+        answers questions; the training starts from `model`, a folder or hub id. `rows` is the number of
+        questions to train on."""
         folder = self.round_folder(number)
         task = f"posed:{folder / (POSED_FILE if self.has_posed_files else ROWS)}"
         return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
@@ -89,9 +94,10 @@ class Plan:
         return _run_config(side, name, task, prompts, own)
 
     def payment(self, url: str | None) -> dict[str, Any]:
-        """Returns the content of the file that a task `proposal:…` names, in which the proposer writes a
-        question with an answer. `url` is the address of the service `POST /evaluate`, where the executor
-        answers the question, so that the proposal can be rewarded. None: all rewards are 0."""
+        """Returns the settings of a task `proposal:FILE`, as the JSON content of FILE. In this task, the
+        proposer writes a question with an answer. `url` is the address of the service `POST /evaluate`, in
+        which the executor answers the question, so that the proposal can be rewarded. With `url` None, all
+        rewards are 0."""
         payment, answers = self.config.payment, self.config.answers
         return {
             **payment.model_dump(mode="json"),
@@ -103,8 +109,8 @@ class Plan:
         }
 
     def posed(self, rows: Path) -> dict[str, Any]:
-        """Returns the content of the file that a task `posed:…` names. The task asks the questions in the
-        file `rows` and offers the executor's tools."""
+        """Returns the settings of a task `posed:FILE`, as the JSON content of FILE. The task asks the
+        questions in the file `rows` (JSON lines) and offers the executor's tools."""
         answers = self.config.answers.model_dump(mode="json")
         return {
             "rows": str(rows),
@@ -116,8 +122,9 @@ class Plan:
 
     @property
     def has_posed_files(self) -> bool:
-        """Whether the executor's tasks `posed:…` name a file of settings (see `posed`). Otherwise they name
-        the file of rows itself, so the executor has no tools, and answers are compared by their forms."""
+        """Whether FILE in the ids `posed:FILE` of the executor's tasks is a file of settings (see `posed`).
+        If false, FILE is the file of questions itself; this is possible if the executor has no tools and
+        answers are compared only by their canonical forms."""
         answers = self.config.answers
         return bool(answers.tools) or answers.equality != "forms"
 
@@ -126,14 +133,15 @@ class Plan:
         return self.config.held_out.data.expanduser().absolute()
 
     def sampling(self) -> dict[str, Any]:
-        """Returns the sampling settings of the executor's answers: `temperature` and `max_tokens`."""
+        """Returns a dict with the sampling settings of the executor's answers: `temperature` and
+        `max_tokens`."""
         answers = self.config.answers
         return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
 
     def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
-        """Returns the settings for playing episodes of `task` outside a training. These settings are those of
-        the training `run`, with `task`, the sampling temperature `temperature` and the changed settings
-        `changes` of the taskset."""
+        """Returns the settings for playing episodes of the task `task` outside a training. They are taken
+        from the training `run`; only the task, the sampling temperature (`temperature`) and the settings
+        `changes` of the taskset (the table that lists tasks) are replaced."""
         (source,) = run.orchestrator.train.source
         env: Any = source.env
         taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
@@ -148,7 +156,8 @@ class Plan:
         )
 
     def held_out(self, number: int, model: str) -> Evaluation:
-        """Returns the evaluation of the executor `model` on the held-out questions after round `number`."""
+        """Returns the evaluation (an object that plays and records episodes) of the executor `model` on the
+        held-out questions after round `number`."""
         held_out = self.config.held_out
         named = self.round_folder(number) / HELD_OUT_FILE
         task = f"posed:{named if self.has_posed_files else self.held_out_rows}"
@@ -156,8 +165,8 @@ class Plan:
         return Evaluation(f"round{number}", model, settings, self.round_folder(number) / HELD_OUT)
 
     def check(self) -> None:
-        """Raises MissingError or ConfigError if the held-out questions, the tools or the packages that the
-        comparison of answers needs cannot be used."""
+        """Checks that the held-out questions, the executor's tools and the packages that compare answers can
+        be used. Raises MissingError or ConfigError otherwise."""
         check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
@@ -170,9 +179,10 @@ class Plan:
         return tool_set((tool for spec in specs for tool in load(spec)), "answers.tools")
 
     def claim(self) -> None:
-        """Writes `coevolve.json`, the settings that the folder's content depends on, so that two
-        co-evolutions never mix in one folder. Raises UsageError if the folder has other content, belongs to a
-        co-evolution with other settings (only the number of rounds may differ), or cannot be written."""
+        """Writes `coevolve.json`, the settings that the content of the co-evolution's folder depends on.
+        Raises UsageError if the folder has other content, belongs to a co-evolution with other settings (only
+        the number of rounds may differ), or cannot be written. So two co-evolutions never mix in one
+        folder."""
         file = self.folder / FILE
         identity = json.loads(json.dumps(self._identity()))
         try:
@@ -253,5 +263,6 @@ def _run_config(
 
 
 def expanded(model: str) -> str:
-    """Returns a model's folder or hub id, with a leading `~` replaced by the home folder."""
+    """Returns a model's folder or hub id, `model`, with a leading `~` replaced by the path of the home
+    folder."""
     return str(Path(model).expanduser()) if model.startswith("~") else model

@@ -1,7 +1,9 @@
-"""Selects the proposals of a round on which the executor is trained.
+"""Selects the proposals on which the executor of a co-evolution (the model that answers questions) is trained
+in a round. A proposal is a question that the other model, the proposer, wrote.
 
-A line of `answered.jsonl` is one sampled proposal. `proposed` is the proposer's own answer, `answers` are the
-executor's answers, and `tool_calls` is the mean number of tool calls in an answer:
+The proposals are read from `answered.jsonl`, with one sampled proposal in each line. `proposed` is the
+proposer's own answer, `answers` are the executor's answers, and `tool_calls` is the mean number of tool calls
+in an answer:
 
     {"question", "proposed", "answers", "tool_calls"}     or {"malformed": reason, "text"}
 """
@@ -25,11 +27,16 @@ def select_rows(
     held_out: Set[tuple[str, ...]],
     equality: Equality,
 ) -> list[dict[str, Any]]:
-    """Returns the rows on which the executor is trained: the questions whose p̂ is between `config.least` and
-    `config.most`, each with the most frequent answer as its label. Of questions with the same words, only the
-    first that qualifies is used. Questions with the same words as one of `held_out`, the tuples of words of
-    the held-out questions, are left out. Returns at most `config.rows` rows, the first ones. `equality` is
-    the rule by which two answers are equal. Raises InfrastructureError if a comparison of answers fails."""
+    """Returns the rows on which the executor (the model that answers questions) is trained: dicts with the
+    keys `question`, `answer` (the most frequent answer, the label) and `p_hat`. `lines` are the lines of
+    `answered.jsonl`.
+
+    A question is selected if its p̂, the agreement of the executor's answers, is between `config.least` and
+    `config.most`. Of questions with the same words, only the first that qualifies is used. Questions whose
+    words are an element of `held_out`, the words of the held-out questions, are left out. At most
+    `config.rows` rows are returned, the first ones. `equality` is the rule by which two answers are equal.
+    Raises InfrastructureError if a comparison of answers fails.
+    """
     rows: list[dict[str, Any]] = []
     seen = set(held_out)
     for line in lines:

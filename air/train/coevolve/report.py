@@ -1,4 +1,5 @@
-"""Writes the report of a co-evolution, `report.json` and `report.txt`, from the files in its folder."""
+"""Writes the report of a co-evolution (training in rounds of a model that writes questions and a model that
+answers them), `report.json` and `report.txt`, from the files in its folder."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ the questions with n/10 ≤ p < (n + 1)/10; the last bar also counts p = 1."""
 
 
 def report(plan: Plan) -> dict[str, Any]:
-    """Returns the content of `report.json` as a dict, with one entry for each round whose proposals the
-    executor has answered."""
+    """Returns the content of `report.json` as a dict. Its list `rounds` has an entry for each round whose
+    proposals (questions) the executor has answered. `plan` has the settings of the co-evolution and the path
+    of its folder."""
     rounds = []
     for number in range(plan.config.rounds + 1):
         if (plan.round_folder(number) / ANSWERED).is_file():
@@ -104,9 +106,9 @@ def _mean_reward(
     numbers: Sequence[int],
     config: CoevolveConfig,
 ) -> float | None:
-    """Returns the mean reward of all proposals by the definition `name`, or None if there are none. `numbers`
-    has the cluster numbers of the first well-formed proposals, whose mean reward stands for that of all
-    well-formed ones."""
+    """Returns the mean reward of all proposals in `lines`, the lines of `answered.jsonl`, by the definition
+    `name`; None if there is no proposal. `numbers` has the cluster numbers of the first well-formed
+    proposals. The mean reward of these is used for all well-formed proposals."""
     payment = config.payment
     weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
     malformed = REWARDS[name](Proposal(False), weights)
@@ -126,7 +128,8 @@ def _mean_reward(
 
 
 def write(plan: Plan) -> dict[str, Any]:
-    """Writes `report.json` and `report.txt`, and returns the content of `report.json`."""
+    """Writes `report.json` and `report.txt` into the co-evolution's folder, and returns the content of
+    `report.json`."""
     content = report(plan)
     paths.write_whole(plan.folder / JSON_FILE, f"{json.dumps(content, indent=1)}\n".encode())
     paths.write_whole(plan.folder / TEXT_FILE, f"{text(content)}\n".encode())

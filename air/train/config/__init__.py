@@ -1,1 +1,2 @@
-"""Defines the keys of run files (TOML), and merges run files and command-line flags into one config."""
+"""Defines the keys of run files (TOML files with the settings of a training), and merges run files and
+command-line flags into one config object."""

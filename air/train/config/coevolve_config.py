@@ -1,8 +1,9 @@
 """Defines the settings in a file (TOML) of the command `air coevolve`.
 
 A co-evolution trains two models in rounds: a proposer, which writes questions, and an executor, which answers
-them. p̂ of a question is the share of the executor's k answers that equal the most frequent answer; it is 0
-in the cases that the settings `least_valid` and `definition` describe.
+each question k times. A proposal is a question with the proposer's own answer. p̂ of a question is the share
+of the executor's k answers that equal the most frequent answer; it is 0 in the cases that the settings
+`least_valid` and `definition` describe.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
 
 class SideConfig(BaseConfig):
-    """Settings in the tables `[proposer]` and `[executor]`: a model, and how the model is trained in each
-    round."""
+    """Settings in the tables `[proposer]` and `[executor]` of a co-evolution: a model, and how the model is
+    trained in each round."""
 
     model: str
     """The model of the first round: a Hugging Face hub id, or a folder."""
@@ -37,7 +38,8 @@ class SideConfig(BaseConfig):
 
 
 class AnswersConfig(BaseConfig):
-    """Settings in the table `[answers]`: how the executor answers the questions that the proposer wrote."""
+    """Settings in the table `[answers]` of a co-evolution: how the executor (the model that answers
+    questions) answers the questions that the proposer (the other model) wrote."""
 
     k: int = Field(10, ge=2, le=64)
     """The number of answers that the executor gives to each question."""
@@ -67,7 +69,8 @@ class AnswersConfig(BaseConfig):
 
 
 class PaymentConfig(BaseConfig):
-    """Settings in the table `[payment]`: the reward of a proposal (`air.rewards.proposals.payment`)."""
+    """Settings in the table `[payment]` of a co-evolution: how the reward of a proposal (a question that the
+    proposer wrote, with its own answer) is computed (see `air.rewards.proposals.payment`)."""
 
     reward: Definition = "as_coded"
     """The definition of the reward and of p̂ in the proposer's training: `as_coded` (as in Agent0's code) or
@@ -95,7 +98,8 @@ class PaymentConfig(BaseConfig):
 
 
 class GenerationConfig(BaseConfig):
-    """Settings in the table `[generation]`: the questions on which the executor is trained."""
+    """Settings in the table `[generation]` of a co-evolution: the questions that the proposer writes for the
+    executor's training, and which of them are used."""
 
     proposals: int = Field(256, ge=1)
     """The number of proposals that are sampled in each round."""
@@ -123,8 +127,8 @@ class GenerationConfig(BaseConfig):
 
 
 class HeldOutConfig(BaseConfig):
-    """Settings in the table `[held_out]`: the questions with known answers on which the executor is
-    evaluated."""
+    """Settings in the table `[held_out]` of a co-evolution: the questions with known answers on which the
+    executor is evaluated after each round."""
 
     data: Path
     """A JSON-lines file of rows `{"question": …, "answer": …}`; a relative path starts at the current folder.
@@ -137,7 +141,8 @@ class HeldOutConfig(BaseConfig):
 
 
 class CoevolveConfig(BaseConfig):
-    """All settings in a file of the command `air coevolve`."""
+    """All settings in a file of the command `air coevolve`, which trains two models in rounds: a proposer,
+    which writes questions, and an executor, which answers them."""
 
     name: str = "coevolve"
     """The name of the co-evolution; its folder is `output_dir / name`."""

@@ -1,5 +1,6 @@
-"""Settings of curricula: `[[embedded.levels]]` (tasks by level) and `[embedded.rounds]` (numbers of turns by
-stage)."""
+"""Settings of curricula, which make the tasks or episodes of a run harder step by step: `[[embedded.levels]]`
+(lists of tasks from easy to hard) and `[embedded.rounds]` (the allowed number of turns in each stage of the
+run)."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from air.worlds import sources as worlds
 
 
 class LevelsConfig(BaseConfig):
-    """Settings in a table `[[embedded.levels]]`: a source of prompts begins with its first level, and moves
-    to the next level when the mean of a metric over its latest episodes is high enough."""
+    """Settings in a table `[[embedded.levels]]`: a curriculum for one source of prompts. The source begins
+    with the tasks of its first level, and moves to the next level when the mean of a metric over its latest
+    episodes is high enough."""
 
     source: str | None = None
     """The `name` of the source of prompts to which the levels belong. None: the only source of the run."""
@@ -35,9 +37,9 @@ class LevelsConfig(BaseConfig):
     world reports about each episode, such as `success`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
-        """Returns the source of prompts to which the levels belong: the one with the name `source` or, if the
-        setting `source` is None, the only source. Raises ValueError if there is not exactly one such
-        source."""
+        """Returns the element of `sources` (the run's sources of prompts) to which the levels belong: the one
+        with the name in the setting `source` or, if this setting is None, the only one. Raises ValueError if
+        there is not exactly one such source."""
         name = self.source or (sources[0].resolved_name if len(sources) == 1 else None)
         if name is None:
             raise ValueError("embedded.levels needs `source`, the name of one of the sources")
@@ -49,8 +51,10 @@ class LevelsConfig(BaseConfig):
         return found[0]
 
     def tasks(self, source: EnvSource) -> list[list[str]]:
-        """Returns the tasks of each level. Raises ValueError if the levels do not contain each task of the
-        source exactly once, if there are fewer than two levels, or if the tasks are not air's."""
+        """Returns a list with the task ids of each level, the easiest level first. `source` is the source of
+        prompts to which the levels belong. Raises ValueError if the levels do not contain each task of the
+        source exactly once, if there are fewer than two levels, or if another program than air provides the
+        tasks."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
@@ -71,8 +75,8 @@ class LevelsConfig(BaseConfig):
 class RoundsConfig(BaseConfig):
     """Settings in the table `[embedded.rounds]`: episodes are short in the first stage of the run and longer
     in each later stage, as in AgentGym-RL. The table applies to all sources of prompts for training. Their
-    tasks must be air's, but no research tasks, and their rules must not state how many turns the agent
-    has."""
+    tasks must be tasks of air, such as games, but not research tasks (which run in a sandbox), and the rules
+    that the agent reads must not state its number of turns."""
 
     max_turns: list[int] = Field(min_length=1)
     """The largest number of turns of an episode in each stage, in place of the world's own limit. If
@@ -95,8 +99,9 @@ class RoundsConfig(BaseConfig):
 
     @staticmethod
     def check(sources: Sequence[EnvSource]) -> None:
-        """Raises ValueError if a source has a research task, or a world whose rules tell the agent how many
-        turns it has."""
+        """Raises ValueError if one of `sources` (the run's sources of prompts) has tasks whose number of
+        turns cannot be changed: research tasks, tasks that are not air's, or tasks whose rules tell the agent
+        its number of turns."""
         for source in sources:
             taskset = source.env.taskset
             if not isinstance(taskset, AirTasksetConfig) or taskset.research:
@@ -113,8 +118,8 @@ class RoundsConfig(BaseConfig):
 def check_curricula(
     levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
 ) -> None:
-    """Raises ValueError if a curriculum does not fit the sources of prompts for training, or if two curricula
-    apply to one source."""
+    """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) does not fit `sources`, the
+    sources of prompts for training, or if two elements of `levels` are for the same source."""
     names = [one.chosen(sources).resolved_name for one in levels]
     for one in levels:
         one.tasks(one.chosen(sources))

@@ -41,13 +41,15 @@ class EstimatorConfig(BaseConfig):
         return self
 
     def load(self) -> Estimator:
-        """Imports the user's function, and returns an estimator that calls this function with `kwargs`."""
+        """Imports the user's function, and returns an estimator: a function that takes the list of a group's
+        rewards and calls the user's function with it and `kwargs`. Raises ValueError if the function cannot
+        be imported."""
         return imported.load(self.import_path, self.kwargs)
 
 
 def usable_cores() -> int:
     """Returns the number of CPU cores that this process may use. If the environment variable OMP_NUM_THREADS
-    is a positive integer, or a list (`4,2`) that begins with one, returns this number instead."""
+    is set to a positive integer, or to a list that begins with one (`4,2`), returns this integer instead."""
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if wanted.isdigit() and int(wanted):
         return int(wanted)
@@ -56,7 +58,8 @@ def usable_cores() -> int:
 
 
 class ComputeConfig(BaseConfig):
-    """Settings in the run file's table `[embedded]` that both `rl` and `sft` (supervised training) have."""
+    """Settings in the run file's table `[embedded]` that exist both for reinforcement learning (`rl`) and for
+    supervised training (`sft`)."""
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: torch uses all cores for training and half of the cores
@@ -86,17 +89,18 @@ class ComputeConfig(BaseConfig):
     pass."""
 
     def set_threads(self) -> None:
-        """Sets the number of CPU threads that torch uses while boxes run commands: the setting `threads`, or
-        half of the cores. Call this method before any other thread uses torch."""
+        """Sets the number of CPU threads that torch uses while boxes (the agents' sandboxes) run commands:
+        the setting `threads`, or half of the cores if it is None. Call this method before any other thread
+        uses torch."""
         import torch
 
         torch.set_num_threads(self.threads or max(1, usable_cores() // 2))
 
     @contextmanager
     def training_threads(self) -> Iterator[None]:
-        """Context manager: inside the block, torch uses the number of CPU threads in the setting `threads`,
-        or as many as there are cores. Use this context manager only for work during which no reply is sampled
-        and no box runs a command."""
+        """Context manager: inside the block, torch uses the number of CPU threads in the setting `threads`
+        or, if it is None, as many as there are cores. Use it only for work during which no reply is sampled
+        and no box (an agent's sandbox) runs a command."""
         import torch
 
         before = torch.get_num_threads()

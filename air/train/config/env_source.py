@@ -1,4 +1,5 @@
-"""The settings of a source of prompts that both training engines (embedded and prime-rl) read."""
+"""The settings of a source of prompts: a set of tasks, and the environment in which the tasks are played.
+Both training engines (embedded and prime-rl) read them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pydantic import BaseModel, Field, SerializeAsAny, model_validator
 
 
 class EnvSource(BaseModel):
-    """Settings of one source of prompts: a table `[[orchestrator.train.source]]` of a run file (TOML)."""
+    """Settings of one source of prompts (tasks and their environment): a table
+    `[[orchestrator.train.source]]` of a run file (TOML)."""
 
     name: str | None = None
     """The name of this source of prompts in logs. None: the id of its taskset, the plugin of verifiers that

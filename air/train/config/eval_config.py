@@ -81,7 +81,8 @@ class EvalConfig(BaseConfig):
         return self
 
     def due(self, step: int, max_steps: int) -> bool:
-        """Whether an evaluation follows training step `step`. Step 0 stands for the start of the run."""
+        """Returns whether an evaluation follows training step `step`. `step` 0 stands for the start of the
+        run, before the first step; `max_steps` is the run's last step."""
         if step == 0:
             return not self.skip_first_step
         return step % self.interval == 0 or step == max_steps

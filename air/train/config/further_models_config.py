@@ -1,4 +1,5 @@
-"""Settings of the models that algorithms need beside the policy: reference, value model and teacher.
+"""Settings of the models that some algorithms need beside the policy: reference model, value model and
+teacher.
 
 This module does not import torch, so run files can be checked without torch.
 """
@@ -14,8 +15,9 @@ from air.train.config.model_options import AdamWConfig, OptimizerConfig
 
 
 class ReferenceConfig(BaseConfig):
-    """Settings in the run file's table `[embedded.reference]`: the reference model, with which KL terms
-    compare the policy. It is loaded only if such a term is used, and it is never trained."""
+    """Settings in the run file's table `[embedded.reference]`: the reference model, whose predictions a KL
+    term compares with those of the policy. It is loaded only if such a term is used, and it is never
+    trained."""
 
     model: str | None = None
     """A Hugging Face hub id, or a folder. None: the model from which the policy started, `model.name`."""

@@ -1,4 +1,5 @@
-"""Settings of the losses: `[trainer.loss]`, and the KL term `[embedded.kl]`.
+"""Settings of the policy losses: `[trainer.loss]`, and of the penalty for the KL divergence from a reference
+model, `[embedded.kl]`.
 
 The settings of the losses `default`, `ipo` and `custom` have the names, defaults and meanings of prime-rl 0.8
 (`prime_rl.configs.trainer`). This module does not import torch, so run files can be checked without torch.
@@ -46,9 +47,8 @@ class PolicyLossConfig(BaseConfig):
 
 
 class DefaultLossConfig(PolicyLossConfig):
-    """Settings of the default policy loss: an importance-weighted policy gradient with a KL term. Tokens
-    whose probability has moved too far since they were sampled are left out of the policy gradient
-    (masked)."""
+    """Settings of the default policy loss: an importance-weighted policy gradient with a KL term. A token has
+    no policy gradient (it is masked) if its probability has changed too much since the token was sampled."""
 
     type: Literal["default"] = "default"
     """The name of the loss."""
@@ -66,8 +66,9 @@ class DefaultLossConfig(PolicyLossConfig):
 
 
 class IPOLossConfig(PolicyLossConfig):
-    """Settings of the loss `ipo`: as `default`, but a token is left out if its probability has moved too far
-    in either direction, whatever the sign of its advantage."""
+    """Settings of the loss `ipo`. It is the loss `default` with another rule for masking: a token has no
+    policy gradient if its probability has moved too far in either direction, whatever the sign of its
+    advantage."""
 
     type: Literal["ipo"] = "ipo"
     """The name of the loss."""
@@ -97,8 +98,8 @@ class PPOClipLossConfig(PolicyLossConfig):
 
 
 class CrossEntropyLossConfig(PolicyLossConfig):
-    """Settings of the cross-entropy, with which the algorithm `sft` trains. Run files cannot name it in
-    `[trainer.loss]`."""
+    """Settings of the cross-entropy, with which the algorithm `sft` (supervised training) trains. A run file
+    cannot choose this loss as `type` in `[trainer.loss]`; the algorithm sets it."""
 
     type: Literal["cross_entropy"] = "cross_entropy"
     """The name of the loss."""
@@ -153,8 +154,8 @@ KLEstimator = Literal["kl", "abs", "mse", "low_var_kl", "full"]
 
 
 class KLConfig(BaseConfig):
-    """Settings in the run file's table `[embedded.kl]`: a penalty for moving away from the reference model
-    (`[embedded.reference]`)."""
+    """Settings in the run file's table `[embedded.kl]`: a penalty for the KL divergence of the policy from
+    the reference model (`[embedded.reference]`)."""
 
     estimator: KLEstimator = "low_var_kl"
     """How a token's penalty is computed from x: its log-probability under the policy minus that under the

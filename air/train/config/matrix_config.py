@@ -1,7 +1,7 @@
 """Defines the settings in a file (TOML) of the command `air matrix`.
 
-A row is a list of tasks, on which one model is trained. A column is a task, which the models of all rows
-play. A cell is the result of one row's model on one column's task.
+A matrix is a table of results. A row is a list of tasks, on which one model is trained. A column is a task,
+which the models of all rows play. A cell is the result of one row's model on one column's task.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 class MatrixEvaluationConfig(BaseConfig):
-    """Settings in the table `[evaluation]` of a matrix: how the episodes of each cell are played."""
+    """Settings in the table `[evaluation]` of a matrix: how the episodes of each cell are played. A cell is
+    the result of the model of one row on the task of one column."""
 
     episodes: int = Field(100, ge=1)
     """Number of episodes of each cell and training seed. The worlds of these episodes get seeds that are
@@ -32,7 +33,8 @@ class MatrixEvaluationConfig(BaseConfig):
 
 
 class MatrixConfig(BaseConfig):
-    """All settings in a file of the command `air matrix`."""
+    """All settings in a file of the command `air matrix`, which trains one model on each of several lists of
+    tasks (the rows), and lets every model play all tasks in another list (the columns)."""
 
     name: str = "matrix"
     """The name of the matrix; its folder is `output_dir / name`."""

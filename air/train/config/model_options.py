@@ -76,7 +76,8 @@ class AdamWConfig(_OptimizerConfig):
 
 
 def _default_type(value: object) -> object:
-    """Adds `type = "adamw"`, prime-rl's default, to an optimiser's settings that have no `type`."""
+    """Returns an optimiser's settings with `type = "adamw"`, prime-rl's default, if `value` is a dict without
+    `type`. Returns any other `value` unchanged."""
     if isinstance(value, dict) and "type" not in value:
         return {"type": "adamw", **value}
     return value
@@ -134,7 +135,8 @@ SchedulerConfig = Annotated[
 
 
 class HeldOutDataConfig(BaseConfig):
-    """Settings of a file of demonstrations (recorded conversations)."""
+    """Settings of a file of demonstrations (recorded conversations): its path, and the length at which the
+    demonstrations are cut."""
 
     type: Literal["sft"] = "sft"
     """The kind of data; `sft` is the only possible value."""
@@ -146,7 +148,8 @@ class HeldOutDataConfig(BaseConfig):
 
 
 class SFTDataConfig(HeldOutDataConfig):
-    """Settings of the data for supervised training: a file of demonstrations (recorded conversations)."""
+    """Settings of the data for supervised training: a file of demonstrations (recorded conversations), and
+    how the demonstrations are divided into steps."""
 
     batch_size: int = Field(128, ge=1)
     """Size of a step: one step trains on at most `batch_size * seq_len` tokens, in whole demonstrations."""
@@ -157,7 +160,8 @@ class SFTDataConfig(HeldOutDataConfig):
 
 
 class SFTValConfig(BaseConfig):
-    """Settings of the evaluation on held-out demonstrations, which are not trained on."""
+    """Settings of the evaluation on held-out demonstrations: recorded conversations that are not used for
+    training."""
 
     interval: int = Field(50, ge=1)
     """Number of steps between two evaluations. The last step is always followed by an evaluation."""
@@ -188,8 +192,8 @@ class SFTConfig(BaseConfig):
 
 
 def check_schedule(scheduler: SchedulerConfig, max_steps: int | None) -> None:
-    """Raises ValueError if the schedule's rise and fall take more than `max_steps` steps, or if the learning
-    rate falls and `max_steps` is None."""
+    """Raises ValueError if the learning rate falls in `scheduler`, and either `max_steps` (the number of
+    training steps) is None, or the rise and the fall together take more than `max_steps` steps."""
     if isinstance(scheduler, ConstantSchedulerConfig):
         return
     decay = scheduler.decay_steps if isinstance(scheduler, LinearSchedulerConfig) else 1

@@ -30,8 +30,8 @@ class WandbMonitorConfig(BaseConfig):
 
 
 class FileMonitorConfig(BaseConfig):
-    """Settings in the run file's table `[monitors.file]`: the file of metrics, which the embedded engine
-    always writes."""
+    """Settings in the run file's table `[monitors.file]`: the file `metrics.jsonl` with the run's metrics,
+    which the embedded engine always writes."""
 
     path: Literal["metrics.jsonl"] = "metrics.jsonl"
     """The name of the file with the metrics, in the run's folder. The embedded engine accepts only

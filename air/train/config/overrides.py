@@ -33,7 +33,7 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 @dataclass
 class MergedSettings:
-    """The merged settings of run files and command-line flags, and which file or flag set each key."""
+    """The merged settings of run files (TOML) and command-line flags, and which file or flag set each key."""
 
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
@@ -41,9 +41,10 @@ class MergedSettings:
     """Maps the path of a key (its names from the outermost table on) to the file or flag that set the key."""
 
     def where(self, loc: Sequence[str]) -> str:
-        """Returns the file or flag that set the key at the path `loc`, for error messages. If no file or flag
-        set this key, returns that of the key whose path has the longest common beginning with `loc`. If there
-        is no such key, returns the last run file or, without run files, `command line`."""
+        """Returns the file or flag that set a key, for error messages. `loc` is the path of the key: its
+        names from the outermost table on. If no file or flag set this key, returns the file or flag of the
+        key whose path has the longest common beginning with `loc`. If there is no such key, returns the last
+        run file or, without run files, `command line`."""
         path = tuple(loc)
         for length in range(len(path), 0, -1):
             for key, origin in self.origin.items():
@@ -52,23 +53,25 @@ class MergedSettings:
         return str(self.files[-1]) if self.files else "command line"
 
     def place(self, dotted: str) -> str:
-        """Returns the file or flag that set a key, and the key, for error messages, from its dotted path."""
+        """Returns `PLACE: KEY` for error messages: the file or flag that set a key, and the key itself.
+        `dotted` is the dotted path of the key, such as `trainer.optim.lr`."""
         return f"{self.where(dotted.split('.'))}: {dotted}"
 
 
 def parse(args: Sequence[str], kind: type[BaseModel]) -> MergedSettings:
-    """Reads the run files and flags in command-line arguments, and returns the merged settings. `kind`, the
-    pydantic class of the run file, defines which flags are switches, lists and tables. Raises MissingError if
-    a file does not exist. Raises ConfigError if a file is not TOML, if an argument is neither a file nor a
-    flag, or if a flag does not fit the schema `kind`."""
+    """Reads the run files (`@ FILE`) and flags in the command-line arguments `args`, and returns the merged
+    settings. `kind`, the pydantic class of the run file, defines which flags are switches, lists and tables.
+    Raises MissingError if a file does not exist. Raises ConfigError if a file is not TOML, if an argument is
+    neither a file nor a flag, or if a flag does not fit the schema `kind`."""
     merged = read_files(args)
     apply_flags(merged, args, kind)
     return merged
 
 
 def read_files(args: Sequence[str]) -> MergedSettings:
-    """Reads the run files in command-line arguments, ignores the flags, and returns the merged settings.
-    Raises MissingError if a file does not exist, and ConfigError if a file is not TOML."""
+    """Reads the run files (`@ FILE`) in the command-line arguments `args`, ignores the flags, and returns the
+    merged settings. Raises MissingError if a file does not exist. Raises ConfigError if a file is not TOML,
+    or if an argument is neither a file nor a flag."""
     merged = MergedSettings()
     for flag, values in _words(args):
         if isinstance(values, Path):
@@ -77,8 +80,9 @@ def read_files(args: Sequence[str]) -> MergedSettings:
 
 
 def put(merged: MergedSettings, settings: Mapping[str, Any], origin: str) -> None:
-    """Merges `settings` into `merged`, key by key, and overrides earlier values; a list replaces the whole
-    earlier list. `origin` is the name of these settings in error messages, such as a file's path."""
+    """Merges the nested dict `settings` into `merged`, key by key, and overrides earlier values; a list
+    replaces the whole earlier list. `origin` says in error messages where these settings come from, such as a
+    file's path."""
     _merge(merged, merged.data, copy.deepcopy(dict(settings)), origin, ())
 
 
@@ -88,10 +92,11 @@ def refuse(
     owner: str,
     place: Callable[[str], str],
 ) -> None:
-    """Raises ConfigError if `settings`, the settings of the trainings in a larger experiment, have a value for
-    a key that the experiment sets itself. `remedies` maps the dotted paths of these keys to what the user can
-    do instead. `owner` is the experiment, such as `the matrix`. `place` returns the place of a key in the
-    user's files from its dotted path, for the error message."""
+    """Raises ConfigError if the user has set a key that a larger experiment (a matrix or co-evolution of
+    several trainings) sets itself. `settings` are the user's settings for the trainings. `remedies` maps the
+    dotted path of each such key to a text that says what the user can do instead. `owner` names the
+    experiment in error messages, such as `the matrix`. `place` is a function that turns a dotted path into
+    the place where the user set the key."""
     for dotted, remedy in remedies.items():
         *tables, key = dotted.split(".")
         value: Any = settings
@@ -114,18 +119,20 @@ def refuse(
 def apply_flags(
     merged: MergedSettings, args: Sequence[str], kind: type[BaseModel], *, shown: str = ""
 ) -> None:
-    """Sets in `merged` the keys of all flags in the command-line arguments. Error messages name the flag
-    that set a wrong value or, if `shown` is not empty, the text `shown` instead. Raises ConfigError if an
-    argument is neither a file nor a flag, or if a flag does not fit the schema `kind`."""
+    """Sets in `merged` the keys of all flags in the command-line arguments `args`. `kind` is the pydantic
+    class of the run file. Error messages about a wrong value name the flag that set it or, if `shown` is not
+    empty, the text `shown` instead. Raises ConfigError if an argument is neither a file nor a flag, or if a
+    flag does not fit the schema `kind`."""
     for flag, values in _words(args):
         if not isinstance(values, Path):
             _set_flag(merged, flag, values, kind, shown or f"--{flag}")
 
 
 def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
-    """Splits command-line arguments into flags and files. Yields a pair (name, values) for each flag, and a
-    pair (table, path) for each file. For `--x @ FILE`, which fills only the table `x`, `table` is `x`; for
-    other files, `table` is empty."""
+    """Splits command-line arguments into flags and files. Yields a pair (flag's name, list of its values) for
+    each flag, and a pair (table, path) for each file. `table` is `x` for `--x @ FILE`, which fills only the
+    table `x` of the settings; it is an empty string for other files. Raises ConfigError for any other
+    argument."""
     rest = list(args)
     while rest:
         word = rest.pop(0)
@@ -153,7 +160,7 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 
 def build(kind: type[ConfigT], merged: MergedSettings) -> ConfigT:
-    """Checks the merged settings and returns them as a config of the class `kind`. Raises ConfigError if a
+    """Checks the merged settings and returns them as an object of the class `kind`. Raises ConfigError if a
     key or a value is wrong; the message names the key and the file or flag that set the key."""
     given = copy.deepcopy(merged.data)  # a copy, because validation changes its input
     try:
@@ -165,7 +172,7 @@ def build(kind: type[ConfigT], merged: MergedSettings) -> ConfigT:
 
 
 def dump(config: BaseModel) -> str:
-    """Returns the config, including all defaults, as JSON text."""
+    """Returns a config, including all keys that have their default values, as JSON text."""
     return json.dumps(config.model_dump(mode="json"), indent=2)
 
 
@@ -179,7 +186,8 @@ def _merge_file(merged: MergedSettings, path: Path, below: tuple[str, ...]) -> N
 
 
 def _or_shipped(path: Path) -> Path:
-    """Returns `path`, or air's own file of this name if `path` does not exist and begins with `configs/`."""
+    """Returns `path`. If `path` does not exist and begins with `configs/`, returns the path of the run file
+    with this name that is shipped with air, if there is one."""
     if path.exists() or path.is_absolute() or path.parts[:1] != ("configs",):
         return path
     shipped = paths.shipped("configs").joinpath(*path.parts[1:])
@@ -232,7 +240,8 @@ def _set_flag(
 def _read_flag(
     flag: str, values: list[str], kind: type[BaseModel]
 ) -> tuple[tuple[str, ...], object]:
-    """Reads one flag. Returns the path of the key that the flag names, and the key's new value."""
+    """Reads one command-line flag, whose name is `flag` (without the leading `--`). Returns the path of the
+    key that the flag sets, as a tuple of names, and the key's new value."""
     clears = flag.startswith("no-") and not _types_at(kind, _path(flag))[0]
     name = flag.removeprefix("no-") if clears else flag
     path = _path(name)
@@ -251,17 +260,21 @@ def _read_flag(
 
 
 def _typed(raw: Any) -> Any:
-    """Parses a text, or each text of a list, as a TOML value. A text that is not valid TOML stays a text."""
+    """Parses a string as a TOML value; a string that is not valid TOML stays a string. Parses each element of
+    a list, and returns any other value unchanged."""
     if isinstance(raw, list):
         return [_typed(one) for one in raw]
     return toml_or_text(raw) if isinstance(raw, str) else raw
 
 
 def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
-    """Parses one flag with `prime-pydantic-config`, without checks: `--a.b 3` becomes `{"a": {"b": 3}}`."""
+    """Parses one flag with the package `prime-pydantic-config`, by the types in the class `kind`, and returns
+    nested dicts: `--a.b 3` becomes `{"a": {"b": 3}}`. Checks no values. `argv` are the flag and its values;
+    `flag` is its name in error messages. Raises ConfigError if the package refuses the flag."""
 
     class Unchecked(kind):  # type: ignore[valid-type, misc]
-        """A subclass of `kind` that does not check values, because `build` checks the merged settings."""
+        """A subclass of `kind` that does not check values. The function `build` checks them later, after all
+        settings have been merged."""
 
         @classmethod
         def model_validate(cls, obj: Any, **_: Any) -> Any:
@@ -343,8 +356,9 @@ def _position(here: list[Any], part: str, flag: str) -> int:
 
 
 def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseModel]) -> ConfigError:
-    """Turns pydantic's `error` about the merged settings into the error to raise: its text names the wrong
-    key, the file or flag that set the key, and a remedy. `kind` is the pydantic class of the settings."""
+    """Turns pydantic's `error` about the merged settings into a ConfigError, which the caller raises. Its
+    text names the wrong key, the file or flag that set the key, and a remedy. `kind` is the pydantic class of
+    the settings."""
     bad = first_bad_key(error, merged.data)
     where = merged.where(bad.path)
     if not bad.unknown:
@@ -361,8 +375,8 @@ def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseMode
 
 
 def _own_subclasses() -> dict[type, type[BaseModel]]:
-    """Returns a mapping from classes of verifiers to the subclasses with air's own settings, which air uses
-    for the tables at and below `env`."""
+    """Returns a mapping from settings classes of the package `verifiers` to their subclasses in air, which
+    define the keys of the table `env` and of the tables below it."""
     import verifiers.v1 as vf
 
     from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig
@@ -375,8 +389,10 @@ def _own_subclasses() -> dict[type, type[BaseModel]]:
 
 
 def _refuse_switches(data: Any, config: Any, merged: MergedSettings, path: tuple[str, ...]) -> None:
-    """Raises ConfigError if a key that needs a number has the value true or false, for example from a flag
-    without a value. Without this check, pydantic would read true as 1 and false as 0."""
+    """Raises ConfigError if a key that needs a number has the value true or false, for example because of a
+    flag without a value. Without this check, pydantic would read true as 1 and false as 0. `data` are the
+    settings as given, `config` the checked settings, and `path` the path of both from the outermost table
+    on."""
     if isinstance(data, bool) and isinstance(config, int | float) and not isinstance(config, bool):
         where = merged.where(path)
         problem = "needs a value" if where.startswith("--") else f"must be a number, not {data}"

@@ -114,11 +114,13 @@ class SamplingConfig(BaseConfig):
 
 
 class SourceConfig(EnvSource, BaseConfig):
-    """Settings of one source of prompts and its environment: a table `[[orchestrator.train.source]]`."""
+    """Settings of one source of prompts for training (tasks and their environment): a table
+    `[[orchestrator.train.source]]` of a run file."""
 
 
 class TrainConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.train]`: sources of prompts, and sampling."""
+    """Settings in the run file's table `[orchestrator.train]`: the sources of prompts for training, and how
+    the model samples replies."""
 
     source: list[SourceConfig] = Field(min_length=1)
     """The sources of prompts; each has an environment and a weight."""
@@ -127,7 +129,8 @@ class TrainConfig(BaseConfig):
 
 
 class OrchestratorConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator]`: episodes, groups and advantages."""
+    """Settings in the run file's table `[orchestrator]`: how many episodes a step has, from which prompts
+    they come, and how their rewards become advantages."""
 
     batch_size: int = Field(32, ge=1)
     """Number of episodes in one step. It must be a multiple of every `group_size`."""
@@ -249,7 +252,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_algorithm(self) -> None:
-        """Raises ValueError if a setting does not fit the algorithm, or if a setting would have no effect."""
+        """Raises ValueError if a setting does not fit the run's algorithm, or would have no effect with
+        it."""
         embedded, algo = self.embedded, self.orchestrator.algo
         if embedded.estimator is None:
             self._check_loss()
@@ -297,8 +301,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_without_rewards(self) -> None:
-        """Raises ValueError if a setting changes rewards, on which the algorithm's advantages do not depend:
-        the setting would have no effect."""
+        """Raises ValueError if a setting that changes rewards is used. It would have no effect: this check is
+        for algorithms whose advantages do not depend on rewards."""
         embedded = self.embedded
         settings = {
             'embedded.kl.place = "reward"': embedded.kl is not None
@@ -314,7 +318,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_kl(self) -> None:
-        """Raises ValueError if the KL penalty does not fit the algorithm, or cannot be computed."""
+        """Raises ValueError if the algorithm cannot be used with the penalty for the KL divergence from the
+        reference model (`[embedded.kl]`), or if the penalty cannot be computed."""
         kl, algo = self.embedded.kl, self.orchestrator.algo
         in_reward = kl is not None and kl.place == "reward"
         if self.embedded.estimator is None and in_reward and not algo.penalties_in_reward:
@@ -329,8 +334,8 @@ class RunConfig(BaseConfig):
             )
 
     def named(self) -> RunConfig:
-        """Returns this config if it has a `run.name`, else a copy with a new name from the date, the tasks
-        and the model, with a random part."""
+        """Returns this config if `run.name` is set. Otherwise returns a copy with a new `run.name`, which
+        consists of the date, the tasks, the model and a random part."""
         if self.run.name is not None:
             return self
         played: list[str] = []
@@ -340,9 +345,10 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"run": RunNameConfig(name=name)})
 
     def with_checkout(self) -> RunConfig:
-        """Returns a copy of this config in which each source with MLGym tasks names its MLGym checkout (a
-        folder), so that a resumed run uses the same checkout. If a source names none, the checkout is the
-        path in the environment variable `AIR_MLGYM_ROOT`, if this is set."""
+        """Returns a copy of this config in which each source of prompts with MLGym tasks names its checkout
+        (the folder of a cloned MLGym repository), so that a resumed run uses the same folder. For a source
+        that names none, this is the path in the environment variable `AIR_MLGYM_ROOT`, if the variable is
+        set."""
         root = os.environ.get(ROOT_VARIABLE)
         sources = [_with_checkout(one, root) for one in self.orchestrator.train.source]
         tables: dict[str, Any] = {
@@ -355,14 +361,16 @@ class RunConfig(BaseConfig):
         return self.model_copy(update={"orchestrator": orchestrator})
 
     def with_inference(self, inference: Inference) -> RunConfig:
-        """Returns a copy of this config in which `embedded.inference` is `inference`."""
+        """Returns a copy of this config in which `embedded.inference`, the name of the program that samples
+        replies, is `inference`."""
         embedded = self.embedded.model_copy(update={"inference": inference})
         return self.model_copy(update={"embedded": embedded})
 
     def algorithm(self) -> Algorithm:
-        """Returns a new algorithm: the user's estimator (`[embedded.estimator]`) if there is one, else
-        `orchestrator.algo`. If `[embedded.kl]` is set, the algorithm also computes the KL penalty. If
-        `embedded.duration_weight_cap` is set, the advantages are weighted at the end."""
+        """Returns a new object of the run's algorithm: the user's estimator (`[embedded.estimator]`) if there
+        is one, else `orchestrator.algo`. If `[embedded.kl]` is set, the object also computes the penalty for
+        the KL divergence. If `embedded.duration_weight_cap` is set, it finally weights the advantages by the
+        execution times of actions."""
         own, kl = self.embedded.estimator, self.embedded.kl
         algorithm = self.orchestrator.algo.build() if own is None else FromRewards(own.load())
         algorithm = algorithm if kl is None else WithKL(algorithm, kl)
@@ -371,13 +379,15 @@ class RunConfig(BaseConfig):
 
     @property
     def loss(self) -> PolicyLossConfig:
-        """The settings of the loss: those of `trainer.loss`, unless the algorithm has a loss of its own."""
+        """The settings of the loss: the algorithm's own loss if it has one (see `AlgorithmConfig.loss`), else
+        `trainer.loss`."""
         own = None if self.embedded.estimator is not None else self.orchestrator.algo.loss
         return self.trainer.loss if own is None else own
 
     @property
     def sampling_source(self) -> TeacherConfig | None:
-        """The model on another server that plays the episodes for training. None: the policy plays them."""
+        """The settings of the model on another server that plays the episodes for training, in place of the
+        policy; None if the policy plays them. Only the algorithm `sft` has such a model."""
         algo = self.orchestrator.algo
         if self.embedded.estimator is not None or not isinstance(algo, SFTAlgoConfig):
             return None
@@ -414,8 +424,8 @@ class RunConfig(BaseConfig):
 
     @property
     def uses_process_boxes(self) -> bool:
-        """Whether a source of prompts runs its episodes in process boxes, which isolate less than
-        containers."""
+        """Whether a source of prompts runs its episodes in process boxes: sandboxes that are plain processes,
+        which isolate less than containers."""
         envs = (source.env for source in self.orchestrator.sources)
         return any(getattr(env, "provider", "") == "process" for env in envs)
 
@@ -427,7 +437,8 @@ class RunConfig(BaseConfig):
 
 
 def _task_ids(sources: Iterable[EnvSource]) -> list[str]:
-    """Returns the ids of air's tasks in sources of prompts."""
+    """Returns the ids of all tasks in `sources` that air provides, in the order of the sources. Sources with
+    tasks of other packages are skipped."""
     tasksets = [source.env.taskset for source in sources]
     return [
         task

@@ -37,8 +37,8 @@ class RunNameConfig(BaseConfig):
 
 
 def default_name(tasks: Sequence[str], model: str) -> str:
-    """Returns a new name for a run, from the date, the ids of its tasks and the name of its model, with a
-    random part."""
+    """Returns a new name for a run. It consists of the date, the ids of its tasks (`tasks`), the name of its
+    model (`model`, a hub id or folder) and a random part."""
     more = [f"{len(tasks) - _NAMED_TASKS}-more"] if len(tasks) > _NAMED_TASKS else []
     parts = "-".join([time.strftime("%Y-%m-%d"), *tasks[:_NAMED_TASKS], *more])
     name = f"{parts}--{Path(model).name}--{secrets.token_hex(3)}"

@@ -16,8 +16,8 @@ from air.train.config.run_name import RunNameConfig
 
 
 class SFTModelConfig(ModelConfig):
-    """Settings in the table `[model]` of a run file of `sft`: the model, and which of its weights are
-    trained."""
+    """Settings in the table `[model]` of a run file of the command `sft`: the model, and which of its weights
+    are trained."""
 
     lora: LoRAConfig | None = None
     """Settings of LoRA. None: all weights are trained."""
