@@ -1,2 +1,2 @@
-"""Implements `air matrix`: trains one model on each of several lists of tasks, and lets every model play all
-tasks."""
+"""Implements the command `air matrix`, which trains one model on each of several lists of tasks, and then
+lets every model play all tasks."""

@@ -1,4 +1,5 @@
-"""The names of the files and folders in the folder of a matrix."""
+"""The names of the files and folders in the folder of a matrix. A matrix is a table of results: one model is
+trained for each row (a list of tasks), and evaluated on the task of each column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Computes 95 % confidence intervals: Student's t for a mean, Wilson's score for a share."""
+"""Computes the 95 % confidence intervals in the results of `air matrix` and `air coevolve`: Student's t for a
+mean, Wilson's score for a share."""
 
 from __future__ import annotations
 
@@ -15,11 +16,12 @@ _Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence interval."""
+    """A value with its 95 % confidence interval."""
 
     value: float
     low: float | None
-    """The lower bound. `low` and `high` are None if the value comes from a single number."""
+    """The lower bound. `low` and `high` are None if the value comes from a single number other than 0 or
+    1."""
     high: float | None
     method: Literal["t over seeds", "t over episodes", "wilson", "none"]
     """How the interval was computed: Student's t over the seeds' means or over the episodes, Wilson's score
@@ -27,8 +29,8 @@ class Interval:
 
 
 def interval(by_seed: Sequence[Sequence[float]]) -> Interval | None:
-    """Returns the mean over seeds of each seed's mean, with its 95 % confidence interval. `by_seed` has a
-    list for each training seed, with one value for each episode. Returns None if there is no value.
+    """Returns the mean of the seeds' means, with its 95 % confidence interval. `by_seed` has a list for each
+    training seed, with one value for each episode. Returns None if there is no value.
 
     With two seeds or more, the interval is Student's t over the seeds' means, which vary with the training
     and with the episodes. With one seed, or if the seeds' means are all equal, the interval is over the
@@ -56,8 +58,9 @@ def _bounded(
     half: float,
     method: Literal["t over seeds", "t over episodes"],
 ) -> Interval:
-    """Returns the interval `value` ± `half`. If all values in `seeds` are 0 or 1, so that `value` is a share,
-    the interval is limited to the range from 0 to 1."""
+    """Returns the interval `value` ± `half`, computed by `method`. If all values in `seeds` (lists with one
+    value per episode) are 0 or 1, so that `value` is a share, the bounds are limited to the range from 0 to
+    1."""
     low, high = value - half, value + half
     if all(one in (0.0, 1.0) for values in seeds for one in values):
         low, high = max(0.0, low), min(1.0, high)
@@ -69,8 +72,8 @@ def _half_width(values: Sequence[float]) -> float:
 
 
 def wilson(successes: int, count: int) -> tuple[float, float]:
-    """Returns the bounds of Wilson's 95 % score interval for the share of successes in `count` independent
-    trials."""
+    """Returns the lower and the upper bound of Wilson's 95 % score interval for a share: `successes` in
+    `count` independent trials."""
     share, square = successes / count, _Z**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     half = _Z * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
@@ -79,8 +82,9 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def t_quantile(freedom: int) -> float:
-    """Returns the 97.5 % quantile of Student's t distribution with `freedom` degrees of freedom, which |t|
-    exceeds with probability 5 %. It is 12.706 for one degree of freedom, and 4.303 for two."""
+    """Returns the 97.5 % quantile t of Student's t distribution with `freedom` degrees of freedom: the
+    absolute value of the variable is larger than t with probability 5 %. The quantile is 12.706 for one
+    degree of freedom, and 4.303 for two."""
     low, high = 0.0, 100.0
     for _ in range(100):
         middle = (low + high) / 2

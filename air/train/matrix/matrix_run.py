@@ -1,4 +1,6 @@
-"""Runs the trainings and evaluations of a matrix, and skips those that are already finished."""
+"""Runs the trainings and evaluations of a matrix, and skips those that are already finished. A matrix is a
+table of results: one model is trained for each row (a list of tasks), and evaluated on the task of each
+column."""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Runs all trainings and evaluations of a matrix that are not finished. `say` prints a line for the user.
-    `logged` returns a context manager in which the log lines of a training go to a file in the training's
-    folder. `on_cells` is called after the cells of each row and seed."""
+    """Runs those trainings and evaluations of a matrix (see the module's docstring) that are not finished.
+    `say` prints a line for the user. `logged` returns a context manager in which the log lines of a training
+    go to a file in the training's folder. `on_cells` is called each time after the model of one row and seed
+    has played the tasks of all columns."""
 
     def __init__(
         self,
@@ -46,16 +49,17 @@ class MatrixRun:
         self._say("already stopping: the boxes and the server of the model are being closed")
 
     async def _model(self, trained: TrainedRow, place: str) -> str:
-        """Returns the folder or Hugging Face id of the model of a row and seed. Trains the model first if its
-        training is not finished. `place` is the title of the progress display."""
+        """Returns the folder or Hugging Face id of the model for `trained`, a row of the matrix with one
+        seed. Trains the model first if its training is not finished. `place` is the title of the progress
+        display."""
         if trained.seed is None:
             return self._plan.start
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
-        """Loads `model` (a folder or Hugging Face id) and plays the missing episodes on the tasks of all
-        columns. `place` is the beginning of each line for the user. Raises UsageError if a cell's folder has
-        episodes with other weights or settings."""
+        """Loads `model`, the model of a row and seed (a folder or Hugging Face id), and lets it play the
+        missing episodes on the tasks of all columns. `place` is the beginning of each line for the user.
+        Raises UsageError if the folder of an evaluation has episodes with other weights or settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []

@@ -1,8 +1,8 @@
-"""Turns the settings of a matrix into trainings and evaluations. Checks that the existing content of the
+"""Turns the settings of a matrix into trainings and evaluations, and checks that the existing content of the
 matrix's folder was made with the same settings.
 
-A row of a matrix is a list of training tasks; one model is trained on them with each seed. A column is a task
-that all models play. A cell has the episodes of a row's models on a column's task.
+A matrix is a table of results. A row is a list of training tasks; one model is trained on them with each
+seed. A column is a task that all models play. A cell has the episodes of a row's models on a column's task.
 
 The folder `output_dir / name` has `matrix.json` (the settings that the cells depend on), `runs/ROW-seedN/`
 (ordinary runs of `rl`), `cells/ROW-seedN/COLUMN/` (evaluations, as `air eval` records them) and the results.
@@ -62,8 +62,8 @@ class TrainedRow:
 
 @dataclass(frozen=True)
 class Plan:
-    """The settings of all trainings and evaluations of a matrix. The function `plan` makes them from the
-    user's settings. `trained` has an element for each row and seed."""
+    """The settings of all trainings and evaluations of a matrix, made from the user's settings by the
+    function `plan`. `trained` has an element for each pair of a row (a list of training tasks) and a seed."""
 
     config: MatrixConfig
     trained: Sequence[TrainedRow]
@@ -79,8 +79,8 @@ class Plan:
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
     def evaluation(self, trained: TrainedRow, model: str, column: str) -> Evaluation:
-        """Returns the evaluation of the model of one row and seed (`trained`) on the task `column`. `model`
-        is the folder or Hugging Face id of this model."""
+        """Returns the evaluation of a model on the task `column`. The model was trained for `trained`, one
+        row of the matrix with one seed; `model` is the model's folder or Hugging Face id."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
@@ -108,9 +108,9 @@ class Plan:
             self._settings(config, name).check_tasks()
 
     def claim(self) -> None:
-        """Writes `matrix.json`. Raises UsageError if the folder has other content, or belongs to a matrix
-        whose trainings or evaluations have other settings. New rows, columns, seeds and episodes are
-        allowed."""
+        """Writes `matrix.json`, the settings that the content of the matrix's folder depends on. Raises
+        UsageError if the folder has other content, belongs to a matrix whose trainings or evaluations have
+        other settings, or cannot be written. New rows, columns, seeds and episodes are allowed."""
         file, identity = self.folder / FILE, self._identity()
         try:
             if file.is_file():
@@ -128,9 +128,9 @@ class Plan:
             ) from None
 
     def _continue(self, before: Mapping[str, Any], identity: dict[str, Any]) -> None:
-        """Compares `before`, the settings in the matrix's folder, with the current settings in `identity`,
-        and raises UsageError if a setting differs. Adds the rows that only `before` has to `identity`, so
-        that `matrix.json` keeps them."""
+        """Compares `before`, the settings in `matrix.json`, with the current settings `identity`. Raises
+        UsageError if a setting differs. Adds to `identity` the rows that only `before` has, so that
+        `matrix.json` keeps them."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
         if key := _difference(earlier, identity, self._chosen()):
@@ -165,7 +165,8 @@ class Plan:
 
 def plan(config: MatrixConfig) -> Plan:
     """Returns the settings of all trainings and evaluations of a matrix. Raises ConfigError or MissingError
-    if a run file or the table `settings` cannot be used."""
+    if a run file or the table `settings` cannot be used, and ConfigError if two columns would have the same
+    folder."""
     overrides.refuse(config.settings, _SET_BY_MATRIX, "the matrix", "settings.{}".format)
     files = overrides.read_files([f"@{path}" for path in config.run_files])
     overrides.refuse(files.data, _SET_BY_MATRIX, "the matrix", files.place)
@@ -204,9 +205,9 @@ def _run_config(
 
 
 def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any]:
-    """Returns the table `env.taskset` of the only source of prompts in the settings, so that the caller can
-    replace its tasks. Raises ConfigError if there is not exactly one source, or if its taskset is not one of
-    air; `what` is the subject of the error message."""
+    """Returns the table `env.taskset` (the list of tasks) of the only source of prompts in the settings, so
+    that the caller can replace its tasks. Raises ConfigError if there is not exactly one source, or if
+    another program than air provides its tasks; `what` is the subject of the error message."""
     tables = _at(merged.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")
@@ -220,16 +221,16 @@ def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any
 
 
 def _at(data: Any, *keys: str) -> Any:
-    """Returns the value at a path in nested tables, or None if there is no value."""
+    """Returns the value at the path `keys` in the nested dicts `data`, or None if there is no such value."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data
 
 
 def slug(task: str) -> str:
-    """Returns the name of a task's folder, made from the task's id `task`: each sequence of characters other
-    than letters, digits, `_`, `.` and `-` is replaced by one `-`, and `-` and `.` at both ends are
-    removed."""
+    """Returns the name of a task's folder, made from the task's id `task`. Each sequence of characters other
+    than letters, digits, `_`, `.` and `-` is replaced by one `-`. Then `-` and `.` are removed at both
+    ends."""
     return re.sub(r"[^\w.-]+", "-", task).strip("-.")
 
 

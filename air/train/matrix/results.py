@@ -1,11 +1,14 @@
-"""Summarises the episodes in the cells of a matrix, and writes the results to `results.json` and
-`results.csv`.
+"""Summarises the episodes of a matrix, and writes the results to `results.json` and `results.csv`.
 
-A cell's value is the mean success of its episodes, or their mean reward if the column's task does not report
-success. Each value has a 95 % confidence interval. `results.json` is `{"v": 1, "rows": […], "columns": […],
-"cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}`, with more keys: `value` is the value,
-and `low` and `high` are the bounds of its interval. For a cell without episodes, all three are null; for a
-cell with a single episode, the bounds are null.
+A matrix is a table: each row is a list of tasks, on which one model is trained; each column is a task, on
+which the models are evaluated. A cell's value is the mean success of its episodes, or their mean reward if
+the column's task does not report success. Each value has a 95 % confidence interval. `results.json` is
+
+    {"v": 1, "rows": […], "columns": […],
+     "cells": [{"row": …, "column": …, "value": …, "low": …, "high": …}]}
+
+with more keys; `low` and `high` are the bounds of the value's interval. For a cell without episodes, all
+three numbers are null. For a cell with a single episode, the bounds are null unless its value is 0 or 1.
 """
 
 from __future__ import annotations
@@ -104,8 +107,7 @@ def write(plan: Plan) -> dict[str, Any]:
 
 
 def as_csv(table: Mapping[str, Any]) -> str:
-    """Returns the cells in `table`, the content of `results.json`, as CSV text with one line for each
-    cell."""
+    """Returns CSV text with a header and one line for each cell in `table`, the content of `results.json`."""
     file = io.StringIO()
     writer = csv.DictWriter(file, _CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

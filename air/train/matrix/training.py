@@ -21,8 +21,8 @@ ends."""
 
 
 def last_checkpoint(config: RunConfig) -> Path | None:
-    """Returns the folder of the last checkpoint of the training with the settings `config`, or None if the
-    training is not finished."""
+    """Returns the folder of the last checkpoint of the training with the settings `config`; None if the
+    training has not reached its last step."""
     root = config.folder / run_folder.CHECKPOINTS
     done = config.max_steps in run_folder.steps(root)
     return run_folder.step_folder(root, config.max_steps) if done else None

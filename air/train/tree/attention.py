@@ -1,10 +1,11 @@
-"""Attention in a row that holds token trees: each token attends only to its ancestors and itself.
+"""Attention in a row that holds token trees (prefix trees of training samples): each token attends only to
+its ancestors (the tokens before it in its sample) and itself.
 
 `TreeMask` is a mask for any attention implementation. With SDPA attention (torch's scaled dot-product
 attention), attention is computed faster: the row is divided into runs. A run is a range of tokens in which
-every token's parent is the token directly before it. The queries of a run are compared only with the run's
-ancestors and the run itself, so pairs of tokens in different branches cost nothing. On a CPU, the module
-`run_attention` is faster still.
+every token's parent (the preceding token of its sample) is the token directly before it in the row. The
+queries of a run are compared only with the run's ancestors and the run itself, so pairs of tokens in
+different branches cost nothing. On a CPU, the module `run_attention` is faster still.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ tensor."""
 
 @dataclass(frozen=True)
 class Run:
-    """A range of tokens in a row of a micro-batch, from `start` to `end - 1`, that one attention call can
-    compute. Each token's parent is the token before it, except that the first token's parent may be any
-    earlier token of the row, or none."""
+    """A range of consecutive tokens that one attention call can compute: the positions from `start` to `end -
+    1` in a row of a micro-batch. The parent of each token (the preceding token of its sample) is the token
+    directly before it. Only the first token's parent may be any earlier token of the row, or none."""
 
     start: int
     end: int
@@ -48,17 +49,17 @@ class Run:
 @dataclass(frozen=True)
 class Runs:
     """One row of a micro-batch, divided into runs and, more finely, into blocks, so that attention need not
-    compute pairs of tokens in different branches. A run is a range of tokens in which each token's parent is
-    the token before it. A block is a range of tokens to which any other run attends either completely or not
-    at all."""
+    compute pairs of tokens in different branches of a token tree. A run is a range of tokens in which each
+    token's parent (the preceding token of its sample) is the token directly before it. A block is a range of
+    tokens to which any other run attends either completely or not at all."""
 
     runs: Sequence[Run]
     lengths: Sequence[int]
     """The number of tokens in each block of the row, in order."""
 
     def calls(self, row: int) -> list[AttentionCall]:
-        """Returns the attention calls from which `RunAttention` computes this row's attention. `row` is the
-        index of the row in the micro-batch."""
+        """Returns the list of attention calls from which `RunAttention` computes this row's attention, the
+        causal calls first. `row` is the index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -77,8 +78,9 @@ class Runs:
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
-        """Divides a row into runs and blocks (see `Runs`). `parents` has the position of each token's parent
-        in the row, -1 for the first token of a token tree."""
+        """Returns one row of a micro-batch, divided into runs and blocks (see `Runs`). `parents` has, for
+        each token of the row, the position of its parent (the preceding token of its sample), or -1 for the
+        first token of a token tree."""
         places = np.arange(len(parents))
         starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
         forks = {int(parents[start]) + 1 for start in starts}
@@ -97,12 +99,13 @@ class Runs:
 
 
 class TreeMask(Tensor):
-    """A boolean attention mask [B, 1, T, T] for rows that hold token trees: true if the query token (third
-    dimension) attends to the key token (fourth dimension).
+    """A boolean attention mask [B, 1, T, T] for rows that hold token trees (prefix trees of training
+    samples). It is true if the query token (third dimension) attends to the key token (fourth dimension).
 
     torch's `scaled_dot_product_attention` with this mask is computed separately for each run: a range of
-    tokens in which each token's parent is the token before it. So pairs of tokens in different branches cost
-    nothing. Every other torch function gets an ordinary mask tensor instead, which is built at the first use.
+    tokens in which each token's parent is the token directly before it. So pairs of tokens in different
+    branches cost nothing. Every other torch function gets an ordinary mask tensor instead, which is built at
+    the first use.
     """
 
     rows: Sequence[Runs]
@@ -114,8 +117,8 @@ class TreeMask(Tensor):
     @classmethod
     def of(cls, parents: Sequence[Ints], ends: Tensor) -> TreeMask:
         """Returns the mask of B rows, each of which holds one token tree. For each row, `parents` has an
-        array [T] with the position of each token's parent (-1: none). `ends` [B, T] has one more than the
-        position of each token's last descendant."""
+        array [T] with the position of each token's parent, the preceding token of its sample (-1: none).
+        `ends` [B, T] has one more than the position of each token's last descendant."""
         count, length = ends.shape
         shape = torch.ones(1, dtype=torch.bool, device=ends.device).expand(count, 1, length, length)
         mask = shape.as_subclass(cls)
@@ -124,7 +127,8 @@ class TreeMask(Tensor):
         return mask
 
     def calls(self) -> list[AttentionCall]:
-        """Returns the attention calls from which `RunAttention` computes the attention of all rows."""
+        """Returns the list of attention calls from which `RunAttention` computes the attention of all
+        rows."""
         if self._calls is None:
             self._calls = [call for row, runs in enumerate(self.rows) for call in runs.calls(row)]
         return self._calls
@@ -138,10 +142,11 @@ class TreeMask(Tensor):
         return self._plain
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """Returns an additive causal mask [queries, keys] for a chunk of a run, with 0 for a visible key and
-        -inf for a hidden key. The last query attends to all keys, and every other query to one key less than
-        the query after it. The result is a view of one tensor that all calls share; its type and device are
-        those of `like`."""
+        """Returns an additive causal mask [queries, keys], with 0 for a visible key and -inf for a hidden
+        key. `queries` is the number of queries in a chunk of a run (consecutive tokens), and `keys` the
+        number of keys up to the last of them. The last query attends to all keys, and every other query to
+        one key less than the next query. The result is a view of one tensor that all calls share; its type
+        and device are those of `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])
@@ -174,8 +179,10 @@ def _plain(value: Any) -> Any:
 
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """Computes scaled dot-product attention of tensors [B, heads, T, head_dim] under a tree mask, separately
-    for each run of tokens (see `Runs`), so that pairs of tokens in different branches are not computed."""
+    """Computes scaled dot-product attention of `query`, `key` and `value` [B, heads, T, head_dim] under a
+    tree mask, and returns a tensor of this shape. Each run of tokens (see `Runs`) is computed separately, so
+    that pairs of tokens in different branches are not computed. `options` are further arguments of torch's
+    function."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.calls(), options.get("scale")

@@ -1,8 +1,9 @@
-"""Builds a token tree from samples: a prefix that several samples share is stored once.
+"""Builds a token tree from training samples (conversations): a prefix that several samples share is stored
+once.
 
-The samples of a group begin with the same prompt, and often with the same earlier turns. The tree is a prefix
-tree (trie): a shared token has one position in the tree. The parent of a position is that of the preceding
-token.
+The samples of a group (the episodes of one prompt) begin with the same prompt, and often with the same
+earlier turns. The tree is a prefix tree (trie): a shared token has one position in the tree. The parent of a
+position is the position of the preceding token.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TokenTree:
-    """A prefix tree of samples. It has T positions, one for each distinct prefix; except for `paths`, arrays
-    have the shape [T]. The order is depth-first: each position is directly followed by all its
-    descendants."""
+    """A prefix tree of training samples. It has T positions, one for each distinct prefix of the samples. All
+    arrays except `paths` have the shape [T]. The order of positions is depth-first: each position is directly
+    followed by all its descendants."""
 
     samples: Sequence[Sample]
     token_ids: Ints
@@ -42,7 +43,7 @@ class TokenTree:
 
 def in_order(samples: Sequence[Sample]) -> list[Sample]:
     """Returns the samples sorted by their lists of token ids, so that samples with a common prefix are
-    adjacent."""
+    adjacent. The function `build` needs this order."""
     return sorted(samples, key=lambda sample: sample.token_ids)
 
 

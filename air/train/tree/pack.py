@@ -1,9 +1,11 @@
-"""Packs samples into micro-batches: rows of tokens that go through the model together.
+"""Packs training samples (conversations) into micro-batches: rows of tokens that go through the model
+together.
 
-Each row holds one token tree, so a prefix that its samples share goes through the model once. If a tree has
-more tokens than a micro-batch may have, it is split into smaller trees, and the tokens that the smaller trees
-share are repeated. Some attention implementations compute all T² elements of the mask of a row with T tokens.
-For these, a tree is also split if repeating the shared tokens costs less than the larger mask.
+Each row holds one token tree, the prefix tree of some samples, so a prefix that these samples share goes
+through the model once. If a tree has more tokens than a micro-batch may have, it is split into smaller trees,
+and the tokens that the smaller trees share are repeated. Some attention implementations compute all T²
+elements of the mask of a row with T tokens. For these, a tree is also split if repeating the shared tokens
+costs less than the larger mask.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Entries:
-    """The N entries of a micro-batch. An entry is a pair of a sampled token and a sample that trains this
-    token; a token that several samples share has an entry for each of them. All tensors are [N]."""
+    """The N entries of a micro-batch. An entry is a pair of a sampled token and a training sample that trains
+    this token; a token that several samples share has an entry for each of them. All tensors are [N]."""
 
     positions: Tensor
     """The index of the token in the micro-batch's rows, flattened to [B · T]."""
@@ -51,7 +53,8 @@ class Entries:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The B rows of T tokens of one forward and backward pass. Each row holds one token tree."""
+    """The B rows of T tokens that go through the model in one forward and backward pass. Each row holds one
+    token tree: the prefix tree of some training samples."""
 
     input_ids: Tensor
     """The token ids, [B, T], padded on the right."""
@@ -72,8 +75,9 @@ def pack(
     *,
     mask_cost: float = 0.0,
 ) -> Iterator[MicroBatch]:
-    """Yields micro-batches that together contain all samples, each on `device`. A micro-batch has at most
-    `max_tokens` tokens, including padding; only a single sample that is longer exceeds this number.
+    """Yields micro-batches that together contain all samples, with their tensors on `device`. A micro-batch
+    has at most `max_tokens` tokens, including padding; only a micro-batch with a single, longer sample may
+    have more.
 
     `mask_cost` is the cost of computing one element of a row's attention mask, divided by the cost of
     computing one token. It is 0 if the attention implementation skips elements whose tokens do not attend to
@@ -88,9 +92,9 @@ def pack(
 
 
 def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list[Sequence[Sample]]:
-    """Divides the sorted `samples` into consecutive ranges, each of which becomes one token tree, at the
-    least cost. A tree has at most `max_tokens` tokens, unless it has a single, longer sample. The cost of a
-    tree with T tokens is T + `mask_cost` · T²."""
+    """Divides the sorted `samples` into consecutive ranges at the least total cost, and returns the samples
+    of each range. Each range becomes one token tree (prefix tree). A tree has at most `max_tokens` tokens,
+    unless it has a single, longer sample. The cost of a tree with T tokens is T + `mask_cost` · T²."""
     costs: list[float] = []  # costs of the ranges that are not yet part of a larger range
     kept: list[tuple[int, int]] = []
     # Backwards, so that a range comes after its parts.
@@ -114,11 +118,11 @@ def _split(samples: Sequence[Sample], max_tokens: int, mask_cost: float) -> list
 def _ranges(
     samples: Sequence[Sample], max_tokens: int, mask_cost: float
 ) -> list[tuple[int, int, float, bool]]:
-    """Returns the ranges of samples from which `_split` chooses; each chosen range becomes one token tree.
-    The ranges come from recursive division in two. Each range is a tuple: start, end (the index after the
-    last sample), the number of tokens of the range's tree, and whether the range is divided further. The
-    order is depth-first: a divided range is followed by its first half with that half's divisions, then by
-    its second half. A range is divided between the two neighbours that share the fewest tokens."""
+    """Divides the sorted `samples` recursively in two, and returns all ranges of this division, from which
+    `_split` chooses. Each range is a tuple: start, end (the index after the last sample), the number of
+    tokens in the prefix tree of the range, and whether the range is divided further. A range is divided
+    between the two neighbours that share the fewest tokens. The order is depth-first: a divided range is
+    followed by its first half and all parts of that half, then by its second half."""
     lengths = np.array([len(sample.token_ids) for sample in samples])
     shared = np.array([0, *(shared_prefix(a.token_ids, b.token_ids) for a, b in pairwise(samples))])
     ranges: list[tuple[int, int, float, bool]] = []

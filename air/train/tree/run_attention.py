@@ -1,11 +1,12 @@
-"""Attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel. Pairs of
-tokens in different branches of a tree are not computed.
+"""Computes attention in token trees (prefix trees of training samples) on a CPU, with torch's fused kernel.
+Pairs of tokens in different branches of a tree are not computed.
 
-A row is divided into runs: ranges of tokens in which each token's parent is the token before it. There are
-two kinds of attention calls. In a causal call, a run attends to itself. In each other call, all runs with the
-same ancestors attend to these ancestors, without any mask. The results of both kinds are combined to one
-softmax: the kernel returns the logarithm of each call's denominator, which gives the call's weight. In the
-backward pass, each call gets the denominator of the combined softmax, so the gradients are exact.
+A row is divided into runs: ranges of tokens in which each token's parent (the preceding token of its sample)
+is the token directly before it. There are two kinds of attention calls. In a causal call, a run attends to
+itself. In each other call, all runs with the same ancestors attend to these ancestors, without any mask. The
+results of both kinds are combined to one softmax: the kernel returns the logarithm of each call's
+denominator, which gives the call's weight. In the backward pass, each call gets the denominator of the
+combined softmax, so the gradients are exact.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The queries and keys of one attention call, both in row `row` of a micro-batch. If `causal`, queries
-    and keys are the same run (tokens of which each is the parent of the next), under a causal mask; otherwise
-    every query attends to every key."""
+    """The positions of the queries and keys of one attention call; both are in the row `row` of a
+    micro-batch. If `causal`, queries and keys are the same run (consecutive tokens, each the parent of the
+    next), under a causal mask. Otherwise every query attends to every key."""
 
     row: int
     queries: Ranges
@@ -37,8 +38,8 @@ class AttentionCall:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Returns ranges that cover the same positions as `ranges`, which must be in ascending order, with each
-    sequence of adjacent ranges merged into one."""
+    """Merges adjacent ranges (where one begins at the end of the one before), and returns the resulting
+    ranges, which cover the same positions. `ranges` must be in ascending order."""
     result: list[tuple[int, int]] = []
     for start, end in ranges:
         if result and result[-1][1] == start:
@@ -50,8 +51,9 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 class RunAttention(torch.autograd.Function):
     """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
-    several attention calls (`calls`). In this list, the causal calls must come first, and their queries
-    together must be all queries. `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
+    several attention calls (the argument `calls`). In `calls`, the causal calls must come first, and together
+    they must contain every query once. The argument `scale` multiplies the scores; None: 1 /
+    sqrt(head_dim)."""
 
     @staticmethod
     def forward(
@@ -102,8 +104,8 @@ class RunAttention(torch.autograd.Function):
 
 
 def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
-    """Returns the positions `ranges` of row `row` of a tensor [B, heads, T, …], concatenated along T. The
-    result is a view if there is only one range."""
+    """Returns those elements of a tensor [B, heads, T, …] that are in the row with the index `row` and at the
+    positions `ranges`, concatenated along T. The result is a view if there is only one range."""
     pieces = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 2)
 
@@ -111,8 +113,9 @@ def _read(tensor: Tensor, row: int, ranges: Ranges) -> Tensor:
 def _places(
     tensor: Tensor, row: int, ranges: Ranges, values: Tensor
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    """Yields a pair for each range: a view of this range in row `row` of `tensor`, and the matching slice of
-    `values`, in which the ranges are concatenated."""
+    """Yields a pair for each range in `ranges`: a view of this range in the row with the index `row` of
+    `tensor`, and the matching slice of `values`, in which the ranges are concatenated. The caller writes each
+    slice to its view."""
     pieces = torch.split(values, [end - start for start, end in ranges], 2)
     views = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return zip(views, pieces, strict=True)

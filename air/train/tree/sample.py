@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Sample:
-    """The token sequence of one conversation, to train on. Lists have one element per token."""
+    """A training sample: the tokens of one conversation. Lists have one element per token."""
 
     token_ids: list[int]
     """The token ids of prompts and replies, exactly those that the model received and sampled."""
@@ -40,7 +40,8 @@ class Sample:
             raise ValueError("position 0 cannot be trained, and the temperature must be above 0")
 
     def advantages(self) -> list[float]:
-        """Returns one advantage per token; it is 0 for tokens at which `mask` is false."""
+        """Returns a list with one advantage per token of the conversation; it is 0 for tokens at which `mask`
+        is false."""
         each = self.advantage
         if not isinstance(each, list):
             each = [each] * len(self.mask)

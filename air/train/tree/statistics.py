@@ -25,11 +25,12 @@ class Reference(Protocol):
     policy's."""
 
     def hidden(self, batch: MicroBatch) -> Tensor:
-        """Returns the reference model's last hidden states of a micro-batch, [rows x tokens, hidden]."""
+        """Returns the reference model's last hidden states for the tokens of a micro-batch, a tensor [rows x
+        tokens, hidden]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns the logits [R, vocabulary] for R of the hidden states that the method `hidden` returned,
-        without gradients."""
+        """Returns the reference model's logits, a tensor [R, vocabulary] without gradients. `hidden` has R of
+        the hidden states that the method `hidden` returned."""
 
 
 def entry_statistics(
@@ -39,11 +40,14 @@ def entry_statistics(
     entropy_gradient: bool = False,
     reference: Reference | None = None,
 ) -> Predictions:
-    """Returns, for each of the N entries of a micro-batch (an entry is a sampled token and a sample that
-    trains it), the token's log-probability and the entropy of the distribution that predicted the token. With
-    `reference`, also returns the KL divergence of this distribution from the reference model's. All tensors
-    are [N], in nats, at the temperature at which the entry's sample was sampled. The entropy has a gradient
-    only with `entropy_gradient`."""
+    """Returns the log-probability of the token of each entry of a micro-batch, and the entropy of the
+    distribution that predicted this token. An entry is a pair of a sampled token and a training sample that
+    trains this token.
+
+    With `reference`, also returns the KL divergence of this distribution from the reference model's
+    distribution. All tensors are [N] for N entries, in nats, at the temperature at which the entry's sample
+    was sampled. The entropy has a gradient only with `entropy_gradient`.
+    """
     hidden = batch_hidden_states(model, batch)
     entries = batch.entries
     # Entries with the same parent and temperature share one prediction.
@@ -71,8 +75,9 @@ def entry_statistics(
 
 
 def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
-    """Returns the model's last hidden states of a micro-batch, [rows x tokens, hidden]: the rows are
-    flattened, so that `Entries.positions` and `Entries.parents` are indices into the first dimension."""
+    """Returns the model's last hidden states for the tokens of a micro-batch, a tensor [rows x tokens,
+    hidden]. The rows are flattened, so that `Entries.positions` and `Entries.parents` are indices into the
+    first dimension."""
     mask = None
     if batch.mask is not None:
         mask = attention_mask(model, batch.mask, batch.position_ids)
@@ -80,10 +85,13 @@ def batch_hidden_states(model: Any, batch: MicroBatch) -> Tensor:
 
 
 def mask_cost(model: Any) -> float:
-    """Returns the cost of computing one element of a row's attention mask in all layers, divided by the cost
-    of computing one token in the rest of the backbone. The result is 0 if the model's attention skips
-    elements whose tokens do not attend to each other. The estimate counts two operations per weight for each
-    token, and four operations per number of a query vector for each element."""
+    """Returns the cost of computing one element of a row's attention mask in all layers of the model, divided
+    by the cost of computing one token in all other parts of the model except the embeddings.
+
+    The result is 0 if the model's attention skips elements whose tokens do not attend to each other. The
+    estimate counts two operations per weight for each token, and four operations per component of a query
+    vector for each element.
+    """
     config = model.config.get_text_config()
     if config._attn_implementation == "sdpa" and windows(config) == {FULL_ATTENTION: None}:
         return 0.0
