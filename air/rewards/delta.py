@@ -1,4 +1,5 @@
-"""The delta reward: each `validate` earns the change of the normalised score φ.
+"""The delta reward: each `validate` (an action with which the agent has its work graded) earns the change of
+the normalised score φ.
 
 The setting `delta` selects the earlier φ with which the new φ is compared (s_t is the score of validate t,
 s_0 the task's baseline):
@@ -6,9 +7,9 @@ s_0 the task's baseline):
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-A validate without a score (the artefact is missing or malformed, or the box has ended) counts as the lowest
-φ, so that an agent gains nothing by deleting a bad artefact. With `unscored = "unchanged"` such a validate
-earns nothing instead.
+A validate without a score (the artefact, which is the file to be graded, is missing or malformed, or the
+agent's sandbox has ended) counts as the lowest φ, so that an agent gains nothing by deleting a bad artefact.
+With `unscored = "unchanged"` such a validate earns nothing instead.
 
 A change below the noise floor earns nothing. The anchor (the φ with which the next φ is compared) then stays
 the same, so small changes add up. The deltas always sum to the last anchor − φ(baseline), so validating more
@@ -35,7 +36,8 @@ validate, or that with the best score."""
 
 @dataclass(frozen=True)
 class Paid:
-    """The reward for one validate, with the normalised scores φ from which the reward was computed."""
+    """The reward for one `validate` (an action with which the agent has its work graded), and the normalised
+    scores φ from which the reward was computed."""
 
     phi: float
     """The normalised and clipped score φ of this validate."""
@@ -48,9 +50,10 @@ class Paid:
 
 
 def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) -> float:
-    """Returns the delta reward for one validate: `phi` (its normalised score φ) minus `anchor` (the earlier φ
-    with which `phi` is compared). Returns 0 if the absolute value of this difference is below `noise_floor`
-    or, in mode `best`, if the difference is negative.
+    """Returns the delta reward for one `validate` (an action with which the agent has its work graded): `phi`
+    (its normalised score φ) minus `anchor` (the earlier φ with which `phi` is compared). Returns 0 if the
+    absolute value of this difference is below `noise_floor` or, in mode `best`, if the difference is
+    negative.
 
     The anchor of the next validate is `anchor` plus the result.
     """
@@ -63,8 +66,8 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index, from 0, of the validate whose artefact is graded on the test split at the end of the
-    episode; None if there is no validate.
+    """Returns the index, from 0, of the `validate` (graded attempt of the agent) whose artefact is graded on
+    the test split at the end of the episode; None if there is no validate.
 
     `scores` has one entry for each validate so far; None stands for an artefact without a score. `direction`
     says whether higher or lower scores are better. If `counts` is `last`, the result is the last validate. If
@@ -79,9 +82,10 @@ def which_counts(
 
 
 class DeltaReward:
-    """Computes the delta rewards of one episode. Call the object itself or its method `of` once for each
-    validate, in order. `scale` are the task's settings of normalisation. `mode` and `unscored` are the
-    settings `delta` and `unscored` of `RewardSettings`."""
+    """Computes the delta rewards of one episode: the reward for each `validate`, an action with which the
+    agent has its work graded. Call the object itself or its method `of` once for each validate, in order.
+    `scale` has the task's settings for normalising scores. `mode` and `unscored` are the settings `delta` and
+    `unscored` of `RewardSettings`."""
 
     def __init__(
         self, scale: Scale, *, mode: Mode = "previous", unscored: Unscored = "lowest"
@@ -93,11 +97,11 @@ class DeltaReward:
         self._anchor_error = 0.0
 
     def __call__(self, score: float, stderr: float | None = None) -> Paid:
-        """Returns the reward for one validate, from its unnormalised `score` and the standard error of the
-        score (None counts as 0).
+        """Returns the reward for one `validate` (a graded attempt of the agent), from its unnormalised
+        `score` and the standard error of the score (None counts as 0).
 
-        The reward is φ of this score minus the anchor, an earlier φ. It is 0 if the two differ by less than
-        the noise floor or, in mode `best`, if φ fell. If the reward is not 0, φ of this score becomes the
+        The reward is φ, the normalised score, minus the anchor, an earlier φ. It is 0 if the two differ by
+        less than the noise floor or, in mode `best`, if φ fell. If the reward is not 0, this φ becomes the
         next anchor. Raises ValueError if the score is not finite, or the standard error is negative.
         """
         phi = phi_on(self._scale, score)
@@ -105,9 +109,9 @@ class DeltaReward:
         return self._pay(phi, error)
 
     def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
-        """Returns the reward for one validate, from its unnormalised `score`, which is None if the artefact
-        has no score, and the standard error of the score. Returns None if `score` is None and the setting
-        `unscored` is `unchanged`, so that the validate earns nothing."""
+        """Returns the reward for one `validate` (a graded attempt of the agent), as `__call__` does. `score`
+        may also be None, which means that the artefact has no score. Then returns the reward for the lowest
+        φ, or None (the validate earns nothing) if the setting `unscored` is `unchanged`."""
         if score is not None:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)

@@ -20,9 +20,10 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 
 class Scale(Protocol):
-    """The interface of settings that define how a task's scores are normalised, such as
-    `air.tasks.spec.RewardScale`. `phi_clip` is the range to which φ is limited. The two settings of noise are
-    explained in `air.rewards.delta`; the others are parameters of `phi`."""
+    """The interface of the settings that define how a task's scores are normalised;
+    `air.tasks.spec.RewardScale` is such a class. `phi_clip` is the range to which the normalised score φ is
+    limited. `noise_floor` and `noise_sigmas` are explained in `air.rewards.delta`; the others are parameters
+    of `phi`."""
 
     @property
     def direction(self) -> Direction: ...
@@ -52,12 +53,13 @@ def phi(
     optimum: float | None = None,
     clip: tuple[float, float] = (-1.0, 2.0),
 ) -> float:
-    """Returns the normalised score φ: 0 at the baseline, 1 at the target, limited to the range `clip`.
+    """Returns the normalised score φ of a task's `score`: 0 at the baseline, 1 at the target, limited to the
+    range `clip`.
 
-    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is used only
-    by "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError if
-    the score is not finite; with "linear", if the target equals the baseline; with "log-gap", if there is no
-    optimum, or if baseline and target do not have different distances above 0 from it.
+    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is used only by
+    "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError if the
+    score is not finite; with "linear", if the target equals the baseline; with "log-gap", if there is no
+    optimum, or if the distances of baseline and target from the optimum are equal or one of them is 0.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")
@@ -75,7 +77,8 @@ def phi(
 
 
 def phi_on(scale: Scale, score: float) -> float:
-    """Returns the normalised score φ of `score`, according to the settings of a task (`scale`)."""
+    """Returns the normalised score φ of the unnormalised `score`, according to the settings `scale` of a
+    task."""
     return phi(
         score,
         baseline=scale.baseline,
@@ -88,15 +91,15 @@ def phi_on(scale: Scale, score: float) -> float:
 
 
 def phi_error(scale: Scale, score: float, stderr: float) -> float:
-    """Returns the standard error of φ(s) for a score s with standard error `stderr`: |dφ/ds| · stderr.
+    """Returns the standard error of φ(s), the normalised score, for a score s with standard error `stderr`:
+    |dφ/ds| · stderr.
 
         linear    |dφ/ds| = 1 / |target − baseline|
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
     The docstring of this module defines g. The estimate, which is of first order, is capped at the width of
-    `scale.phi_clip`.
-    Raises ValueError if `stderr` is negative or NaN, or `log-gap` lacks an optimum.
+    `scale.phi_clip`. Raises ValueError if `stderr` is negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:
         raise ValueError(f"a standard error is at least 0, got {stderr}")

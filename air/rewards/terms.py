@@ -1,5 +1,5 @@
-"""Functions that compute the terms of an episode's reward, from data about the episode (`EpisodeFacts`) and
-settings (`RewardSettings`).
+"""Computes the terms of an episode's reward, from data about the episode (`EpisodeFacts`) and settings
+(`RewardSettings`). In a `validate`, the agent has its artefact (a file) graded.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · number of replies that were not an action
@@ -68,8 +68,8 @@ class RewardSettings(BaseModel):
 
     @property
     def counts(self) -> Counts:
-        """Which validated artefact is graded on the test split at the end: `last` or `best`. The setting
-        `delta` determines this."""
+        """Which `validate` (graded attempt of the agent) counts at the end of the episode, so that its
+        artefact is graded on the test split: `last` or `best`. The setting `delta` determines this."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")
@@ -124,8 +124,8 @@ Term = Callable[[EpisodeFacts, RewardSettings], float]
 
 
 def reward_terms(facts: EpisodeFacts, settings: RewardSettings) -> dict[str, float]:
-    """Returns the value of each term of an episode's reward, by the term's name. The reward is the sum of
-    the values.
+    """Returns a dict that maps the name of each term of an episode's reward to its value. The reward is the
+    sum of the values.
 
     Raises ValueError if `facts` has an impossible value, such as a negative time, and RewardTermError if a
     function in `settings.terms` raises an exception or returns anything but a finite number.
@@ -142,23 +142,26 @@ def term_name(path: str) -> str:
 
 
 def delta(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `delta`: the sum of the delta rewards of all validates in the episode."""
+    """Returns the reward term `delta`: the sum of the delta rewards for all validates (graded attempts of the
+    agent) in the episode. `settings` is not used; all reward terms have this parameter."""
     return sum(facts.deltas)
 
 
 def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `format`, which is 0 or negative: the penalty for replies that were not an action."""
+    """Returns the reward term `format`, which is 0 or negative: the penalty for replies of the model that
+    were not an action."""
     return 0.0 - settings.format_penalty * facts.format_errors
 
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `failed_validates`: the penalty, at most 0, for validates without a score, such as
-    those whose artefact was missing or malformed."""
+    """Returns the reward term `failed_validates`, which is 0 or negative: the penalty for validates (graded
+    attempts of the agent) without a score, such as those whose artefact was missing or malformed."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 
 def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `time`: the penalty, at most 0, for the used share of the time limit.
+    """Returns the reward term `time`, which is 0 or negative: the penalty for the used share of the time
+    limit.
 
     Raises ValueError if the time limit is not positive, or the used time is negative or not a number.
     """
@@ -168,11 +171,11 @@ def time_used(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `test_score`: `settings.test_weight` times φ of the test score; 0 before grading on
-    the test split is complete.
+    """Returns the reward term `test_score`: `settings.test_weight` times φ, the normalised test score; 0
+    before grading on the test split is complete.
 
-    An artefact that could not be scored has the lowest φ (`scale.phi_clip[0]`), so that deleting a bad
-    artefact never earns anything. Raises ValueError if the test score is not finite.
+    An artefact (the agent's file that is graded) without a score has the lowest φ (`scale.phi_clip[0]`), so
+    that deleting a bad artefact never earns anything. Raises ValueError if the test score is not finite.
     """
     if not facts.finished or settings.test_weight == 0:
         return 0.0
@@ -181,12 +184,12 @@ def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 
 def holdout(facts: EpisodeFacts, settings: RewardSettings) -> float:
-    """Returns the term `holdout`: φ(test score) − φ(baseline) − Σ deltas at the end of an episode; 0 before
-    the end, or if `final` is not `holdout`.
+    """Returns the reward term `holdout`: φ(test score) − φ(baseline) − Σ deltas at the end of an episode; 0
+    before the end, or if the setting `final` is not `holdout`. φ is the normalised score.
 
-    With this term the total reward is the change of φ on the test split; the deltas only pay a part of it
-    earlier. An artefact without a score has the lowest φ. Raises ValueError if the test score is not
-    finite.
+    With this term the total reward is the change of φ on the test split; the deltas (rewards for graded
+    attempts) only pay a part of it earlier. An artefact without a score has the lowest φ. Raises ValueError
+    if the test score is not finite.
     """
     if settings.final != "holdout" or not facts.finished:
         return 0.0
@@ -207,8 +210,9 @@ TERMS: Mapping[str, Term] = {
 
 
 def _amount(path: str, weight: float, facts: EpisodeFacts) -> float:
-    """Returns the weight times the value of the user's function at `path`. Raises RewardTermError if the
-    function fails or its value is not a finite number."""
+    """Returns a user's reward term: `weight` times the value that the user's function at `path`
+    (`module:function`) returns for the episode `facts`. Raises RewardTermError if the function fails or its
+    value is not a finite number."""
     function = plugin(path)
     try:
         amount = weight * float(function(facts))

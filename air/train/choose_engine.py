@@ -1,4 +1,5 @@
-"""Chooses the training engine for a run file (TOML): `embedded` (on this machine) or `prime-rl`."""
+"""Chooses the training engine for a run file (TOML): `embedded` (part of air, on this machine) or the package
+`prime-rl`."""
 
 from __future__ import annotations
 
@@ -18,9 +19,13 @@ def choose(
     setting: Literal["auto", "embedded", "prime-rl"], merged: MergedSettings, *, dry_run: bool
 ) -> Engine:
     """Returns the name of the training engine for a run file: `setting`, if it is not `auto`. With `auto`,
-    returns `prime-rl` if the file has one of the tables in `PRIME_TABLES` and no table `[embedded]`, else
-    `embedded`. `merged` has the merged settings of the run file. Raises MissingError if `auto` leads to
-    prime-rl, `dry_run` is false, and prime-rl is not installed or this machine has no GPU."""
+    returns `prime-rl` if the run file has one of the tables in `PRIME_TABLES` and no table `[embedded]`, else
+    `embedded`.
+
+    `merged` has the merged settings of the run files. With `dry_run`, nothing is trained, so prime-rl need
+    not be usable. Otherwise raises MissingError if `auto` leads to prime-rl, and prime-rl is not installed,
+    or this machine has no GPU and the run file has no table `[slurm]`.
+    """
     if setting != "auto":
         return setting
     tables = [name for name in PRIME_TABLES if name in merged.data]

@@ -1,4 +1,5 @@
-"""Tracks the level of each source of prompts in a curriculum, and promotes a source to its next level.
+"""Tracks the level of each source of prompts in a curriculum, and promotes a source to its next level. A
+level is a list of tasks; the tasks get harder from level to level.
 
 The source to which a table `[[embedded.levels]]` of the run file belongs plays only the tasks of its current
 level. After each training step the source moves to the next level if the mean of a metric (the setting
@@ -24,7 +25,8 @@ from air.worlds.sources import is_world
 
 
 class Levels:
-    """The curriculum of one source of prompts: its levels, and the current level.
+    """The curriculum of one source of prompts: its levels (lists of tasks, the easiest first), and the
+    current level.
 
     `ahead` is the number of training steps whose prompts are drawn before the current step has ended: 1 if
     the episodes of the next step begin during the current step, else 0.
@@ -42,8 +44,9 @@ class Levels:
         self._of_level: dict[int, list[vf.Task]] = {}
 
     def check(self) -> None:
-        """Raises ConfigError if a world of the source does not report the metric that decides when the source
-        moves to the next level."""
+        """Raises ConfigError if a task of the source does not report the metric that decides when the source
+        moves to the next level. Only tasks of worlds (games, questions and the like) are checked, not
+        research tasks."""
         for name in (name for level in self.tasks for name in level if is_world(name)):
             facts = worlds.load(name).facts
             if self.config.metric != "reward" and self.config.metric not in facts:
@@ -54,9 +57,9 @@ class Levels:
                 )
 
     def at(self, source: Source, ahead: int) -> Source:
-        """Returns a copy of `source` with only the prompts of one level: the level of the next training step
-        if `ahead` is 0, or of the step that is `ahead` steps later. Raises ConfigError if the level has no
-        prompt."""
+        """Returns a copy of `source`, a source of prompts, with only the prompts of one level: the level of
+        the next training step if `ahead` is 0, or of the step that is `ahead` steps later. Raises ConfigError
+        if the level has no prompt."""
         level = self._planned[ahead]
         if level not in self._of_level:
             names = self.tasks[level]
@@ -71,9 +74,9 @@ class Levels:
         return replace(source, tasks=self._of_level[level], level=level + 1)
 
     def values(self, groups: Sequence[Group]) -> list[float]:
-        """Returns the values of the curriculum's metric in those episodes of `groups` that ended without an
-        infrastructure error and belong to the source's newest level (that of the latest step whose level is
-        decided). Raises ConfigError if such an episode does not have the metric."""
+        """Returns a list with the value of the curriculum's metric in each episode of `groups` that ended
+        without an infrastructure error and belongs to the source's newest level (the level of the latest step
+        whose level is decided). Raises ConfigError if such an episode does not have the metric."""
         names = self.tasks[self._planned[-1]]
         return [
             self._value(rollout)
@@ -84,8 +87,8 @@ class Levels:
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
         """Adds the episodes of training step `step`, and promotes the source to its next level if the metric
-        is high enough. Returns the metrics of the step about the curriculum, and a message for the user if
-        the source was promoted, else an empty text."""
+        is high enough. Returns the curriculum's metrics of this step by name, and a message for the user if
+        the source was promoted, else an empty string."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None
@@ -126,8 +129,8 @@ class Levels:
         return {"planned": list(self._planned), "window": list(self._window)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state that `state_dict` returned. Raises ConfigError if the run has fewer levels than
-        the state needs."""
+        """Restores the curriculum from `state`, a result of `state_dict`. Raises ConfigError if the run has
+        fewer levels than the state needs."""
         planned = [int(level) for level in state["planned"]]
         if max(planned) >= len(self.tasks):
             raise ConfigError(
@@ -142,7 +145,8 @@ class Levels:
 
 
 class Curriculum:
-    """The curricula of all sources of a run that have levels."""
+    """The curricula of a run, one for each source of prompts that has levels (lists of tasks from easy to
+    hard)."""
 
     def __init__(
         self, configs: Sequence[LevelsConfig], sources: Sequence[EnvSource], *, ahead: int
@@ -150,7 +154,7 @@ class Curriculum:
         self._levels = [Levels(one, one.chosen(sources), ahead=ahead) for one in configs]
 
     def check(self) -> None:
-        """Raises ConfigError if a world does not report the metric that decides when its source of prompts
+        """Raises ConfigError if a task does not report the metric that decides when its source of prompts
         moves to the next level."""
         for one in self._levels:
             one.check()
@@ -173,8 +177,9 @@ class Curriculum:
         ]
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], list[str]]:
-        """Adds the episodes of a training step to all curricula. Returns the metrics of the step, and a
-        message for the user about each promotion."""
+        """Adds the episodes of training step `step` (in `groups`) to all curricula. Returns the curricula's
+        metrics of this step by name, and a list with a message for the user about each promotion to a next
+        level."""
         each = [one.record(groups, step) for one in self._levels]
         metrics = {name: value for found, _ in each for name, value in found.items()}
         return metrics, [message for _, message in each if message]
@@ -185,13 +190,14 @@ class Curriculum:
         return {one.name: one.state_dict() for one in self._levels}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state that `state_dict` returned, for each source that the state contains."""
+        """Restores the curricula from `state`, a result of `state_dict`. Curricula of sources that `state`
+        does not contain stay unchanged."""
         for one in self._levels:
             if one.name in state:
                 one.load_state_dict(state[one.name])
 
 
 def _task_id(name: str) -> str:
-    """Returns the id under which episodes of the task `name` are recorded. This id is `name` itself, except
-    for some worlds that record another id."""
+    """Returns the id under which episodes of the task `name` are recorded. It is `name` itself, except for
+    some tasks whose world (such as a game or a set of questions) has another id."""
     return worlds.load(name).id if is_world(name) else name

@@ -1,4 +1,4 @@
-"""Writes a run's metrics to Weights & Biases and TensorBoard, if the run file asks for them.
+"""Writes a run's metrics to Weights & Biases and TensorBoard, if the run file (TOML) asks for them.
 
 A monitor is a service or file format that displays metrics. If a monitor fails, the failure is reported, and
 the run continues without this monitor. The file `metrics.jsonl`, which the training loop always writes, does
@@ -31,17 +31,17 @@ WANDB_FOLDER, TENSORBOARD_FOLDER = "wandb", "tensorboard"
 
 
 class Monitor(ABC):
-    """A service or file format that displays metrics."""
+    """Base class of monitors: services or file formats that display a run's metrics."""
 
     name: str
 
     @abstractmethod
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Writes the metrics of a step."""
+        """Writes the metrics of training step `step`, by name."""
 
     @abstractmethod
     def close(self) -> None:
-        """Writes all data that is still buffered, and ends the monitor."""
+        """Writes all data that is still buffered, and closes the monitor."""
 
 
 class Wandb(Monitor):
@@ -80,8 +80,8 @@ class Wandb(Monitor):
 
 
 class TensorBoard(Monitor):
-    """Writes event files for `tensorboard --logdir`. If a run is resumed from an earlier step, TensorBoard
-    hides the metrics of the later steps that the run repeats."""
+    """Writes event files with a run's metrics for `tensorboard --logdir`. If a run is resumed from an earlier
+    step, TensorBoard hides the old metrics of the steps that the run repeats."""
 
     name = "TensorBoard"
 
@@ -101,8 +101,9 @@ class TensorBoard(Monitor):
 
 
 class Monitors:
-    """All monitors of a run. `monitors` maps the name of each monitor to a function that starts it. `say`
-    prints a line for the user; it is called when a monitor fails."""
+    """All monitors of a run (Weights & Biases, TensorBoard). The argument `monitors` maps the name of each
+    monitor to a function that starts it. `say` prints a line for the user when a monitor fails; the run then
+    continues without this monitor."""
 
     def __init__(
         self, say: Callable[[str], None], monitors: Mapping[str, Callable[[], Monitor]]
@@ -118,7 +119,8 @@ class Monitors:
                 self._report(name, error)
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Sends `row`, a line of `metrics.jsonl` as a dict, to all monitors."""
+        """Sends `row`, a line of `metrics.jsonl` as a dict, to all monitors. A monitor that fails gets no
+        more metrics."""
         metrics = flat(row)
         for monitor in list(self._monitors):
             try:
@@ -142,8 +144,8 @@ class Monitors:
 
 
 def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors:
-    """Starts the monitors that the run's settings ask for, and returns them. `done` is the number of finished
-    steps of the run, 0 for a new run; `say` prints a line for the user."""
+    """Starts the monitors (Weights & Biases, TensorBoard) that the run's settings ask for, and returns them.
+    `done` is the number of finished steps of the run, 0 for a new run; `say` prints a line for the user."""
     monitors: dict[str, Callable[[], Monitor]] = {}
     if config.monitors.wandb is not None:
         monitors[Wandb.name] = lambda: Wandb(config)
@@ -153,8 +155,9 @@ def of_run(config: RunConfig, done: int, say: Callable[[str], None]) -> Monitors
 
 
 def flat(row: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite numbers in `row`, a line of `metrics.jsonl`, by name, except for the number of the
-    step. A number of a single task or source gets the name `tasks/<id>/…` or `sources/<name>/…`."""
+    """Returns the finite numbers in `row` (a line of `metrics.jsonl` as a dict) by name, without the number
+    of the step. A number in the nested dict of a single task or source gets the name `tasks/<id>/…` or
+    `sources/<name>/…`."""
     metrics: dict[str, float] = {}
     for name, value in row.items():
         if name in ("tasks", "sources") and isinstance(value, Mapping):
@@ -168,7 +171,7 @@ def flat(row: Mapping[str, Any]) -> dict[str, float]:
 def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
     """Checks that the monitors in the run's settings can start. Raises MissingError if the package of a
     monitor is not installed. Raises UsageError if Weights & Biases has no API key and would ask for it on the
-    terminal. `find` searches a package by name and returns None if the package is not installed."""
+    terminal. `find` takes the name of a package and returns None if the package is not installed."""
     needed = {
         "wandb": "[monitors.wandb]" if config.monitors.wandb is not None else "",
         "tensorboard": "embedded.tensorboard" if config.embedded.tensorboard else "",
@@ -184,8 +187,8 @@ def check(config: RunConfig, find: Callable[[str], object] = find_spec) -> None:
 
 
 def without_secrets(settings: Any) -> Any:
-    """Returns a run's settings without values that may be secret: HTTP headers, the seed of the data splits,
-    and environment variables of programs."""
+    """Returns a run's settings (nested dicts and lists) without the keys whose values may be secret: HTTP
+    headers, the seed of the data splits, and environment variables of programs."""
     if isinstance(settings, Mapping):
         return {k: without_secrets(v) for k, v in settings.items() if not _is_secret(k, v)}
     return [without_secrets(one) for one in settings] if isinstance(settings, list) else settings
@@ -221,7 +224,7 @@ def _mode(options: WandbMonitorConfig) -> str:
 
 
 def _run_id(path: Path) -> str:
-    """Returns the run's id on Weights & Biases, which is stored in the file `path`. If the file does not
+    """Returns the run's id on Weights & Biases, which is the content of the file `path`. If the file does not
     exist, creates it with a new random id."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """Answer checkers: functions that compute an episode's reward from its final answer and the fields of its
-dataset row.
+dataset row (a question with the right answer).
 
-`check` loads a checker by its name. A `Checker` calls its function with those fields that have the names of
-the function's parameters, and returns a `Verdict`. The decorator `pays` declares the lowest reward of a
-function.
+`check` loads a checker by its name. Calling the `Checker` calls the checker's function with those fields that
+have the names of the function's parameters, and returns a `Verdict` (reward and metrics). The decorator
+`pays` declares the lowest reward of a function.
 """
 
 from __future__ import annotations

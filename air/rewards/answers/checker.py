@@ -1,9 +1,9 @@
-"""Loads answer checkers, and calls the function of a checker with those fields that have the names of its
-parameters.
+"""Loads answer checkers, and calls their functions, which compute an episode's reward from its final answer.
 
-The fields come from the dataset row and from the episode (`GIVEN`). The function is pure. If it queries a
-server or runs a script in the check box, it is asynchronous instead. It returns a number (the reward), a
-`Verdict`, or a dict with the key `reward`, whose other items are metrics.
+A checker's function gets those fields that have the names of its parameters. The fields come from the dataset
+row (a question with the right answer) and from the episode (`GIVEN`). The function is pure; only a function
+that queries a server or runs a script in the check box (a fresh sandbox) is not, and is asynchronous. It
+returns a number (the reward), a `Verdict`, or a dict with the key `reward`, whose other items are metrics.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ _NEED_MATH = {"math_equal", "math_equal_tool", "math_equal_think", "agent0"}
 
 @dataclass(frozen=True)
 class Checker:
-    """An answer checker: a function that computes the reward of an answer, with its name."""
+    """An answer checker: a function that computes an episode's reward from its answer, and the function's
+    name."""
 
     name: str
     """A key of `CHECKERS`, or the path of a user's function: `file.py:function` or `module:function`."""
@@ -67,18 +68,21 @@ class Checker:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The names of the fields that the function requires, from the row or the episode."""
+        """The names of the fields that the function requires: its parameters without a default. Fields come
+        from the dataset row or from the episode."""
         parameters = self._parameters().values()
         return tuple(p.name for p in parameters if p.default is p.empty)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the fields that every row must contain."""
+        """The names of the fields that every dataset row must contain, because the function requires them and
+        the episode does not provide them."""
         return tuple(name for name in self.needs if name not in GIVEN)
 
     @property
     def needs_box(self) -> bool:
-        """Whether the function runs scripts in a check box."""
+        """Whether the function runs scripts in a check box, a fresh sandbox. It does if it has the parameter
+        `run`."""
         return "run" in self._parameters()
 
     @property
@@ -88,8 +92,8 @@ class Checker:
         return float(lowest_of(_called(self.function)))
 
     async def __call__(self, **fields: Any) -> Verdict:
-        """Grades an answer. `fields` are the fields of the row and those of `GIVEN`; the function gets those
-        that have the names of its parameters.
+        """Grades an answer, and returns its reward and metrics. `fields` are the fields of the dataset row
+        and those of the episode (`GIVEN`); the function gets those that have the names of its parameters.
 
         Raises ConfigError if the row lacks a field or has a malformed one, RewardTermError if a user's
         function fails or its reward is not finite or is below `lowest`, and InfrastructureError if the answer
@@ -150,9 +154,10 @@ class Checker:
 
 
 def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Checker:
-    """Loads the checker that `spec` names: a key of `CHECKERS`, a user's `file.py:function` or
-    `module:function`, or a mapping that has one of these as `name`, and settings as its other items. A
-    relative file path is relative to `folder` (None: the current folder).
+    """Loads an answer checker. `spec` is the name of a shipped checker (a key of `CHECKERS`), the path of a
+    user's function (`file.py:function` or `module:function`), or a mapping with such a name or path as
+    `name`, and the checker's settings as its other items. A relative file path starts at `folder` (None: the
+    current folder).
 
     Raises ConfigError for a malformed name or setting, and MissingError if the checker does not exist or a
     package that it needs is not installed.
@@ -175,8 +180,9 @@ def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Check
 
 
 def _check_parameters(name: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError if the function has `*args`, `**kwargs` or a positional-only parameter, or a
-    setting is not a parameter of the function."""
+    """Raises ConfigError if the checker's function has `*args`, `**kwargs` or a positional-only parameter, or
+    if a key of `settings` is not a parameter of the function. `name` is the checker's name in error
+    messages."""
     parameters = inspect.signature(function).parameters
     if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters.values()):
         raise ConfigError(

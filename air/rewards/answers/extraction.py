@@ -1,5 +1,5 @@
-"""Extracts the final answer from a reply. Every checker uses these rules, unless its docstring states
-another rule.
+"""Extracts the final answer from a model's reply. Every answer checker uses these rules, unless its docstring
+states another rule.
 
 1. Thoughts are removed: the text between `<think>` and `</think>`, all text before a `</think>` without a
    beginning, and all text after a `<think>` without an end. The tags `thinking`, `thought` and `reasoning`
@@ -29,7 +29,8 @@ _LEAD = re.compile(r"\banswer(?: is|:| is:)[ \t*:]{0,8}(?=\S)|#### {0,8}(?=\S)",
 
 
 def final_answer(reply: str) -> str:
-    """Returns the final answer in a reply, without surrounding spaces; an empty text if there is none."""
+    """Returns the final answer in a model's reply, without surrounding spaces, by the rules in this module's
+    docstring; an empty string if there is none."""
     text = outside_thoughts(reply[-MOST_CHARACTERS:])
     tagged = last_tagged(text)
     if tagged is not None:
@@ -41,8 +42,8 @@ def final_answer(reply: str) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns the content of the `\\boxed{…}` that begins last; an empty text if that box has no end; None
-    if there is no box."""
+    """Returns the content of that `\\boxed{…}` (or `\\fbox{…}`) in `text` which begins last. Returns an empty
+    string if its closing brace is missing, and None if there is no box."""
     start = _last(_BOX, text)
     if start is None:
         return None
@@ -62,8 +63,8 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_tagged(text: str) -> str | None:
-    """Returns the text in the last `<answer>…</answer>`; an empty text if that tag has no end; None if
-    there is no such tag."""
+    """Returns the text in the last `<answer>…</answer>` of `text`. Returns an empty string if the last
+    `<answer>` has no end tag, and None if there is no `<answer>`."""
     start = _last(_ANSWER, text)
     if start is None:
         return None
@@ -72,8 +73,8 @@ def last_tagged(text: str) -> str | None:
 
 
 def outside_thoughts(text: str) -> str:
-    """Returns `text` without its thoughts, such as the text between `<think>` and `</think>`. Rule 1 in this
-    module's docstring says what a thought is."""
+    """Returns `text`, a model's reply, without its thoughts, such as the text between `<think>` and
+    `</think>`. Rule 1 in this module's docstring says what a thought is."""
     parts: list[str] = []
     depth, position = 0, 0
     for tag in _THOUGHT.finditer(text):

@@ -1,4 +1,5 @@
-"""The checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or `scroll("down")`.
+"""The answer checker `gui`, which grades one action on a screen: `click(x, y)`, `type("text")` or
+`scroll("down")`.
 
 All coordinates are fractions of the screen's size, from 0 to 1. The accuracy of an action is 0 if the action
 is malformed or not of the type `gt_action` (`click`, `type` or `scroll`), 0.5 if only its argument is wrong,
@@ -32,9 +33,10 @@ _RIGHT_TEXT = 0.5
 def gui(
     prediction: str, gt_action: str, gt_bbox: Sequence[float] = (), gt_input_text: str = ""
 ) -> Verdict:
-    """The checker: the reward is 0.8 times the accuracy of the action (0, 0.5 or 1; see this module's
-    docstring), plus 0.2 if the answer's last line is exactly one well-formed action. Raises ConfigError for a
-    malformed row."""
+    """Grades an answer that should be one action on a screen. The reward is 0.8 times the accuracy of the
+    action (0, 0.5 or 1; see this module's docstring), plus 0.2 if the answer's last line is exactly one
+    well-formed action. The other parameters are fields of the dataset row, the right action. Raises
+    ConfigError for a malformed row."""
     wanted = gt_action.strip().lower()
     if wanted not in KINDS:
         raise ConfigError(

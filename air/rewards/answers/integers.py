@@ -33,8 +33,9 @@ _LINE = re.compile(r"####[^\S\n]*(?P<answer>\S+)[^\S\n]*\Z")
 
 
 def last_integer(text: str) -> str | None:
-    """Returns the last number in `text` in canonical form, such as `-1234`; None if there is no number or
-    the last one is not an integer."""
+    """Returns the last number in `text` as a string in canonical form, such as `-1234` (ASCII digits without
+    separators or leading zeros). Returns None if there is no number, or if the last number is not an
+    integer."""
     if not text.isascii():
         text = "".join(map(_ascii_digit, text.translate(_MINUS)))
     match = next(iter(deque(_NUMBER.finditer(text), maxlen=1)), None)
@@ -46,15 +47,15 @@ def last_integer(text: str) -> str | None:
 
 
 def canonical(digits: str, *, negative: bool = False) -> str:
-    """Returns an integer in canonical form: the ASCII digits `digits` without leading zeros, with a minus if
-    `negative` is true and the integer is not zero."""
+    """Returns an integer as a string in canonical form: the ASCII digits `digits` without leading zeros, with
+    a minus if `negative` is true and the integer is not zero."""
     digits = digits.lstrip("0") or "0"
     return f"-{digits}" if negative and digits != "0" else digits
 
 
 def final_answer(solution: str) -> str | None:
-    """Returns the integer in the last line of a GSM8K solution (`#### 42`) in canonical form; None if that
-    line has no such integer."""
+    """Returns the integer in the last line of `solution`, the reference solution of a question of the dataset
+    GSM8K (`#### 42`), as a string in canonical form. Returns None if that line has no such integer."""
     line = _LINE.search(solution.rstrip())
     if line is None or not re.fullmatch(r"\$?-?\$?[0-9][0-9,]*(?:\.0*)?", line["answer"]):
         return None
@@ -62,7 +63,8 @@ def final_answer(solution: str) -> str | None:
 
 
 def _is_negative(text: str, start: int) -> bool:
-    """Returns whether a minus sign belongs to the number that begins at `start`."""
+    """Returns whether a minus sign belongs to the number that begins at the index `start` of `text`. A minus
+    that can be a subtraction does not."""
     if start and text[start - 1] in _CURRENCY:
         start -= 1
     if not start or text[start - 1] != "-":

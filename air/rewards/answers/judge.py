@@ -1,14 +1,14 @@
-"""The checker `judge`, which asks a language model, at an endpoint with OpenAI's protocol, whether an answer
-is right.
+"""The answer checker `judge`, which asks a language model whether an answer is right. The model (the judge)
+is on a server (the endpoint) with OpenAI's protocol.
 
 The answer is treated as untrusted data. In the prompt it is one JSON string between tags that its author
 cannot predict. The judge must reply with one line that contains one of two secret words, which are derived
 from the question, the answer and a seed. Any other reply is no verdict.
 
 If the endpoint fails, rejects an answer, or returns no verdict on it, the judge is asked about the gold
-answer to the same question. If there is no verdict on the gold answer either, the judge is at fault, and
-InfrastructureError is raised. Otherwise the answer is at fault and counts as wrong. If the endpoint failed on
-the answer, it is asked about the answer once more before this conclusion.
+(right) answer to the same question. If there is no verdict on the gold answer either, the judge is at fault,
+and InfrastructureError is raised. Otherwise the answer is at fault and counts as wrong. If the endpoint
+failed on the answer, it is asked about the answer once more before this conclusion.
 
 Verdicts are cached in memory and, with the setting `cache`, in a folder, so that equal answers get equal
 rewards.
@@ -56,7 +56,8 @@ _MALFORMED = (ValueError, KeyError, IndexError, TypeError, RecursionError)
 
 
 class Judge(BaseConfig):
-    """The settings of the checker `judge`."""
+    """The settings of the answer checker `judge`, which asks a language model whether an answer is right. The
+    method `check` is the checker."""
 
     url: str
     """The base URL of the endpoint, such as `http://127.0.0.1:8000/v1`."""
@@ -88,8 +89,9 @@ class Judge(BaseConfig):
     async def check(
         self, prediction: str, question: str, answer: str | int | float | Sequence[str]
     ) -> Verdict:
-        """The checker: the reward is 1 if the judge's verdict is that the final answer is right, else 0.
-        `answer` is the gold answer, or a list of equally right gold answers."""
+        """Grades an answer: the reward is 1 if the judge (a language model) says that the final answer in
+        `prediction` is right, else 0. `answer` is the gold (right) answer, or a list of equally right gold
+        answers. Raises InfrastructureError if the judge fails (see this module's docstring)."""
         gold = texts(answer, "answer")
         given = visible(final_answer(prediction))
         if not given or len(given) > MOST_CHARACTERS:
@@ -111,7 +113,8 @@ class Judge(BaseConfig):
         return _verdict(right=bool(right), judged=right is not None)
 
     async def _check_judge(self, question: str, gold: Sequence[str]) -> None:
-        """Raises InfrastructureError if the judge returns no verdict on the gold answer."""
+        """Asks the judge about the first gold (right) answer to `question`. Raises InfrastructureError if the
+        judge returns no verdict on it."""
         key = self._key(question, gold, gold[0])
         if await self._asked(key, question, gold, gold[0]) is None:
             raise InfrastructureError(
@@ -122,8 +125,9 @@ class Judge(BaseConfig):
         return _digest(self.model, self.url, self.seed, question, gold, given)
 
     async def _said(self, question: str, gold: Sequence[str], given: str) -> bool | None:
-        """Returns the judge's verdict whether the answer `given` is right, from the cache if possible; None
-        if the judge gave no verdict. Raises InfrastructureError if the endpoint fails."""
+        """Returns the judge's verdict whether the answer `given` to `question` is right, from the cache if
+        possible; None if the judge gave no verdict. `gold` are the right answers. Raises InfrastructureError
+        if the endpoint fails."""
         key = self._key(question, gold, given)
         if key not in self._known:
             kept = self._kept(key)
@@ -158,8 +162,8 @@ class Judge(BaseConfig):
         return None
 
     async def _reply(self, messages: list[dict[str, str]], seed: int) -> str | None:
-        """Returns the endpoint's reply; None if the endpoint rejects the prompt. Raises InfrastructureError
-        if all attempts fail."""
+        """Sends the chat `messages` to the endpoint, and returns the text of its reply; None if the endpoint
+        rejects the prompt. Raises InfrastructureError if all attempts fail."""
         import httpx
 
         body = {
@@ -205,9 +209,9 @@ class Judge(BaseConfig):
         return {'{"right": true}': True, '{"right": false}': False}.get(text.strip())
 
     def _keep(self, key: str, right: bool | None) -> None:
-        """Writes the verdict `right` atomically into the cache folder. Does nothing if `right` is None (no
-        verdict), or if the setting `cache` names no folder. Raises MissingError if the verdict cannot be
-        written."""
+        """Writes a verdict atomically into the cache folder; `key` is the name of its file. `right` says
+        whether the answer is right. Does nothing if `right` is None (no verdict), or if the setting `cache`
+        names no folder. Raises MissingError if the verdict cannot be written."""
         if self.cache is None or right is None:
             return
         folder = self.cache.expanduser()
@@ -225,8 +229,9 @@ class Judge(BaseConfig):
 
 
 def visible(text: str) -> str:
-    """Returns the text without invisible characters, such as control characters, format characters and
-    direction marks."""
+    """Returns `text` without invisible characters, such as control characters, format characters and
+    direction marks. Each sequence of spaces and tabs becomes one space, and spaces at both ends are
+    removed."""
     kept = (
         c
         for c in text
@@ -236,7 +241,8 @@ def visible(text: str) -> str:
 
 
 def _content(answer: dict[str, Any]) -> str:
-    """Returns the text of a completion from the endpoint's JSON; empty if the completion has no text."""
+    """Returns the text of a completion from `answer`, the parsed JSON of the endpoint's response; an empty
+    string if the completion has no text."""
     message = answer["choices"][0]["message"]
     content = message.get("content")
     return content if isinstance(content, str) else ""

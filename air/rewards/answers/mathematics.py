@@ -1,4 +1,4 @@
-"""Mathematical equality of answers, and the checkers that use it.
+"""Decides whether two mathematical answers are equal, and defines the answer checkers that use this equality.
 
 Two answers are equal if their normalised texts are equal. Otherwise both are split into parts
 (`structure.py`), and each part of one must equal a part of the other: as plain numbers with units
@@ -59,22 +59,23 @@ _NUMBER_TYPES = (int, float, str)
 
 
 def equal(gold: object, prediction: str, question: str = "") -> bool:
-    """Returns whether two mathematical answers are equal. A word after a number is its unit if the word is a
-    known unit (see `quantities.py`) or occurs in `question`. Raises ConfigError if `gold` is not a text or
-    number, or is empty or too long, and InfrastructureError if the comparison fails and the answers are not
-    the cause."""
+    """Returns whether the answer `prediction` equals the right answer `gold` mathematically. A word after a
+    number is its unit if the word is a known unit (see `quantities.py`) or occurs in `question`. Raises
+    ConfigError if `gold` is not a string or number, or is empty or too long. Raises InfrastructureError if
+    the comparison fails for a reason other than the answers."""
     return bool(compare(gold, prediction, question))
 
 
 def compare(gold: object, prediction: str, question: str = "") -> bool | None:
-    """Returns the same as `equal`, but None if the answers cannot be compared: within the limits of time,
-    memory and parts, or because of a LaTeX command that is not known here. Raises the same errors."""
+    """Returns the same as `equal`, but None if it cannot be decided: the comparison would exceed the limits
+    of time, memory or parts, or an answer has a LaTeX command that is not known here. Raises the same errors
+    as `equal`."""
     return measured(gold, prediction, question).equal
 
 
 def measured(gold: object, prediction: str, question: str = "") -> runner.Outcome:
-    """Compares two answers as `compare` does, and returns the result with the CPU time that the comparison
-    needed. Raises the same errors."""
+    """Compares two answers as `compare` does, and returns the result and the CPU time that the comparison
+    needed. Raises the same errors as `equal`."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
@@ -117,16 +118,16 @@ def _compared_parts(gold: Parts, prediction: Parts, question: str) -> runner.Out
 
 
 def _is_undecidable(gold: Sequence[str], prediction: Sequence[str]) -> bool:
-    """Returns whether all parts of two answers are formulas, and one of them is not compared, because it
-    would take too long or has a LaTeX command that is not known here."""
+    """Returns whether all parts of two answers are formulas, and at least one part cannot be compared,
+    because this would take too long or because the part has a LaTeX command that is not known here."""
     parts = [quantities.without_unit(part)[0] for part in (*gold, *prediction)]
     return all(map(_is_formula, parts)) and not all(map(is_expression, parts))
 
 
 def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
-    """Returns whether each gold part can be paired with a predicted part of its own that equals it.
-    `known[i][j]` says whether gold part i equals predicted part j. If `ordered`, parts with the same index
-    are paired."""
+    """Returns whether the parts of two answers can be paired so that the two parts of each pair are equal.
+    `known[i][j]` says whether part i of the gold (right) answer equals part j of the prediction. If
+    `ordered`, only parts with the same index are paired."""
     if ordered:
         return all(row[index] for index, row in enumerate(known))
     free = set(range(len(known)))
@@ -139,7 +140,8 @@ def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
 
 
 def _known(gold: str, prediction: str, question: str) -> bool | None:
-    """Returns whether two parts of answers are equal, or None if this needs a comparison of expressions."""
+    """Returns whether a part of the gold (right) answer and a part of the prediction are equal. Returns None
+    if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
     if compact(gold) == compact(prediction):
         return True
     (one, unit), (other, other_unit) = (
@@ -160,7 +162,8 @@ def _known(gold: str, prediction: str, question: str) -> bool | None:
 
 
 def _equal_percent(gold: str, prediction: str, *, gold_has_sign: bool) -> bool:
-    """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5."""
+    """Returns whether a percentage and a number without a percent sign are equal: 50% equals 50 and 0.5. Both
+    texts are given without the sign; `gold_has_sign` says which of them had it."""
     right, given = quantities.number(gold), quantities.number(prediction)
     if right is None or given is None:
         return False
@@ -177,8 +180,9 @@ def is_expression(text: str) -> bool:
 
 
 def _is_formula(text: str, commands: Container[str] | None = None) -> bool:
-    """Returns whether a text contains only numbers, operators, names of one or two letters, and these LaTeX
-    commands (None: any)."""
+    """Returns whether a text contains only numbers, operators, names of one or two letters, and LaTeX
+    commands in `commands` (None: all LaTeX commands are allowed), with balanced braces that are not nested
+    too deeply."""
     position, depth, brackets = 0, 0, 0
     while position < len(text):
         token = _TOKEN.match(text, position)
@@ -218,7 +222,8 @@ def _gold_text(gold: object) -> str:
 
 
 def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
-    """The checker: the reward is 1 if the final answer equals `answer`, else 0."""
+    """Checks a mathematical answer: the reward is 1 if the final answer in `prediction` equals `answer`, else
+    0."""
     right = equal(answer, final_answer(prediction), question)
     return Verdict(float(right), {"accuracy": float(right)})
 
@@ -226,8 +231,8 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """The checker: the reward is 1 for a right and 0.1 for a wrong answer if at least one tool call
-    succeeded, else 0."""
+    """Checks a mathematical answer of an agent with tools. If at least one tool call succeeded, the reward is
+    1 for a right and 0.1 for a wrong final answer, else 0."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})
@@ -241,8 +246,8 @@ def math_equal_think(
     thoughts: Sequence[str],
     question: str = "",
 ) -> Verdict:
-    """The checker: the reward is that of `math_equal_tool` if every turn has a thought with at least one
-    word, else 0."""
+    """Checks a mathematical answer of an agent with tools. The reward is that of `math_equal_tool` if every
+    turn has a thought with at least one word, else 0."""
     verdict = math_equal_tool(prediction, answer, tool_calls, question)
     thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
     always = turns > 0 and len(thinking) >= turns
@@ -251,8 +256,8 @@ def math_equal_think(
 
 
 def math_string_equal(prediction: str, answer: object) -> Verdict:
-    """The checker: the reward is 1 if the last integer of the final answer is the last integer of `answer`,
-    else 0."""
+    """Checks an integer answer: the reward is 1 if the last integer in the final answer equals the last
+    integer in `answer`, else 0. Raises ConfigError if `answer` does not end in an integer."""
     right = last_integer(_gold_text(answer))
     if right is None:
         raise ConfigError(
@@ -264,7 +269,8 @@ def math_string_equal(prediction: str, answer: object) -> Verdict:
 
 @pays(lowest=-1.0)
 def agent0(prediction: str, answer: object, question: str = "") -> Verdict:
-    """The checker: the reward is 1 if the last `\\boxed{…}` outside thoughts equals `answer`, else −1."""
+    """Checks a mathematical answer as the project Agent0 does: the reward is 1 if the last `\\boxed{…}`
+    outside thoughts equals `answer`, else −1."""
     boxed: Any = last_boxed(outside_thoughts(prediction))
     right = bool(boxed) and equal(answer, boxed, question)
     return Verdict(1.0 if right else -1.0, {"accuracy": float(right), "boxed": float(bool(boxed))})

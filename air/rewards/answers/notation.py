@@ -71,8 +71,8 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def normal(text: str) -> str:
-    """Returns the text in the normalised notation that this module's docstring describes; an empty text if
-    `text` is too long or blank."""
+    """Returns a mathematical answer in the normalised notation that this module's docstring describes; an
+    empty string if `text` is blank or longer than `MOST_CHARACTERS`."""
     if len(text) > MOST_CHARACTERS:
         return ""
     text = _unwrapped(_ascii(text))
@@ -82,8 +82,9 @@ def normal(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Returns a form of a normalised text for comparison. Letters are in lower case, `\\text{…}` becomes its
-    content, and all spaces are removed except those between digits."""
+    """Returns a form of `text`, an answer in normalised notation, in which two equal answers are equal
+    strings more often. Letters are in lower case, `\\text{…}` is replaced by its content, and all spaces are
+    removed except those between digits."""
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
 

@@ -1,4 +1,5 @@
-"""The checker `code_tests`, which runs hidden tests on the answer's code in the check box.
+"""The answer checker `code_tests`, which runs hidden tests on the answer's code in the check box, a fresh
+sandbox.
 
 The expected values never enter the box. Only a test's call runs there, and its value is compared outside. So
 code that exits early, prints forged results, reads its own source or changes the interpreter gains nothing.
@@ -46,7 +47,7 @@ print("\\n" + sys.argv[2] + json.dumps(plain(eval(sys.argv[3], names))), flush=T
 
 
 class Ran(NamedTuple):
-    """The result of a script in a box."""
+    """The result of a shell script that ran in a box (a sandbox)."""
 
     exit_code: int
     stdout: str
@@ -60,8 +61,8 @@ InfrastructureError if the script cannot run. A failure that the script causes i
 
 @dataclass(frozen=True)
 class Test:
-    """One hidden test: either `call` with the expected `value`, or `stdin` with the expected `stdout` of a
-    program."""
+    """One hidden test of an answer's code: either a call (`call`, an expression) with its expected `value`,
+    or the input `stdin` of the whole program with its expected output `stdout`."""
 
     call: str = ""
     value: Any = None
@@ -72,11 +73,11 @@ class Test:
 async def code_tests(
     prediction: str, tests: Sequence[Any], run: Run, seconds: float = 10.0
 ) -> Verdict:
-    """The checker: the reward is 1 if the answer's code passes all hidden tests, else 0. The first failed
-    test is the last one that runs.
+    """Checks an answer that is code: the reward is 1 if the code passes all hidden tests, else 0. No test
+    runs after the first failed one.
 
-    `tests` are written as this module's docstring says, at least one. `seconds` is the time limit of each
-    test. Raises ConfigError if a test is malformed.
+    `tests` has at least one test, in a form that this module's docstring describes. `run` runs a shell script
+    in the check box. `seconds` is the time limit of each test. Raises ConfigError if a test is malformed.
     """
     hidden = [_test(test, number) for number, test in enumerate(_listed(tests), start=1)]
     code = code_of(prediction)
@@ -93,9 +94,9 @@ async def code_tests(
 
 
 def code_of(prediction: str) -> str:
-    """Returns the code of an answer: the last fenced block outside thoughts that names Python or no
-    language, or the whole text if it contains no fence. Returns an empty text if there are only blocks of
-    other languages."""
+    """Returns the Python code in a model's reply: the content of the last fenced block (outside thoughts)
+    that names Python or no language, or the whole text if it contains no fence. Returns an empty string if
+    there are only blocks in other languages."""
     text = outside_thoughts(prediction).replace("\r\n", "\n")
     code: str | None = None
     inside: tuple[bool, list[str]] | None = None
@@ -130,8 +131,9 @@ async def _passes(code: str, test: Test, run: Run, seconds: float) -> bool:
 
 
 def _script(code: str, arguments: Sequence[str], seconds: float, stdin: str = "") -> str:
-    """Returns a shell script that runs `python3` with `arguments` in a new temporary folder, with `code` in
-    the file `answer.py` and `_CHILD` in `child.py`. The folder is removed at the end."""
+    """Returns a shell script that runs `python3` with `arguments` in a new temporary folder, which is removed
+    at the end. The folder has `code` in the file `answer.py`, and `_CHILD` (the program that runs one test)
+    in `child.py`. `seconds` is the time limit, and `stdin` the standard input."""
     files = {"answer.py": code, "child.py": _CHILD, "stdin": stdin}
     texts = {
         name: base64.b64encode(text.encode("utf-8", "replace")).decode()
@@ -198,8 +200,8 @@ def _assertion(text: str, where: str) -> Test:
 
 
 def _value(text: str) -> Any:
-    """Decodes a value that `_CHILD` printed. Returns a `_Other` if the text is malformed or the type is not
-    supported."""
+    """Decodes a value that `_CHILD` (the program that runs one test) printed as JSON. Returns a `_Other`
+    object if `text` is malformed or the value has an unsupported type."""
     try:
         return _decoded(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError):
@@ -207,7 +209,7 @@ def _value(text: str) -> Any:
 
 
 class _Other:
-    """A placeholder for a value of an unsupported type. It equals no expected value."""
+    """A placeholder for the result of a test whose type is not supported. It equals no expected value."""
 
 
 def _decoded(data: Any) -> Any:
@@ -228,8 +230,9 @@ def _decoded(data: Any) -> Any:
 
 
 def _same(wanted: Any, value: Any) -> bool:
-    """Returns whether a value is the expected one. Floats may differ by a relative or absolute error of
-    1e-9. A tuple equals a list with the same elements, because JSON has no tuples."""
+    """Returns whether `value`, the result of a test, is the expected value `wanted`. Floats may differ by a
+    relative or absolute error of 1e-9. A tuple equals a list with the same elements, because JSON has no
+    tuples."""
     if isinstance(wanted, bool) or isinstance(value, bool) or wanted is None:
         return type(wanted) is type(value) and wanted == value
     if isinstance(wanted, float) and isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""Parses plain numbers with units, and compares them exactly.
+"""Parses plain numbers with units in mathematical answers, and compares them exactly.
 
 - A number is an integer, a decimal, a fraction (`1/2`, `\\frac{1}{2}`), a mixed number (`3 1/2`), or a
   decimal with a power of ten (`1.5e3`, `1.5 \\cdot 10^{3}`). Commas separate thousands.
@@ -58,7 +58,8 @@ number."""
 
 @dataclass(frozen=True)
 class Quantity:
-    """A plain number: its exact value, and the number of decimals with which it was written."""
+    """A plain number: its exact value, and the number of digits after the decimal point with which it was
+    written."""
 
     value: Fraction
     decimals: int | None = None
@@ -66,8 +67,8 @@ class Quantity:
 
     @property
     def is_rounded(self) -> bool:
-        """Whether this number is a decimal with at least six significant digits, which equals every number
-        that rounds to it."""
+        """Whether this number counts as rounded, so that it equals every number that rounds to it: it was
+        written as a decimal with at least six significant digits."""
         if not self.decimals:
             return False
         return len(
@@ -75,13 +76,15 @@ class Quantity:
         ) >= (_SIGNIFICANT)
 
     def is_near(self, other: Fraction) -> bool:
-        """Returns whether `other`, rounded to the number of decimals of this number, is this number."""
+        """Returns whether `other` rounds to this number: they differ by at most half a unit of this number's
+        last decimal."""
         half = Fraction(1, 2 * 10 ** (self.decimals or 0))
         return abs(self.value - other) <= half
 
 
 def number(text: str) -> Quantity | None:
-    """Parses a text that is a plain number as a whole. Returns None for any other text."""
+    """Parses a string that consists of one plain number (see this module's docstring). Returns None for any
+    other string."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -101,7 +104,7 @@ def number(text: str) -> Quantity | None:
 
 def equal(gold: Quantity, prediction: Quantity) -> bool:
     """Returns whether two plain numbers are equal: they have the same value, or the number that was written
-    with fewer decimals is a rounded decimal (`Quantity.is_rounded`) and the other number rounds to it."""
+    with fewer decimals counts as rounded (`Quantity.is_rounded`) and the other number rounds to it."""
     if gold.value == prediction.value:
         return True
     shorter, other = sorted((gold, prediction), key=lambda q: _digits_after(q))
@@ -109,9 +112,10 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
-    """Returns a text without its unit, and the name of the unit: a short name in `_SHORT` (with `2` or `3` if
-    squared or cubed), a currency, `%` for percent, a word of `question`, or an empty text for no unit. An
-    unknown word is a unit only if it occurs in `question`."""
+    """Splits an answer into the text without its unit, and the name of the unit, and returns both. The name
+    is a short name in `_SHORT` (with `2` or `3` if squared or cubed), a currency, `%` for percent, or a word
+    of `question`; it is empty if there is no unit. An unknown word is a unit only if it occurs in
+    `question`."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):
@@ -137,7 +141,8 @@ def without_unit(text: str, question: str = "") -> tuple[str, str]:
 
 
 def same_unit(gold: str, prediction: str) -> bool:
-    """Returns whether two units are compatible: they are equal, or at least one is empty."""
+    """Returns whether the units of two answers are compatible: their names are equal, or at least one is
+    empty (no unit)."""
     return not gold or not prediction or gold == prediction
 
 

@@ -1,5 +1,5 @@
-"""Compares mathematical expressions in worker processes (`worker.py`), which are reused, and finds out
-whether an expression or the machine caused a failure.
+"""Compares mathematical expressions in worker processes (`worker.py`), which are reused. If a comparison
+fails, finds out whether the cause is an expression or the machine.
 
 If an expression exceeds the limit of time or memory, or crashes the process, the result is None, and the
 answers count as not equal. If the process ends for another reason, for example because the machine runs out
@@ -70,10 +70,13 @@ def compare(
     *,
     ordered: bool,
 ) -> Outcome:
-    """Returns whether the gold expressions and the predicted expressions can be paired so that the two of
-    each pair are equal. If `ordered`, expressions with the same index are paired. `known[i][j]` is the result
-    for the pair (i, j) if it is already known, else None. Raises InfrastructureError if the comparison fails
-    for another reason than the expressions, and MissingError if math-verify is not installed."""
+    """Finds out in a worker process whether two mathematical answers are equal: whether the gold (right)
+    expressions and the predicted expressions can be paired so that the two of each pair are equal.
+
+    `known[i][j]` is the result for the pair (i, j) if it is already known, else None. If `ordered`, only
+    expressions with the same index are paired. Raises InfrastructureError if the comparison fails for another
+    reason than the expressions, and MissingError if math-verify is not installed.
+    """
     request = _request(gold, prediction, known, ordered=ordered)
     with _at_once:
         try:
@@ -109,8 +112,9 @@ _HARMLESS = _request([Expression("x + 1")], [Expression("1 + x")], [[None]], ord
 
 
 def _compared(request: bytes) -> Outcome:
-    """Returns the outcome of one comparison, with `equal` None if an expression exceeded a limit or crashed
-    the process. Raises InfrastructureError if the process ended for another reason."""
+    """Sends a request to a worker process, and returns the outcome of the comparison. Its `equal` is None if
+    an expression exceeded a limit or crashed the process. Raises InfrastructureError if the process ended for
+    another reason."""
     reply = json.loads(_asked(request))
     status = reply.get("status")
     if status is None:
@@ -151,7 +155,7 @@ def _asked(request: bytes) -> bytes:
 
 
 class _Worker:
-    """A process that runs `worker.py`."""
+    """A process that runs the program `worker.py`, which compares mathematical expressions."""
 
     def __init__(self) -> None:
         check_installed()
@@ -170,8 +174,8 @@ class _Worker:
             raise InfrastructureError(f"no process for a comparison: {error}") from error
 
     def ask(self, request: bytes, patience: float) -> bytes:
-        """Sends a request and returns the response. Raises InfrastructureError if no response comes within
-        `patience` seconds or the process has ended."""
+        """Sends a request (JSON) to the process and returns its response, a line of JSON. Raises
+        InfrastructureError if no response comes within `patience` seconds, or if the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

@@ -70,17 +70,17 @@ def _split(text: str) -> tuple[str, list[str]]:
 
 
 def _thousands(text: str) -> tuple[str, list[str]]:
-    """Splits a text that begins with a number with thousands separators, such as `1,234, 5`: only a comma
+    """Splits an answer that begins with a number with thousands separators, such as `1,234, 5`. Only a comma
     before a space, `and` or `or` separates two parts. Returns the kind of answer (`set`, or `one` if there is
-    one part) and the parts."""
+    a single part) and the list of the parts."""
     listed = re.split(r",\s+", _BETWEEN.sub(", ", text))
     return ("set", listed) if len(listed) > 1 else ("one", [text])
 
 
 def _without_names(listed: list[str]) -> list[str]:
-    """Returns the parts without the variable before an equals sign: `1` and `2` for `x = 1` and `x = 2`, or
-    for `x = 1` and `2`. Returns them unchanged if the variables differ, or if only some of the parts after
-    the first have a variable."""
+    """Removes the variable before an equals sign from each part of a list: returns `1` and `2` for `x=1` and
+    `x=2`, or for `x=1` and `2`. Returns the parts unchanged if the variables differ, or if only some of the
+    parts after the first have a variable."""
     matches = [_ASSIGNMENT.fullmatch(part.strip()) for part in listed]
     names = {match["name"] for match in matches if match}
     if len(names) != 1 or (None in matches[1:] and any(matches[1:])):
@@ -89,7 +89,7 @@ def _without_names(listed: list[str]) -> list[str]:
 
 
 def _pieces(text: str, separator: str) -> list[str]:
-    """Returns the pieces of the text between the separators that are outside brackets."""
+    """Splits `text` at each `separator` that is outside brackets, and returns the pieces."""
     pieces, depth, start, position = [], 0, 0, 0
     while position < len(text):
         if text.startswith(separator, position) and depth == 0:
@@ -104,8 +104,9 @@ def _pieces(text: str, separator: str) -> list[str]:
 
 
 def _closes(text: str, start: int) -> int:
-    """Returns the index of the bracket that closes the bracket at `start`, or −1 if there is none. Any
-    closing bracket matches any opening bracket, because an interval may open with `[` and close with `)`."""
+    """Returns the index in `text` of the bracket that closes the bracket at the index `start`, or −1 if there
+    is none. Any closing bracket matches any opening bracket, because an interval may open with `[` and close
+    with `)`."""
     depth = 0
     for position in range(start, len(text)):
         depth += (text[position] in _OPEN) - (text[position] in _CLOSE)

@@ -1,13 +1,13 @@
-"""Checkers of short answers in words: exact match and F1 with the normalisation of SQuAD, and variants of
-these.
+"""Answer checkers for short answers in words: exact match and word F1 with the normalisation of the benchmark
+SQuAD, and variants of these.
 
 The normalisation: lower case, no ASCII punctuation, no articles, one space between words. If the normalised
-gold answer is empty (`The The!`), both answers are compared with their articles and punctuation. An empty
-answer is never right.
+gold (right) answer is empty (`The The!`), both answers are compared with their articles and punctuation. An
+empty answer is never right.
 
 There is also the checker `choice` of multiple-choice questions. The right option is named by its letter or
 its text in the field `answer`, or by its letter in the field `answer_letter`, which takes precedence. So the
-rows of MMLU-Pro and SuperGPQA are accepted as they are.
+rows of the data sets MMLU-Pro and SuperGPQA are accepted as they are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _LETTERED = re.compile(
 
 @dataclass(frozen=True)
 class Overlap:
-    """The word overlap of a prediction with a gold answer. `em` is 1 for an exact match, else 0."""
+    """The word overlap of an answer (the prediction) with a gold (right) answer. `em` is 1 for an exact
+    match, else 0."""
 
     f1: float = 0.0
     precision: float = 0.0
@@ -56,8 +57,8 @@ def normalised(text: str) -> str:
 
 
 def overlap(prediction: str, gold: str) -> Overlap:
-    """Computes precision, recall and F1 of the words of `prediction` against those of `gold`, and the exact
-    match."""
+    """Returns precision, recall and F1 of the words of `prediction` against the words of the right answer
+    `gold`, and whether the two match exactly after normalisation."""
     one, other = normalised(prediction), normalised(gold)
     if not other:
         one, other = (" ".join(text.lower().split()) for text in (prediction, gold))
@@ -76,23 +77,24 @@ def overlap(prediction: str, gold: str) -> Overlap:
 
 
 def qa_f1(prediction: str, answer: Gold) -> Verdict:
-    """The checker: the reward is the word F1 of the final answer with the gold answer, the maximum if there
-    are several."""
+    """Checks a short answer: the reward is the word F1 of the final answer in `prediction` with the gold
+    (right) answer, or the highest F1 if there are several gold answers."""
     best = _best(prediction, texts(answer, "answer"))
     metrics = {"f1": best.f1, "em": best.em, "precision": best.precision, "recall": best.recall}
     return Verdict(best.f1, metrics)
 
 
 def qa_em(prediction: str, golden_answers: Gold) -> Verdict:
-    """The checker: the reward is 1 if the final answer exactly matches one of `golden_answers`, else 0."""
+    """Checks a short answer: the reward is 1 if the final answer in `prediction` exactly matches one of
+    `golden_answers` (after normalisation), else 0."""
     best = _best(prediction, texts(golden_answers, "golden_answers"))
     return Verdict(best.em, {"em": best.em, "f1": best.f1})
 
 
 def qa_em_format(response: str, golden_answers: Gold) -> Verdict:
-    """The checker: the reward is 1 if the last reply ends in `<answer>…</answer>` with an exact match of
-    one of `golden_answers`, 0.1 with any other answer in these tags, and 0 if the reply does not end in
-    exactly one such answer outside its thoughts."""
+    """Checks a short answer and its format. The reward is 1 if the last reply ends in `<answer>…</answer>`
+    with an exact match of one of `golden_answers`, 0.1 with any other answer in these tags, and 0 if the
+    reply does not end in exactly one such answer outside its thoughts."""
     text = outside_thoughts(response).strip()
     tags = [text.lower().count(tag) for tag in ("<answer>", "</answer>")]
     formed = tags == [1, 1] and text.lower().endswith("</answer>") and bool(last_tagged(text))
@@ -102,8 +104,9 @@ def qa_em_format(response: str, golden_answers: Gold) -> Verdict:
 
 
 def ok_vqa(prediction: str, answers: Gold) -> Verdict:
-    """The checker: the reward is the highest F1 with one of the annotators' `answers`. The metric
-    `soft_accuracy` is VQA's: one third for each annotator whose answer matches exactly, at most 1."""
+    """Checks a short answer to a question that several annotators answered: the reward is the highest word F1
+    of the final answer with one of the annotators' `answers`. The metric `soft_accuracy` is defined as in the
+    benchmark VQA: one third for each annotator whose answer matches exactly, at most 1."""
     gold = texts(answers, "answers")
     given = final_answer(prediction)
     agreeing = sum(overlap(given, one).em for one in gold)
@@ -115,8 +118,9 @@ def ok_vqa(prediction: str, answers: Gold) -> Verdict:
 def infoseek(
     prediction: str, answer: Gold, tool_calls: int, answer_eval: Sequence[object] = ()
 ) -> Verdict:
-    """The checker: the reward is 0.2 if at least two tool calls succeeded, plus 0.8 times the highest F1 with
-    one of the texts in `answer` and `answer_eval`."""
+    """Checks a short answer of an agent with tools: the reward is 0.2 if at least two tool calls succeeded,
+    plus 0.8 times the highest word F1 of the final answer with one of the strings in `answer` and
+    `answer_eval`."""
     more = [one for one in answer_eval if isinstance(one, str)]
     best = _best(prediction, [*texts(answer, "answer"), *more])
     used = float(tool_calls >= 2)
@@ -124,8 +128,8 @@ def infoseek(
 
 
 def texts(gold: Gold, field: str) -> list[str]:
-    """Returns the gold answers in a row's field as a list of texts. Raises ConfigError if there are none or
-    one is malformed."""
+    """Returns the gold (right) answers in a row's field as a list of strings. `field` is the name of the
+    field in error messages. Raises ConfigError if there is no answer, or if an answer is malformed."""
     answers = [gold] if isinstance(gold, str | int | float) else list(gold or ())
     good = all(isinstance(a, str | int | float) and not isinstance(a, bool) for a in answers)
     if not answers or not good or not all(str(a).strip() for a in answers):
@@ -143,15 +147,17 @@ def _best(prediction: str, gold: Sequence[str]) -> Overlap:
 
 
 def with_letters(options: object) -> str:
-    """Returns the options as lines `A. text`. Raises ConfigError if `options` is not a list of 2 to 10
-    different texts."""
+    """Returns the options of a multiple-choice question as one string with a line `A. text` for each option.
+    Raises ConfigError if `options` is not a list of 2 to 10 different texts."""
     texts = _texts(options)
     return "\n".join(f"{LETTERS[index]}. {text}" for index, text in enumerate(texts))
 
 
 def choice(prediction: str, options: object, answer: object, answer_letter: object = "") -> Verdict:
-    """The checker: the reward is 1 if the last `\\boxed{…}` outside thoughts chooses the right option, else
-    0. An option is chosen by its letter, by its text, or by both: `B`, `(B)`, `B. Paris` or `Paris`."""
+    """Checks the answer to a multiple-choice question: the reward is 1 if the last `\\boxed{…}` outside
+    thoughts chooses the right option, else 0. An option is chosen by its letter, by its text, or by both:
+    `B`, `(B)`, `B. Paris` or `Paris`. Raises ConfigError if the row does not name exactly one right
+    option."""
     texts = _texts(options)
     right = _right(texts, answer, answer_letter)
     boxed = last_boxed(outside_thoughts(prediction))
@@ -172,8 +178,9 @@ def _texts(options: object) -> Sequence[str]:
 
 
 def _right(texts: Sequence[str], answer: object, answer_letter: object) -> int:
-    """Returns the index of the right option. Raises ConfigError if there is none, or if `answer` is the
-    letter of one option and the text of another one."""
+    """Returns the index of the right option of a multiple-choice question. `texts` are the options. Raises
+    ConfigError if no option is right, or if `answer` is the letter of one option and the text of another
+    option."""
     named = answer_letter or answer
     found: set[int] = set()
     if isinstance(named, str):
@@ -193,7 +200,8 @@ def _right(texts: Sequence[str], answer: object, answer_letter: object) -> int:
 
 
 def _chosen(texts: Sequence[str], boxed: str) -> int | None:
-    """Returns the index of the option that the content of a box chooses, or None."""
+    """Returns the index of the option that `boxed`, the content of the answer's `\\boxed{…}`, chooses by
+    letter or text; None if it chooses none. `texts` are the options."""
     text = _plain(boxed)
     if match := _LETTERED.fullmatch(text):
         letter, rest = (match["round"] or match["bare"]).upper(), match["rest"].strip()
@@ -206,7 +214,8 @@ def _chosen(texts: Sequence[str], boxed: str) -> int | None:
 
 
 def _plain(text: str) -> str:
-    """Returns a text without wrappers such as `\\text{…}`, a final point, and differences in spaces."""
+    """Returns the text of an option or answer without wrappers such as `\\text{…}`, without a final point,
+    and with single spaces between words."""
     text = _WRAPPED.sub(lambda match: _inner(match), text)
     return " ".join(text.split()).removesuffix(".").rstrip()
 

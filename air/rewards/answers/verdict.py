@@ -1,5 +1,5 @@
-"""Defines `Verdict`, the result of a checker for an answer, and `pays`, which declares a checker's lowest
-reward."""
+"""Defines `Verdict`, the result of an answer checker, and `pays`, which declares the lowest reward of a
+checker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CheckT = TypeVar("CheckT", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a checker for one answer."""
+    """The result of an answer checker for one answer: the reward and further metrics."""
 
     reward: float
     """The reward of the episode."""
@@ -22,8 +22,9 @@ class Verdict:
 
 
 def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
-    """Decorator that declares `lowest` as the lowest reward that a checker's function can return: a finite
-    number, at most 0. An episode without an answer gets this reward. Without the decorator it is 0."""
+    """Decorator for a checker's function: declares `lowest`, the lowest reward that the function can return.
+    It must be a finite number, at most 0. An episode without an answer gets this reward. Without the
+    decorator, the lowest reward is 0."""
 
     def declare(function: CheckT) -> CheckT:
         setattr(function, _LOWEST, lowest)
@@ -33,8 +34,8 @@ def pays(*, lowest: float) -> Callable[[CheckT], CheckT]:
 
 
 def lowest_of(function: Callable[..., Any]) -> Any:
-    """Returns the lowest reward that the decorator `pays` declares for a checker's function; 0 without the
-    decorator."""
+    """Returns the lowest reward that the decorator `pays` declares for `function`, the function of an answer
+    checker; 0 if the function has no such decorator."""
     return getattr(function, _LOWEST, 0.0)
 
 

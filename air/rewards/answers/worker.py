@@ -29,7 +29,7 @@ _SAME = 25
 
 
 def main() -> None:
-    """Answers requests until the end of standard input."""
+    """Answers the requests on standard input, one per line, until the end of the input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.signal(
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _in_a_copy(request: dict[str, Any]) -> bytes:
-    """Handles a request in a fork of this process, and returns the response as a line."""
+    """Handles a request in a fork of this process, and returns the response as a line of JSON."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -62,8 +62,9 @@ def _in_a_copy(request: dict[str, Any]) -> bytes:
 
 
 def _child(request: dict[str, Any], writer: int) -> int:
-    """Runs in the fork: writes the response to `writer` and returns the exit status, which is 1 if memory
-    or the recursion depth did not suffice."""
+    """Handles a request in the fork of the worker process: writes the response to the file descriptor
+    `writer`, and returns the exit status of the fork: 0, or 1 if the memory or the recursion depth did not
+    suffice."""
     try:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
         signal.setitimer(signal.ITIMER_PROF, request["seconds"])
@@ -79,7 +80,8 @@ def _child(request: dict[str, Any], writer: int) -> int:
 
 
 def _all_same(request: dict[str, Any]) -> bool:
-    """Returns whether gold and predicted expressions can be paired so that the two of each pair are equal."""
+    """Returns whether the gold (right) expressions and the predicted expressions of a request can be paired
+    so that the two of each pair are equal."""
     gold, prediction, known = request["gold"], request["prediction"], request["known"]
 
     def same(row: int, column: int) -> bool:
@@ -99,7 +101,8 @@ def _all_same(request: dict[str, Any]) -> bool:
 
 
 def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:
-    """Returns whether two expressions are equal."""
+    """Returns whether two expressions are equal. Each is a pair: the LaTeX code, and the number of decimals
+    to which the number was rounded, or None. Expressions that cannot be parsed are not equal."""
     from math_verify import verify
     from sympy import Basic
 
@@ -113,8 +116,8 @@ def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> b
 
 
 def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
-    """Returns whether two expressions without variables have the same value. If `decimals` is not None, they
-    may differ by half a unit of that decimal."""
+    """Returns whether two parsed expressions without variables have the same value. If `decimals` is not
+    None, the values may differ by half a unit of the decimal with this number: 0.005 for 2."""
     from sympy import Float, Integer, Rational
 
     exact = [
@@ -133,7 +136,7 @@ def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
 
 
 def _parsed(latex: str) -> Any:
-    """Parses a LaTeX text as an expression; returns None if it cannot be parsed."""
+    """Parses LaTeX code, and returns the expression (an object of sympy); None if it cannot be parsed."""
     from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
     from math_verify import parse
     from math_verify.parser import LatexExtractionConfig

@@ -1,5 +1,5 @@
-"""The agreement of k answers to one question: p̂ is derived from the share p of the largest class of equal
-answers.
+"""Computes p̂, which measures how far the k answers of a model (the executor) to one question agree. p̂ is
+derived from the share p of the largest class of equal answers.
 
     p = |largest class| / k          unreadable answers count in k, and are in no class
 
@@ -67,7 +67,7 @@ need not be symmetric, because both orders are tried, and need not be transitive
 
 @dataclass(frozen=True)
 class Agreement:
-    """The k answers to one question, grouped into classes of equal answers."""
+    """The k answers of a model to one question, grouped into classes of equal answers."""
 
     k: int
     valid: int
@@ -91,8 +91,8 @@ class Agreement:
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
     def suffices(self, least_valid: float) -> bool:
-        """Returns whether p is known (`decided`) and the share of readable answers is at least
-        `least_valid`."""
+        """Returns whether p (the share of the largest class) is known, and the share of readable answers is
+        at least `least_valid`."""
         return self.decided and self.valid >= least_valid * self.k
 
 
@@ -103,20 +103,21 @@ def check_equality(equality: Equality) -> None:
 
 
 class ComparisonsStopped(Exception):
-    """Raised instead of a comparison if the event in `STOP` is set."""
+    """Raised by `MathEqual` instead of comparing two answers, if another thread has set the event in the
+    context variable `STOP`."""
 
 
 class MathEqual:
-    """Compares answers to one question by the checker of mathematical answers. It decides nothing any more
-    after its comparisons have needed `most_seconds` of CPU time together."""
+    """A function object that compares answers to one question by the checker of mathematical answers. After
+    its comparisons have used `most_seconds` of CPU time in total, it returns None for all others."""
 
     def __init__(self, question: str, most_seconds: float = MOST_SECONDS) -> None:
         self._question, self._most, self._used = question, most_seconds, 0.0
 
     def __call__(self, one: str, other: str) -> bool | None:
-        """Returns whether the answers are equal; None if this cannot be decided within the limits. Raises
-        InfrastructureError if a comparison fails and the answers are not the cause, and ComparisonsStopped if
-        the event in `STOP` is set."""
+        """Returns whether two answers are equal; None if this cannot be decided within the limits. Raises
+        InfrastructureError if a comparison fails for a reason other than the answers, and ComparisonsStopped
+        if the event in `STOP` is set."""
         stop = STOP.get()
         if stop is not None and stop.is_set():
             raise ComparisonsStopped
@@ -128,9 +129,9 @@ class MathEqual:
 
 
 def equal_answers(equality: Equality, question: str) -> Equal | None:
-    """Returns the function that compares answers to `question` by the rule `equality` if their canonical
-    forms differ (see `MathEqual`); None for the rule `forms`. Each call returns a function with a time limit
-    of its own, so it must be used for the answers to one question only."""
+    """Returns a function that compares two answers to `question` whose canonical forms differ, by the rule
+    `equality`; None for the rule `forms`, by which such answers are never equal. The function has a time
+    limit for all its comparisons (see `MathEqual`), so use it for the answers to one question only."""
     return MathEqual(question) if equality == "math" else None
 
 
@@ -146,11 +147,11 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
     """Groups `answers`, the k answers to one question, into classes of equal answers. An answer of None is
     unreadable. Raises ValueError if k is 0, and the errors of `equal`.
 
-    Answers with the same canonical form are equal. If `equal` is given (see `equal_answers`), answers with
-    different forms can be equal, too: the most frequent form is compared with all others, in both orders,
-    then the most frequent one of those that it does not equal with the rest, and so on, until the rest is
-    smaller than the largest class. Only the `MOST_REPRESENTATIVES` most frequent forms are compared, and
-    none after `MOST_UNDECIDED` comparisons that `equal` could not decide.
+    Answers with the same canonical form are equal. With the function `equal` (see `equal_answers`), answers
+    with different forms can be equal, too. First, the most frequent form is compared with all other forms, in
+    both orders. Then the most frequent of the forms that are still in no class is compared with the rest, and
+    so on, until the rest is smaller than the largest class. Only the `MOST_REPRESENTATIVES` most frequent
+    forms are compared, and none after `MOST_UNDECIDED` comparisons that `equal` could not decide.
     """
     if not answers:
         raise ValueError("there is no answer")
@@ -178,8 +179,9 @@ _Form = list[tuple[int, str]]
 
 
 def _merged(forms: Sequence[_Form], equal: Equal) -> tuple[list[list[_Form]], bool]:
-    """Returns classes of equal `forms`, and whether the largest class and its size are known (see
-    `Agreement.decided`). The first form of a class is its head."""
+    """Returns a pair: classes of equal `forms`, and whether the largest class and its size are known (see
+    `Agreement.decided`). A form is the list of all answers with the same canonical form. The first form of a
+    class is its head, with which the others were compared."""
     undecided = 0
 
     def equal_to(head: str, answer: str) -> bool | None:
@@ -213,7 +215,8 @@ def _size(forms: Sequence[_Form]) -> int:
 
 
 def _first(form: list[tuple[int, str]]) -> str:
-    """Returns the answer by which a form is compared, which does not depend on the order of the answers."""
+    """Returns the answer that represents a form (the answers with the same canonical form) in comparisons. It
+    does not depend on the order of the answers."""
     return min(text for _, text in form)
 
 
@@ -223,17 +226,17 @@ def p_hat(
     definition: Definition,
     least_valid: float = 0.0,
 ) -> float:
-    """Returns p̂, the number from 0 to 1 by which rewards and filters measure how far the k answers to a
-    question agree. With p = |largest class| / k:
+    """Returns p̂, a number from 0 to 1 by which rewards and filters measure how far the k answers to a
+    question agree. `found` has these answers in classes of equal answers. With p = |largest class| / k:
 
         as_coded     0 if p ≤ 0.1, or if the largest class disagrees with `proposed`; else p
         published    p
 
     The largest class disagrees if no answer is readable, if `proposed` (the proposer's own answer) is None,
-    or if it is not equal to the majority's answer by the rule with which `found` was made. By both
-    definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable, or if comparisons without a
-    result leave p unknown (see `Agreement.decided`): otherwise a proposer could earn by questions whose
-    answers cannot be compared. Agent0 has no such limits.
+    or if `proposed` does not equal the answer of the largest class, by the rule with which `found` was made.
+    By both definitions, p̂ is 0 if fewer than `least_valid` · k answers are readable, or if comparisons
+    without a result leave p unknown (see `Agreement.decided`): otherwise a proposer could earn by questions
+    whose answers cannot be compared. Agent0 has no such limits.
 
     Source: Agent0. `published` is the self-consistency of its paper (arXiv 2511.16043). `as_coded` is what
     its curriculum trainer computes (project aiming-lab/Agent0, whose code has two more definitions).
@@ -248,8 +251,8 @@ def p_hat(
 
 
 def same(one: str, other: str, equal: Equal | None = None) -> bool:
-    """Returns whether two answers are equal: by their canonical forms or, if these differ, by `equal` in
-    both orders."""
+    """Returns whether two answers are equal: they have the same canonical form or, if their forms differ, the
+    function `equal` says so in at least one of both orders. Unreadable answers are never equal."""
     form, other_form = canonical(one), canonical(other)
     if not (form and other_form):
         return False
@@ -259,9 +262,9 @@ def same(one: str, other: str, equal: Equal | None = None) -> bool:
 
 
 def canonical(answer: str) -> str:
-    """Returns the canonical form of an answer, which is the same for obviously equal answers such as
-    `1,000`, `$1000$` and `1000.0`, or `0.5`, `1/2` and `\\frac{1}{2}`. Returns an empty text if the answer
-    is unreadable."""
+    """Returns the canonical form of an answer: a string that is the same for obviously equal answers such as
+    `1,000`, `$1000$` and `1000.0`, or `0.5`, `1/2` and `\\frac{1}{2}`. Returns an empty string if the answer
+    is unreadable, which means blank or longer than `LONGEST_ANSWER`."""
     if len(answer) > LONGEST_ANSWER:
         return ""
     text = " ".join(unicodedata.normalize("NFKC", answer).replace("−", "-").split())

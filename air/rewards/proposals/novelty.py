@@ -1,12 +1,12 @@
-"""The novelty of a proposal: proposals are clustered by BLEU, and a proposal in a large cluster is
-penalised.
+"""Measures the novelty of a proposal (a question that a model wrote): proposals are clustered by BLEU, a
+measure of common word sequences, and a proposal in a large cluster is penalised.
 
-The distance of two texts is 1 − BLEU, averaged over both directions. Clusters are merged by average
-linkage, the nearest two first, while their mean distance is at most `THRESHOLD`. The penalty for a proposal
-is the share of the latest proposals (see `Window`) that are in its cluster.
+The distance of two texts is 1 − BLEU, averaged over both directions. Clusters are merged by average linkage,
+the nearest two first, while their mean distance is at most `THRESHOLD`. The penalty for a proposal is the
+share of the latest proposals (see `Window`) that are in its cluster.
 
-The cost is bounded: only the first `MOST_WORDS` words of a text are used, equal texts are one weighted
-point, and at most `MOST_TEXTS` different texts are compared.
+The cost is bounded: only the first `MOST_WORDS` words of a text are used, equal texts are one weighted point,
+and at most `MOST_TEXTS` different texts are compared.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Words = tuple[str, ...]
 
 @lru_cache(maxsize=4 * MOST_TEXTS)  # so that other caches keep one tuple of each text
 def words(text: str) -> Words:
-    """Splits a text into lower-case words, numbers and punctuation marks, at most `MOST_WORDS` in total.
-    Forms of one character, such as wide letters, are one. Invisible characters and accents do not count, so
-    that a copy of a text cannot hide behind them."""
+    """Splits a text into lower-case words, numbers and punctuation marks, and returns at most the first
+    `MOST_WORDS` of them. Variants of a character, such as its wide form, count as the same character.
+    Invisible characters and accents are ignored, so that a copy of a text cannot be disguised with them."""
     return tuple(_WORD.findall(_seen(text).casefold()[: 16 * MOST_WORDS])[:MOST_WORDS])
 
 
@@ -58,8 +58,8 @@ def _seen(text: str) -> str:
 
 
 def bleu(candidate: Words, reference: Words) -> float:
-    """Returns the BLEU of a candidate against one reference, with n-grams of up to four words (fewer if a
-    text is shorter) and a penalty for a candidate that is shorter than the reference."""
+    """Returns the BLEU score (from 0 to 1) of a candidate against one reference, with n-grams of up to four
+    words (fewer if a text is shorter) and a penalty for a candidate that is shorter than the reference."""
     if not candidate or not reference:
         return float(candidate == reference)
     order = min(_ORDER, len(candidate), len(reference))
@@ -87,9 +87,9 @@ def distance(one: Words, other: Words) -> float:
 
 
 def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
-    """Returns the cluster number of each text. Clusters are numbered from 0, in the order of their first
-    texts. Two clusters are merged if their mean distance is at most `threshold`. Raises ValueError if there
-    are more than `MOST_TEXTS` different texts."""
+    """Groups similar texts into clusters, and returns a list with the cluster number of each text. Clusters
+    are numbered from 0, in the order of their first texts. Two clusters are merged if their mean distance is
+    at most `threshold`. Raises ValueError if there are more than `MOST_TEXTS` different texts."""
     each = [words(text) for text in texts]
     points = list(dict.fromkeys(each))
     if len(points) > MOST_TEXTS:
@@ -102,8 +102,9 @@ def clusters(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -> list[int]:
-    """Returns the cluster number of each text in `points`, by average linkage (UPGMA) on their distances. The
-    texts are all different; `weights` says how many proposals have each text."""
+    """Returns a list with the cluster number of each text in `points`, by average linkage (UPGMA) on the
+    distances of the texts. The texts are all different; `weights` has the number of proposals with each
+    text."""
     import numpy as np
 
     count = len(points)
@@ -130,8 +131,9 @@ def _linked(points: Sequence[Words], weights: Sequence[int], threshold: float) -
 
 
 class Window:
-    """The last `size` proposals of a training run, among which the cluster of each new proposal is
-    determined. The constructor raises ValueError if `size` is not from 1 to `MOST_TEXTS`.
+    """The latest `size` proposals (questions that a model wrote) of a training run, among which the cluster
+    of each new proposal is determined. The constructor raises ValueError if `size` is not from 1 to
+    `MOST_TEXTS`.
 
     Proposals arrive one by one, so a proposal is compared only with earlier ones. If `size` is the batch
     size, a proposal is compared with the earlier proposals of its batch and the last ones of the previous
@@ -147,7 +149,8 @@ class Window:
 
     def share(self, text: str) -> float:
         """Adds a proposal to the window. Returns the number of proposals in the window that are in the same
-        cluster as this one (itself included), divided by `size`. Threads may call it at the same time."""
+        cluster as this proposal (itself included), divided by `size`. Several threads may call this method at
+        the same time."""
         with self._lock:
             self._texts.append(text)
             numbers = clusters(self._texts, self._threshold)

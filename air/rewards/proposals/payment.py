@@ -1,16 +1,17 @@
-"""The reward of a proposal, by one of two definitions.
+"""The reward of a proposal (a question that one model, the proposer, wrote for another model, the executor),
+by one of two definitions.
 
     as_coded     −1 if the proposal is malformed, else
                  λ_unc · min(p̂, 1 − p̂) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B
     published    0 if the proposal is malformed, else
                  max(0, λ_unc · (1 − 2|p̂ − ½|) + λ_tool · 0.05 · min(N, 4) − λ_rep · |c|/B)
 
-p̂ is the agreement of the answers (see `agreement.py`), and |c|/B the share of the compared proposals that
-are in this proposal's cluster (see `novelty.py`). The factors λ are `Weights`. N is a number of tool calls:
-in `as_coded`, those of the proposer; in `published`, the executor's mean number per answer. Only calls that a
-tool carried out without an error count, not text that looks like a call. Both definitions are from Agent0
-(arXiv 2511.16043; project aiming-lab/Agent0). The proposer of a task `proposal:…` has no tools, so there N is
-0 in `as_coded`.
+p̂ is the agreement of the executor's answers (see `agreement.py`), and |c|/B the share of the compared
+proposals that are in this proposal's cluster (see `novelty.py`). The factors λ are `Weights`. N is a number
+of tool calls: in `as_coded`, those of the proposer; in `published`, the executor's mean number per answer.
+Only calls that a tool carried out without an error count, not text that looks like a call. Both definitions
+are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0). The proposer of a task `proposal:…` has no
+tools, so there N is 0 in `as_coded`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ PER_CALL, MOST_CALLS = 0.05, 4
 
 @dataclass(frozen=True)
 class Proposal:
-    """The data of a proposal from which its reward is computed. `p_hat` is p̂, the agreement of the
-    executor's answers, from 0 to 1."""
+    """The data of a proposal (a question that a model wrote) from which its reward is computed. `well_formed`
+    says whether the proposal is valid. `p_hat` is p̂, the agreement of the answers of another model, from 0
+    to 1."""
 
     well_formed: bool
     p_hat: float = 0.0
@@ -41,8 +43,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Weights:
-    """The factors of the reward's terms. All are 1 by default; Agent0's code has no factor for
-    uncertainty."""
+    """The factors λ of the terms in the reward of a proposal (see this module's docstring). All are 1 by
+    default. Agent0's code has no factor for uncertainty."""
 
     uncertainty: float = 1.0
     tool: float = 1.0
@@ -50,7 +52,8 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it; −1 if the proposal is malformed."""
+    """Returns a proposal's reward as Agent0's code defines it (see this module's docstring); −1 if the
+    proposal is malformed. `weights` are the factors of the reward's terms."""
     if not proposal.well_formed:
         return -1.0
     uncertainty = min(proposal.p_hat, 1 - proposal.p_hat)
@@ -60,8 +63,8 @@ def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
 
 
 def published(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's paper defines it, at least 0; 0 if the proposal is
-    malformed."""
+    """Returns a proposal's reward as Agent0's paper defines it (see this module's docstring), at least 0; 0
+    if the proposal is malformed. `weights` are the factors of the reward's terms."""
     if not proposal.well_formed:
         return 0.0
     uncertainty = 1 - 2 * abs(proposal.p_hat - 0.5)

@@ -1,8 +1,10 @@
-"""Parses a proposal: one question in `<question>…</question>`, followed by its answer in `\\boxed{…}`.
+"""Parses a proposal, the text of a model that proposes questions: one question in `<question>…</question>`,
+followed by its answer in `\\boxed{…}`.
 
-A proposal is untrusted. It is malformed if it could interfere with the executor's chat template, end the
-question early, or leak the answer: if it has a second question tag, a `\\boxed` in the question, markup of
-chat templates or action formats, control or hidden characters, or too many characters.
+A proposal is untrusted. It is malformed if it could interfere with the chat template of the executor (the
+model that answers the question), end the question early, or leak the answer: if it has a second question tag,
+a `\\boxed` in the question, markup of chat templates or action formats, control or hidden characters, or too
+many characters.
 """
 
 from __future__ import annotations
@@ -26,19 +28,20 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """A proposed question, with the proposer's own answer."""
+    """A question that a model (the proposer) wrote, with the proposer's own answer."""
 
     text: str
     answer: str
 
 
 class Malformed(ValueError):
-    """Raised for a text that is not a valid proposal. The message gives the reason."""
+    """Raised for a text that is not a valid proposal (a question with an answer). The message gives the
+    reason."""
 
 
 def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
-    """Parses a proposal. Raises Malformed if the text is not exactly one question followed by its answer.
-    `longest` is the maximum length of the question in characters."""
+    """Parses a proposal, and returns its question and answer. Raises Malformed if the text is not exactly one
+    question followed by its answer. `longest` is the maximum length of the question in characters."""
     lowered = text.lower()
     if lowered.count(OPEN) != 1 or lowered.count(CLOSE) != 1:
         raise Malformed(f"the text needs {OPEN} and {CLOSE} exactly once")
@@ -66,8 +69,8 @@ def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
 
 
 def last_boxed(text: str) -> str | None:
-    """Returns the content of the last closed `\\boxed{…}` in a text; None if there is none. The running
-    time is linear."""
+    """Returns the content of that closed `\\boxed{…}` in `text` which begins last; None if there is none. The
+    running time is linear in the length of the text."""
     starts = {match.end() - 1 for match in _BOXED.finditer(text)}
     if not starts:
         return None
