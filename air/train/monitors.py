@@ -130,7 +130,7 @@ class Monitors:
                 self._report(monitor.name, error)
 
     def close(self) -> None:
-        """Ends all monitors, so that all data is written."""
+        """Closes all monitors, so that all buffered data is written."""
         for monitor in self._monitors:
             try:
                 monitor.close()

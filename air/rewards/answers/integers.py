@@ -8,7 +8,7 @@
 - `42.` at the end of a sentence and `42.0` are 42. If the last number has another fraction (42.5) or an
   exponent, the answer gives no integer.
 
-The running time is linear in the length of the text. Numbers stay texts of digits, because Python refuses
+The running time is linear in the length of the text. Numbers stay strings of digits, because Python refuses
 to convert very long ones to int and needs quadratic time for long ones.
 """
 

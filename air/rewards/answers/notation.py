@@ -82,9 +82,9 @@ def normal(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Returns a form of `text`, an answer in normalised notation, in which two equal answers are equal
-    strings more often. Letters are in lower case, `\\text{…}` is replaced by its content, and all spaces are
-    removed except those between digits."""
+    """Returns a form of `text` (an answer in normalised notation) for comparison with other answers: letters
+    are in lower case, `\\text{…}` is replaced by its content, and all spaces are removed except those between
+    digits."""
     text = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
     return re.sub(r"(?<![0-9])\s+|\s+(?![0-9])", "", text).casefold()
 

@@ -55,7 +55,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a comparison of two answers."""
+    """The outcome of a comparison of two answers: whether they are equal, and the CPU time used."""
 
     equal: bool | None
     """Whether the answers are equal; None if they cannot be compared within the limits."""

@@ -22,7 +22,8 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 @dataclass(frozen=True)
 class Parts:
-    """A mathematical answer, split into parts."""
+    """A mathematical answer, split into parts, such as the elements of a set or the coordinates of a
+    tuple."""
 
     kind: str
     """`one` for an answer with a single part, `set`, `union`, or the two brackets of an ordered tuple or
@@ -38,8 +39,8 @@ class Parts:
 
 
 def split(text: str) -> Parts:
-    """Splits a mathematical answer into parts. `text` must be in the normalised notation that
-    `notation.normal` returns."""
+    """Splits a mathematical answer into its parts, and returns them with the kind of the answer. `text` must
+    be in the normalised notation that `notation.normal` returns."""
     match = _ASSIGNMENT.fullmatch(text)
     name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
     kind, parts = _split(value.strip())

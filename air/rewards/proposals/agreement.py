@@ -87,7 +87,8 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """p: the size of the largest class divided by k."""
+        """The share p of the largest class of equal answers among all k answers; 0 if no answer is
+        readable."""
         return len(self.classes[0]) / self.k if self.classes else 0.0
 
     def suffices(self, least_valid: float) -> bool:

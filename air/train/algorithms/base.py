@@ -77,7 +77,7 @@ class ScoredPart:
 
     @property
     def total(self) -> float:
-        """The part's reward minus the penalties of all its tokens."""
+        """The reward of this part of the episode minus the penalties of all its tokens."""
         return self.reward - sum(self.penalties or ())
 
     def token_rewards(self) -> list[float]:

@@ -1,8 +1,8 @@
-"""Weights the advantages of any algorithm by how long the actions took: `embedded.duration_weight_cap` of a
-run file.
+"""Weights the advantages of any algorithm by the execution times of actions, if the setting
+`embedded.duration_weight_cap` of a run file (TOML) asks for it.
 
-Δt_t is the execution time of action t, and k is the cap (the setting). The advantages of the reply that
-contains the action are multiplied by w_t:
+Δt_t is the execution time of action t, and k is the cap (the setting). The advantages of the model's reply
+that contains the action are multiplied by w_t:
 
     A_t ← w_t A_t          w_t = clip(Δt_t / c, 1/k, k)          c: such that the mean of w over the task is 1
 
@@ -16,7 +16,7 @@ actions. Commands that fail fast keep at least the weight 1/k. An agent that sle
 the weight of that action, up to k; this is inherent in the method.
 
 A reply has the weight 1 if no execution time is known for it (see `ScoredReply.seconds`), for example because
-it contains only a `validate`.
+it contains only a `validate`, the action that has the agent's work graded.
 """
 
 from __future__ import annotations

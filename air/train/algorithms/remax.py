@@ -1,14 +1,14 @@
-"""The algorithm ReMax: the baseline of a group is the reward of one episode that is sampled at temperature 0.
+"""The algorithm ReMax: the baseline of a group (the episodes of one prompt) is the reward of one more
+episode, which is sampled at temperature 0 (greedily).
 
     A_t = r_t + r_{t+1} + … + r_n − b
 
-t counts the n sampled tokens of an episode (or segment); b is the reward of the greedy episode, sampled at
-temperature 0. From Li et al. 2024 (arXiv 2310.10505); per token as in verl and AgentFly
-(`compute_remax_outcome_advantage`).
+t counts the n sampled tokens of an episode (or segment); b is the reward of the greedy episode. From Li et
+al. 2024 (arXiv 2310.10505); per token as in verl and AgentFly (`compute_remax_outcome_advantage`).
 
-With `credit = "segment"`, b is the mean reward of the greedy episode's segments, since a segment's advantage
-counts only its own reward. A group whose greedy episode ended with an infrastructure error has no baseline
-and is not trained.
+With `credit = "segment"` (each segment of an episode has its own reward), b is the mean reward of the greedy
+episode's segments, since a segment's advantage counts only its own reward. A group whose greedy episode ended
+with an infrastructure error has no baseline and is not trained.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Supervised training on a teacher's episodes: a frozen model plays, and the policy learns its tokens.
+"""Supervised training on a teacher's episodes: the teacher, a model that is not trained, plays the episodes,
+and the policy learns the tokens that the teacher sampled.
 
-The loss is the cross-entropy of the policy on the tokens that the teacher sampled:
+The loss is the cross-entropy of the policy on these tokens:
 
     loss = −Σ A_t log π(token t) / number of tokens, with A_t = 1
 
-as in prime-rl's `sft` (`ce_loss_fn`). The teacher is the model that `sampling.source` names, on a vLLM
-server. The policy's renderer makes the prompts, and the server takes and returns token ids; so the policy is
-trained on exactly the tokens that the teacher sampled, and the teacher must have the policy's tokenizer.
-Rewards are recorded, but do not affect training.
+as in prime-rl's `sft` (`ce_loss_fn`). The teacher is the model that the setting `sampling.source` names, on a
+vLLM server. The policy's renderer makes the prompts, and the server takes and returns token ids; so the
+policy is trained on exactly the tokens that the teacher sampled, and the teacher must have the policy's
+tokenizer. Rewards are recorded, but do not affect training.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from air.train.config.loss_options import CrossEntropyLossConfig, PolicyLossConf
 
 
 class SFTSamplingConfig(BaseConfig):
-    """Settings in the run file's table `[orchestrator.algo.sampling]`: the model that plays the episodes for
-    training."""
+    """Settings in the run file's table `[orchestrator.algo.sampling]` of the algorithm `sft`: the model (the
+    teacher) that plays the episodes for training."""
 
     source: TeacherConfig
     """The teacher: the model that plays the episodes, on a server. It must have the policy's tokenizer, and

@@ -280,8 +280,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_loss(self) -> None:
-        """Raises ValueError if the loss does not fit the algorithm, or has a setting that the algorithm
-        replaces."""
+        """Raises ValueError if the loss (`[trainer.loss]`) cannot be used with the algorithm, or has a
+        setting that the algorithm replaces."""
         algo, loss = self.orchestrator.algo, self.trainer.loss
         if algo.losses and loss.type not in algo.losses:
             raise ValueError(
@@ -403,8 +403,8 @@ class RunConfig(BaseConfig):
 
     @property
     def rewards_at_turns(self) -> bool:
-        """Whether each turn of an episode is credited with its own reward and the rewards of later turns. If
-        false, all turns of an episode or segment are credited with its whole reward."""
+        """Whether each turn (a reply of the model) is credited with its own reward and the rewards of later
+        turns. If false, all turns of an episode or segment are credited with its whole reward."""
         sources = self.orchestrator.train.source
         by_segment = any(getattr(source.env, "credit", "") == "segment" for source in sources)
         wanted = self.embedded.reward_to_go or self.algorithm().rewards_at_turns

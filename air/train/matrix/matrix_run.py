@@ -34,8 +34,8 @@ class MatrixRun:
         again."""
 
     async def run(self) -> None:
-        """For each row (list of training tasks) and seed, trains a model and lets it play the tasks of all
-        columns; the untrained row `base`, if the matrix has it, is first. Raises the errors that
+        """Trains a model for each row (a list of training tasks) and each seed, and lets it play the tasks of
+        all columns. The untrained row `base`, if the matrix has it, is first. Raises the errors that
         `EmbeddedRun.run` raises for a training. After SIGINT or SIGTERM, raises CancelledError; finished work
         is kept."""
         for number, trained in enumerate(self._plan.trained, 1):

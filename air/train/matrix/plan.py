@@ -141,7 +141,8 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the settings that `_identity` returns, without those that have their default value."""
+        """Returns the settings that the results depend on, without those that have their default value (see
+        `_identity`)."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:

@@ -143,10 +143,10 @@ class TreeMask(Tensor):
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
         """Returns an additive causal mask [queries, keys], with 0 for a visible key and -inf for a hidden
-        key. `queries` is the number of queries in a chunk of a run (consecutive tokens), and `keys` the
-        number of keys up to the last of them. The last query attends to all keys, and every other query to
-        one key less than the next query. The result is a view of one tensor that all calls share; its type
-        and device are those of `like`."""
+        key. `queries` is the number of queries in a chunk of consecutive tokens, and `keys` the number of
+        keys that the last of these queries attends to. Every other query attends to one key less than the
+        next query. The result is a view of one tensor that all calls share; its type and device are those of
+        `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])

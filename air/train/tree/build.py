@@ -55,7 +55,8 @@ def shared_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def build(samples: Sequence[Sample]) -> TokenTree:
-    """Returns the prefix tree of `samples`, which must be sorted by `in_order` and not empty."""
+    """Returns the prefix tree of `samples`, training samples that must be sorted by `in_order`. There must be
+    at least one sample."""
     paths: list[Ints] = []
     pieces: list[Sequence[int]] = []
     parents: list[Ints] = []

@@ -1,6 +1,7 @@
 """Computes the inputs of a loss from a micro-batch: the log-probability and entropy of each entry.
 
-An entry is a pair of a sampled token and a sample that trains this token (see `air.train.tree.pack.Entries`).
+An entry is a pair of a sampled token and a training sample that trains this token (see
+`air.train.tree.pack.Entries`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""The loss `ipo`: as `default`, but the sign of the advantage does not decide which tokens are left out.
+"""The loss `ipo`: the loss `default`, but the sign of the advantage does not decide which tokens are left
+out.
 
-With π, μ, ρ and A as in `default`, the loss of a token is
+π is a token's probability in the model being trained, μ its probability when it was sampled, ρ = π/μ, and A
+its advantage. The loss of a token is
 
     loss = -[kept] · adv_tau · A · ρ + kl_tau · (log ρ)²
 
-[kept] is 0 if |π - μ| > ipo_threshold (a setting), else 1. The formula (not the code) is from prime-rl 0.8,
-`prime_rl/trainer/rl/loss.py`.
+The other names are settings. [kept] is 0 if |π - μ| > ipo_threshold, else 1. The formula (not the code) is
+from prime-rl 0.8, `prime_rl/trainer/rl/loss.py`.
 """
 
 from __future__ import annotations

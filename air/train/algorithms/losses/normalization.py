@@ -16,9 +16,9 @@ from air.train.config.loss_options import PolicyLossConfig
 
 
 def token_weights(counts: Sequence[int], config: PolicyLossConfig) -> list[float]:
-    """Returns a list with one weight per sample, by which the loss of each trained token of this sample is
-    multiplied before the losses are summed. The setting `normalization` of `config` chooses the formula.
-    `counts` has the number of trained tokens of each sample, which must be positive."""
+    """Returns a list with one weight per training sample. The loss of each trained token of the sample is
+    multiplied by this weight before the losses are summed. The setting `normalization` of `config` chooses
+    the formula. `counts` has the number of trained tokens of each sample, which must be positive."""
     if config.normalization == "token":
         return [1 / sum(counts)] * len(counts)
     if config.normalization == "sequence":

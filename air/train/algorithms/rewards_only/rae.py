@@ -4,12 +4,13 @@ rewards.
     A = r − b(agent)          then   b(agent) ← decay · b(agent) + (1 − decay) · r
 
 As in prime-rl 0.8, `prime_rl/orchestrator/algo/rae.py`, after SPIRAL (arXiv 2506.24119). Baselines begin at
-0; each pair of a source and an agent has a baseline of its own. RAE does not compare the episodes of a group,
-so `group_size` may be 1. In games of an agent against itself, the mean of a group is no useful baseline,
-because one side's gain is the other's loss.
+0; each pair of a training source and an agent has a baseline of its own. RAE does not compare the episodes of
+a group, so `group_size` may be 1. In games of an agent against itself, the mean of a group is no useful
+baseline, because one side's gain is the other's loss.
 
-The advantage of a part is computed before the part's reward r updates the baseline. With `reward_to_go`, r is
-the sum of the rewards from a turn on, and each turn number has a baseline of its own.
+The advantage of a part (episode, segment or turn) is computed before the part's reward r updates the
+baseline. With `reward_to_go`, r is the sum of the rewards from a turn on, and each turn number has a baseline
+of its own.
 """
 
 from __future__ import annotations
