@@ -301,8 +301,8 @@ class RunConfig(BaseConfig):
             )
 
     def _check_without_rewards(self) -> None:
-        """Raises ValueError if a setting that changes rewards is used. It would have no effect: this check is
-        for algorithms whose advantages do not depend on rewards."""
+        """Raises ValueError if a setting that changes rewards is used. Call this only for algorithms whose
+        advantages do not depend on rewards: with them, such a setting would have no effect."""
         embedded = self.embedded
         settings = {
             'embedded.kl.place = "reward"': embedded.kl is not None

@@ -206,9 +206,9 @@ def _run_config(
 
 
 def single_taskset(merged: overrides.MergedSettings, what: str) -> dict[str, Any]:
-    """Returns the table `env.taskset` (the list of tasks) of the only source of prompts in the settings, so
-    that the caller can replace its tasks. Raises ConfigError if there is not exactly one source, or if
-    another program than air provides its tasks; `what` is the subject of the error message."""
+    """Returns the table `env.taskset` (the list of tasks and its settings) of the only source of prompts in
+    the settings, so that the caller can replace its tasks. Raises ConfigError if there is not exactly one
+    source, or if its tasks come from another package than air; `what` is the subject of the error message."""
     tables = _at(merged.data, "orchestrator", "train", "source")
     single = tables[0] if isinstance(tables, list) and len(tables) == 1 else None
     taskset = _at(single, "env", "taskset")

@@ -35,9 +35,10 @@ tensor."""
 
 @dataclass(frozen=True)
 class Run:
-    """A range of consecutive tokens that one attention call can compute: the positions from `start` to `end -
-    1` in a row of a micro-batch. The parent of each token (the preceding token of its sample) is the token
-    directly before it. Only the first token's parent may be any earlier token of the row, or none."""
+    """A range of consecutive tokens that one attention call can compute: the positions in a row of a
+    micro-batch from `start` up to, but not including, `end`. The parent of each token (the preceding token of
+    its sample) is the token directly before it. Only the first token's parent may be any earlier token of the
+    row, or none."""
 
     start: int
     end: int

@@ -114,8 +114,8 @@ def _places(
     tensor: Tensor, row: int, ranges: Ranges, values: Tensor
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Yields a pair for each range in `ranges`: a view of this range in the row with the index `row` of
-    `tensor`, and the matching slice of `values`, in which the ranges are concatenated. The caller writes each
-    slice to its view."""
+    `tensor`, and the matching slice of `values`, in which the ranges are concatenated. The caller copies or
+    adds each slice to its view."""
     pieces = torch.split(values, [end - start for start, end in ranges], 2)
     views = [tensor[row : row + 1, :, start:end] for start, end in ranges]
     return zip(views, pieces, strict=True)
