@@ -7,9 +7,9 @@ s_0 the task's baseline):
     previous   δ_t = φ(s_t) − φ(s_{t−1})
     best       δ_t = max(0, φ(s_t) − max_{k<t} φ(s_k))
 
-A validate without a score (the artefact, which is the file to be graded, is missing or malformed, or the
-agent's sandbox has ended) counts as the lowest φ, so that an agent gains nothing by deleting a bad artefact.
-With `unscored = "unchanged"` such a validate earns nothing instead.
+A validate without a score (the artefact, which is the file or folder to be graded, is missing or malformed,
+or the agent's sandbox has ended) counts as the lowest φ, so that an agent gains nothing by deleting a bad
+artefact. With `unscored = "unchanged"` such a validate earns nothing instead.
 
 A change below the noise floor earns nothing. The anchor (the φ with which the next φ is compared) then stays
 the same, so small changes add up. The deltas always sum to the last anchor − φ(baseline), so validating more

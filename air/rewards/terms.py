@@ -1,5 +1,5 @@
 """Computes the terms of an episode's reward, from data about the episode (`EpisodeFacts`) and settings
-(`RewardSettings`). In a `validate`, the agent has its artefact (a file) graded.
+(`RewardSettings`). In a `validate`, the agent has its artefact (a file or folder) graded.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · number of replies that were not an action
@@ -174,8 +174,9 @@ def final_score(facts: EpisodeFacts, settings: RewardSettings) -> float:
     """Returns the reward term `test_score`: `settings.test_weight` times φ, the normalised test score; 0
     before grading on the test split is complete.
 
-    An artefact (the agent's file that is graded) without a score has the lowest φ (`scale.phi_clip[0]`), so
-    that deleting a bad artefact never earns anything. Raises ValueError if the test score is not finite.
+    An artefact (the agent's file or folder that is graded) without a score has the lowest φ
+    (`scale.phi_clip[0]`), so that deleting a bad artefact never earns anything. Raises ValueError if the test
+    score is not finite.
     """
     if not facts.finished or settings.test_weight == 0:
         return 0.0
