@@ -257,7 +257,8 @@ def math_equal_think(
 
 def math_string_equal(prediction: str, answer: object) -> Verdict:
     """Checks an integer answer: the reward is 1 if the last integer in the final answer equals the last
-    integer in `answer`, else 0. Raises ConfigError if `answer` does not end in an integer."""
+    integer in `answer`, else 0. Raises ConfigError if `answer` has no number, or if its last number is not an
+    integer."""
     right = last_integer(_gold_text(answer))
     if right is None:
         raise ConfigError(
