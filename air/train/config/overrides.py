@@ -88,10 +88,10 @@ def refuse(
     owner: str,
     place: Callable[[str], str],
 ) -> None:
-    """Raises ConfigError if `settings`, the settings of the trainings in a larger experiment, have a value for
-    a key that the experiment sets itself. `remedies` maps the dotted paths of these keys to what the user can
-    do instead. `owner` is the experiment, such as `the matrix`. `place` returns the place of a key in the
-    user's files from its dotted path, for the error message."""
+    """Raises ConfigError if `settings`, the settings of the trainings in a larger experiment, have a value
+    for a key that the experiment sets itself. `remedies` maps the dotted paths of these keys to what the user
+    can do instead. `owner` is the experiment, such as `the matrix`. `place` takes the dotted path of a key
+    and returns where it stands in the user's files, for the error message."""
     for dotted, remedy in remedies.items():
         *tables, key = dotted.split(".")
         value: Any = settings
