@@ -1,5 +1,6 @@
-"""Extracts the parts of a reply between tags, such as `<answer>` and `</answer>`. The running time is
-linear in the length of the reply. A malformed reply raises FormatError, whose message the model sees."""
+"""Extracts the parts of a reply between tags, such as `<answer>` and `</answer>`, for action formats. The
+running time is linear in the length of the reply. A malformed reply raises FormatError, whose message the
+model sees."""
 
 from __future__ import annotations
 

@@ -63,8 +63,8 @@ class Exactness:
             self._differences.setdefault(version, []).append((ours - theirs)[versions == version])
 
     def _of_tokens(self, sample: Sample) -> npt.NDArray[np.object_]:
-        """Returns, for each token of a sample, the version of the weights that sampled it, or None if the
-        version is unknown."""
+        """Returns, for each token of a sample, the version of the weights that sampled it: the number of the
+        training step that produced them, or None if not known."""
         if not sample.nodes:
             return np.full(len(sample.mask), None)
         each = [[self._versions.get(id(node))] * len(node.mask) for node in sample.nodes]

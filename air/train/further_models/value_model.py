@@ -35,15 +35,15 @@ class ValueTarget:
 
     sample: Sample
     values: Sequence[float]
-    """The value model's prediction before each token, with the weights before the training step: V_old."""
+    """V_old: the value model's prediction before each token, with the weights before the training step."""
     returns: Sequence[float]
-    """The return of each token: the target of the prediction, R."""
+    """R: the return of each token, as the algorithm computed it. The model is trained to predict it."""
 
 
 class ValueModel:
-    """Predicts values and trains the model that predicts them. The value model takes over all layers of the
-    model `start` except the output layer, and changes their weights in place. One forward pass has at most
-    `micro_batch_tokens` tokens."""
+    """Predicts values (see the module's text), and trains the model that predicts them. The value model takes
+    over all layers of the model `start` except the output layer, and changes their weights in place. One
+    forward pass has at most `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device
