@@ -1,7 +1,8 @@
 """Action formats: each parses a model's reply as an action (such as a shell script, a tool call or an
 answer). If the reply is not a valid action, it raises FormatError with an explanation for the model.
 
-A format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class."""
+A format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class.
+"""
 
 from __future__ import annotations
 

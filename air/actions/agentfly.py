@@ -13,7 +13,8 @@ an answer, too. In `react_input` an answer needs `Answer:`.
 
 Thoughts before `</think>` are ignored. So is text after the action, as in AgentFly. In `react_input`, the
 ignored text begins at the next label, such as `Observation:`. The reply itself is not shortened, so the
-sampled tokens are unchanged."""
+sampled tokens are unchanged.
+"""
 
 from __future__ import annotations
 

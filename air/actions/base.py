@@ -47,7 +47,8 @@ class Action:
     `validate` or `submit` (see `ending`). In worlds without a shell, such as games: an answer or a tool call.
 
     At least one of `script`, `tool`, `ending` and `answer` is set. Of these fields, `script`, `tool` and
-    `answer` exclude each other."""
+    `answer` exclude each other.
+    """
 
     script: str = ""
     """The shell script, without `validate` or `submit`; empty if there is no script."""

@@ -179,7 +179,8 @@ def _command(name: str, lines: list[str]) -> Action:
     """Parses the lines of a block that begins with the word `name` (a tool's name, `validate` or `submit`),
     and returns the action.
 
-    Raises FormatError if the lines are not exactly one well-formed command."""
+    Raises FormatError if the lines are not exactly one well-formed command.
+    """
     head = lines[0].strip()
     signature = SIGNATURES.get(name)
     if signature is not None and signature.body:
@@ -223,7 +224,8 @@ def _body(name: str, lines: list[str]) -> tuple[str, ...]:
     """Returns the body of a call of the tool `name`: the lines before the line `end_of_NAME`. `lines` are all
     lines that follow the call's first line in its block.
 
-    Raises FormatError if the line `end_of_NAME` is missing, or if a command follows it."""
+    Raises FormatError if the line `end_of_NAME` is missing, or if a command follows it.
+    """
     end = f"end_of_{name}"
     at = next((n for n, line in enumerate(lines) if line.strip() == end), None)
     if at is None:

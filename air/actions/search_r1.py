@@ -3,7 +3,8 @@ Search-R1, a method that trains models to search.
 
 A search calls the tool `search` with one argument `query`, the text between `<search>` and `</search>`; an
 answer is the final answer's text. The model sees the result of a search between `<information>` and
-`</information>`, tags that it must not write itself."""
+`</information>`, tags that it must not write itself.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from air.actions.base import FormatError, Message
 
 @dataclass(frozen=True)
 class TaggedText:
-    """The text between an opening and a closing tag, with the texts before and after."""
+    """The parts of a reply around a pair of tags: the text between the opening and the closing tag, the text
+    before, and the text after."""
 
     before: str
     inside: str

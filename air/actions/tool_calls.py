@@ -5,7 +5,8 @@ model's chat template and parses the call from the reply. In `hermes`, the syste
 Both formats accept a call that the server parsed. If the server parsed none, they parse a call from the text
 after the thought: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. If the world (what the agent acts
 in) accepts answers in words (plain text), a reply without a call is an answer. A world that has no tools and
-does not accept answers in words gets one tool, `act`, whose argument is the action's text."""
+does not accept answers in words gets one tool, `act`, whose argument is the action's text.
+"""
 
 from __future__ import annotations
 

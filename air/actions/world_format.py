@@ -72,7 +72,8 @@ class AnswerFormat(WorldFormat):
     In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
     "arguments": {…}}`). If such a world also accepts answers in words, text that begins like a JSON call is
     parsed as a call, and any other text is an answer. A subclass defines which part of a reply is the
-    answer."""
+    answer.
+    """
 
     form: str
     """The instructions for the model on how to write a reply, without the description of tools."""

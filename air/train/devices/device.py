@@ -3,7 +3,8 @@ CPU.
 
 The training engine leases its GPU (reserves it for itself) with the same locks as boxes, the containers in
 which agents' commands run. So it never uses a GPU that a box of any process has leased, and no box leases the
-engine's GPU."""
+engine's GPU.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def choose(
     `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer` are the environments' settings
     `gpus` and `trainer_gpus`: names of GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty:
     none named. Raises UsageError if `setting` is `cuda` or `cuda:N` and there is no such GPU, and if a named
-    GPU does not exist."""
+    GPU does not exist.
+    """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
     problem = _problem_of_torch()

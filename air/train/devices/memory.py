@@ -2,7 +2,8 @@
 
 The estimate omits memory fragmentation and the memory of boxes (the agents' containers). It serves to warn,
 before a run starts, that the run will not fit into memory, and to name the settings that reduce the
-memory."""
+memory.
+"""
 
 from __future__ import annotations
 

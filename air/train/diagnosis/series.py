@@ -57,7 +57,8 @@ class Series:
 
         A problem lasts while `bad` is true for the running mean over `window` steps. The running mean reacts
         late. So the method takes the first window from which on all running means are bad, and returns the
-        first step in this window whose own value is bad."""
+        first step in this window whose own value is bad.
+        """
         means = [
             fmean(self.values[end - self.window : end])
             for end in range(self.window, len(self.values) + 1)

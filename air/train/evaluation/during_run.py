@@ -4,7 +4,8 @@ The episodes of an evaluation after step N are recorded in the run's folder `eva
 metrics are one line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`.
 The numbers beside `sources` are means over the sources, with three exceptions: the metrics in `SUMS` are
 sums, `reward_stderr` is the standard error of the mean reward, and `seconds` is the duration. The line is
-written last, so an evaluation without a line is not finished."""
+written last, so an evaluation without a line is not finished.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Evaluations:
     episodes). It returns a copy of the source, whose environment has the settings that come from the run.
     `seed` seeds the sampling of replies at a temperature above 0; None: no seed is sent. `best_metric` is the
     metric whose highest value marks the best step, among the evaluations with the smallest share of episodes
-    with infrastructure errors."""
+    with infrastructure errors.
+    """
 
     def __init__(
         self,

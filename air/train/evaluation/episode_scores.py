@@ -4,7 +4,8 @@ and others.
 A try is one grading on the validation split, by `validate`, by `submit` or at the episode's end. More tries
 can only raise the best score, so there are also measures of the first one and two tries. Scores are
 normalised to φ: 0 is the task's baseline and 1 its target. An artefact (graded file) without a score gets the
-lowest φ."""
+lowest φ.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +143,8 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]:
-    """Returns the episodes of each task, in the order in which the tasks first occur."""
+    """Returns a dict from the id of each task to its episodes, in the order in which the tasks first
+    occur."""
     tasks: dict[str, list[EpisodeScores]] = {}
     for played in episodes:
         tasks.setdefault(played.task, []).append(played)
@@ -150,8 +152,9 @@ def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]
 
 
 def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. The standard
-    error is None if a task has only one episode. Returns None if there are no episodes."""
+    """Returns an estimate of `measure` over all tasks: the mean of the tasks' means, so that all tasks have
+    the same weight. The standard error is None if a task has only one episode. Returns None if there are no
+    episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:

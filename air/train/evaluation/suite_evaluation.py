@@ -2,7 +2,8 @@
 published accuracies.
 
 The accuracy of a benchmark is pass@1: the mean over questions of each question's share of right answers. The
-standard error is computed over questions, because samples of one question depend on each other."""
+standard error is computed over questions, because samples of one question depend on each other.
+"""
 
 from __future__ import annotations
 

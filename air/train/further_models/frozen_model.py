@@ -3,7 +3,8 @@ local teacher.
 
 A frozen model takes the memory of its weights, without gradients or optimiser state. A reference model that
 is the base model under the policy's LoRA adapter takes no memory of its own. Frozen models compute
-log-probabilities with the same functions as the trainer, so equal weights give equal results."""
+log-probabilities with the same functions as the trainer, so equal weights give equal results.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class FrozenModel:
     `policy`, which is here not the trained policy.
 
     One forward pass has at most `micro_batch_tokens` tokens. `temperature` divides the logits in `score`;
-    None: the temperature at which each sample was sampled."""
+    None: the temperature at which each sample was sampled.
+    """
 
     def __init__(
         self, policy: Policy, micro_batch_tokens: int, *, temperature: float | None = None

@@ -3,7 +3,8 @@ distillation), and checks whether the teacher has the policy's tokenizer.
 
 The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
 server returns log-probabilities at temperature 1. If a request fails, InferenceError is raised (an
-infrastructure error), so no failure becomes a reward or an advantage."""
+infrastructure error), so no failure becomes a reward or an advantage.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class TeacherEndpoint:
     in the run file, which error messages name. A failed request of `score` is sent again after `pause`
     seconds, at most three times; each further pause is twice as long as the one before. If the event
     `stopping` is set, `wait` and `score` end with InferenceError: `wait` after its current request, `score`
-    also during a request. `close` sets `stopping`."""
+    also during a request. `close` sets `stopping`.
+    """
 
     def __init__(
         self,

@@ -5,7 +5,8 @@ If a run resumes from step N, its results after step N move into the folder `bra
 run's folder: checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`,
 `groups.jsonl` and `evaluations.jsonl`. A branch is itself the folder of a run, with a `config.json`, so
 commands can read and resume it. Nothing is deleted. If a process is killed while it moves results into a
-branch, the next resume moves the rest."""
+branch, the next resume moves the rest.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
     repeated after a failure, or if its step was interrupted. Then the training step is read from its
     trajectory file. A trajectory file of an older version of air does not state the step; such an episode
     counts as later if it began after the last listed episode of step `step` ended, because older versions
-    never ran episodes of two steps at the same time."""
+    never ran episodes of two steps at the same time.
+    """
     if not folder.is_dir() or (step and not groups.kept):  # older versions of air wrote no groups
         return []
     kept, later = set(_members(groups.kept)), set(_members(groups.later))

@@ -178,8 +178,9 @@ def world_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns φ, the normalised score, of the episode's last grading by `validate` that gave a score, or None
-    if there is none."""
+    """Returns φ, the normalised score, of the episode's last grading on the validation split. Returns None if
+    that grading gave no φ, or nothing was graded. In worlds other than research tasks, such as games, φ is
+    the world's own score."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 

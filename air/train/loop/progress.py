@@ -36,7 +36,7 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def percent(value: float | None) -> str:
-    """Returns a share between 0 and 1 as a text in percent, such as `25%`, or a dash for None."""
+    """Returns a share between 0 and 1 as text in percent, such as `25%`, or a dash for None."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 

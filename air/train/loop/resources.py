@@ -66,7 +66,8 @@ class ResourceOpener:
     `needs` names the inputs that the run's algorithm needs beyond rewards, such as `reference`. `checkpoint`
     is the folder of the checkpoint from which the run resumes, and `state` is the training state in this
     folder (see `checkpoint.load_state`); for a new run, both are None. `say` is called with each line of text
-    for the user. `gpu_bytes` returns the total memory of a GPU in bytes."""
+    for the user. `gpu_bytes` returns the total memory of a GPU in bytes.
+    """
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 can be compared.
 
 A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its tasks.
-A rollout is the result of one episode: its traces (verifiers' records of conversations) or its error."""
+A rollout is the result of one episode: its traces (verifiers' records of conversations) or its error.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ updates the policy's weights.
 By default (`max_off_policy_steps = 0`), each step plays `batch_size` episodes with the present weights, so
 training is on-policy: the importance ratios in the loss correct only for numerical differences between
 sampling and training. Otherwise, the next step's episodes are played while the weights are updated
-(overlap)."""
+(overlap).
+"""
 
 from __future__ import annotations
 
@@ -348,7 +349,8 @@ class EmbeddedRun:
         metrics by name, and the exception that occurred after the policy had changed, or None.
 
         That exception is returned, not raised, so that the caller can still record the step. An exception
-        that occurs earlier is raised."""
+        that occurs earlier is raised.
+        """
         tokens, models = resources.tokens, resources.further_models
 
         def listen(sample: Sample, logprobs: Tensor) -> None:

@@ -50,7 +50,8 @@ class TracePart:
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
     """Divides an episode into the parts that have a reward of their own: its turns if `by_turn`, otherwise
-    its traces (one for the episode, or one for each segment)."""
+    its traces (one for the whole episode or, if the episode is divided into segments at its gradings, one for
+    each segment)."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [TracePart(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
@@ -118,7 +119,8 @@ def samples(
     generator that permutes the rewards within each group, for a control experiment (with `by_turn`: as
     `_shuffled_returns` does); None: no permutation. `inputs` has the numbers that `algorithm.needs` names;
     None: the algorithm needs none. If `top_share` (0 to 1) is given, only the groups that `top_of_spread`
-    selects with this share are trained; `algorithm` gets no other group."""
+    selects with this share are trained; `algorithm` gets no other group.
+    """
     inputs = inputs or AlgorithmInputs()
     greedy = inputs.greedy or [None] * len(groups)
     if top_share is not None:
@@ -217,9 +219,9 @@ def _shuffled(
 def _shuffled_returns(
     groups: Sequence[Sequence[list[TracePart] | None]], rng: random.Random
 ) -> list[list[list[TracePart] | None]]:
-    """Returns a copy of the groups in which the turns' returns carry no information, for a control
-    experiment. The return of a turn is the sum of its reward and all later ones. The returns of the first
-    turns of a group's episodes are permuted, then those of the second turns, and so on. They are also
+    """Returns a copy of the groups in which the returns tell nothing about the turns that have them, for a
+    control experiment. The return of a turn is the sum of its reward and all later ones. The returns of the
+    first turns of a group's episodes are permuted, then those of the second turns, and so on. They are also
     shifted: their mean becomes the mean return of the same turn in the step's other groups, or 0 if there is
     none. An element is None if the episode failed.
 
@@ -227,7 +229,8 @@ def _shuffled_returns(
     episode of two turns would get two of them, and a control would learn to make episodes longer or shorter.
     Without the shift, a return that has no partner would keep its place: the baseline of a turn counts
     episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only one of eight
-    episodes has a second turn, the advantage of this turn would be 7/8 of its return."""
+    episodes has a second turn, the advantage of this turn would be 7/8 of its return.
+    """
     returns = [[_returns(parts or []) for parts in episodes] for episodes in groups]
     for turn in range(max((len(one) for group in returns for one in group), default=0)):
         having = [[one for one in group if turn < len(one)] for group in returns]

@@ -3,7 +3,8 @@
 An adapter is saved in the format of the package `peft`: a folder with `adapter_config.json`,
 `adapter_model.safetensors` and the tokenizer. `adapter_config.json` names the base model by path or Hugging
 Face id. A model whose adapter is switched off computes the same as its base model. The adapter's weights are
-float32, whatever the data type of the base model."""
+float32, whatever the data type of the base model.
+"""
 
 from __future__ import annotations
 
@@ -95,8 +96,9 @@ def set_trained(model: Any, trained: bool) -> None:
 def read_weights(model: Any, folder: str | Path) -> None:
     """Copies the weights of the adapter in `folder` into the model. The model must already have this adapter,
     with float32 weights. Needed because transformers rounds an adapter's weights to the base model's data
-    type, so that a resumed training would continue from bfloat16 weights. Does nothing if the folder has no
-    `adapter_model.safetensors`, because other programs may use another name for this file."""
+    type, such as bfloat16, and a resumed training would continue from the rounded weights. Does nothing if
+    the folder has no `adapter_model.safetensors`, because other programs may use another name for this
+    file."""
     from safetensors.torch import load_file
 
     path = Path(folder).expanduser() / _WEIGHTS

@@ -6,7 +6,8 @@ model that interprets masks or positions in another way would be trained on wron
 error. So the check compares results for a few tokens: two sequences with a common prefix together in one
 masked row, and each sequence alone without a mask. The trainer calls the backbone and the head of a model
 separately (see the module `logprobs`), so the result of these two calls is also compared with that of a call
-of the whole model."""
+of the whole model.
+"""
 
 from __future__ import annotations
 

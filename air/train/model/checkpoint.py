@@ -39,10 +39,10 @@ def save(
     and returns this folder.
 
     `state` is the training state, a dict that `load_state` returns later; None: an empty dict. After writing,
-    deletes old checkpoints under `root`, except the new one and the newest ones before it (`keep_last` in
-    all); those of the steps in `keep`; and all those of steps after `step`. If `keep_last` is None, deletes
-    nothing. Raises UsageError if the checkpoint cannot be written (disk full, no permission); the checkpoints
-    of earlier steps are then unchanged, and no incomplete files remain.
+    deletes old checkpoints, but keeps the new one and the newest ones before it (`keep_last` in all), those
+    of the steps in `keep`, and those of steps after `step`. If `keep_last` is None, deletes nothing. Raises
+    UsageError if the checkpoint cannot be written (disk full, no permission); the checkpoints of earlier
+    steps are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)

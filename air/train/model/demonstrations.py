@@ -126,9 +126,9 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
 
     `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
     a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
-    false. If the first reply is not trained, no model has written it: its tokens are those that it has in the
-    prompt of an episode (see `WorldTask.opening`). Messages after the last reply are omitted. Raises
-    ValueError if there is no other reply (role `assistant`).
+    false. If the first reply is not trained, it counts as text that no model has written: its tokens are then
+    the same as in the prompt of an episode (see `WorldTask.opening`). Messages after the last reply are
+    omitted. Raises ValueError if there is no other reply (role `assistant`).
     """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]

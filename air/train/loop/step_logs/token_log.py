@@ -1,7 +1,8 @@
-"""Records the advantage and the trainer's log-probability of each token that a training step trains, in the
+"""Records the advantage and the trainer's log-probability of each sampled token in a training step, in the
 folder `tokens/` of the run.
 
-The module `air.trajectories.trained_tokens` describes the format of the files."""
+The module `air.trajectories.trained_tokens` describes the format of the files.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class TokenLog:
     `run` is the run's folder. `tokenizer` converts token ids to text. `temperature` is the sampling
     temperature of the episodes. `by_turn` says whether each turn has its own advantage
     (`embedded.reward_to_go`), and `shuffled` whether the rewards were permuted within their groups
-    (`embedded.shuffle_rewards`)."""
+    (`embedded.shuffle_rewards`).
+    """
 
     def __init__(
         self,
