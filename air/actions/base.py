@@ -89,7 +89,7 @@ class FormatError(Exception):
 
 @dataclass(frozen=True)
 class MessageCall:
-    """A tool call that the model server parsed from a reply and removed from the reply's text."""
+    """A tool call that the model server found in a reply. The reply's text no longer contains the call."""
 
     id: str
     """The id that the message with the tool's result must repeat; empty if the server gave none."""
@@ -163,14 +163,14 @@ class ActionFormat(TextFormat, Protocol):
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools' schemas that each request passes to the model server, in the format of the field
-        `tools` in OpenAI's API."""
+        """The tools' schemas that each request passes to the model server, in the format of the field `tools`
+        in OpenAI's API; empty if the requests pass none."""
         return ()
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
-        """Returns this format for a world that offers `tools`, schemas in the format of the field `tools` in
-        OpenAI's API. `answers` says whether the world also accepts answers in words: plain text that is no
-        tool call. Raises ConfigError if the format cannot call the tools."""
+        """Returns this format for a world (what the agent acts in) that offers `tools`: schemas in the format
+        of the field `tools` in OpenAI's API. `answers` says whether the world also accepts answers in words:
+        plain text that is no tool call. Raises ConfigError if the format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",

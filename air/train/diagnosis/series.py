@@ -36,14 +36,14 @@ class Series:
 
     @property
     def high_start(self) -> float:
-        """The larger of the first value and `first`. A fall is measured from this number, because `first`
-        already contains a fall in the first steps."""
+        """The value of the first step or the mean `first`, whichever is larger. Falls are measured from this
+        number, because `first` already contains a fall in the first steps."""
         return max(self.values[0], self.first)
 
     @property
     def low_start(self) -> float:
-        """The smaller of the first value and `first`. A rise is measured from this number, because `first`
-        already contains a rise in the first steps."""
+        """The value of the first step or the mean `first`, whichever is smaller. Rises are measured from this
+        number, because `first` already contains a rise in the first steps."""
         return min(self.values[0], self.first)
 
     @property

@@ -48,8 +48,8 @@ def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
 
 def on_policy(row: Row) -> Mapping[str, Any] | None:
     """Returns the recorded differences between the trainer's and the sampler's log-probabilities in one step,
-    for tokens that were sampled with the weights being trained. `row` is the step's line of `metrics.jsonl`.
-    Returns None if the step has no such tokens."""
+    for tokens that were sampled with the weights being trained: numbers by name, such as `mismatch_kl_mean`.
+    `row` is the step's line of `metrics.jsonl`. Returns None if the step has no such tokens."""
     version: Mapping[str, Any] | None = (row.get("versions") or {}).get(str(row["step"] - 1))
     return version
 

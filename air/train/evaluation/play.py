@@ -105,10 +105,10 @@ def endpoint(
     max_tokens: int | None,
     top_p: float | None = None,
 ) -> vf.ModelContext:
-    """Returns a `ModelContext` of verifiers (model, client and sampling) for the OpenAI-compatible endpoint
-    at `url`. `model` is the name by which the endpoint knows the model. `api_key_var` is the name of the
-    environment variable that holds the API key. `max_tokens` limits the tokens of each reply. If `max_tokens`
-    or `top_p` is None, the endpoint's default applies."""
+    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
+    OpenAI-compatible endpoint at `url`. `model` is the name by which the endpoint knows the model.
+    `api_key_var` is the name of the environment variable that holds the API key. `max_tokens` limits the
+    tokens of each reply. If `max_tokens` or `top_p` is None, the endpoint's default applies."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

@@ -137,9 +137,9 @@ def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, clip: float | None
 ) -> tuple[Tensor, float]:
     """Returns the sum of the value loss over N tokens, and the number of tokens whose loss is the clipped
-    term. A token's loss is half the larger of the squared errors of two predictions of its return: the value,
-    and the value clipped to within `clip` of `old`, the value before the step. All tensors are [N]. If `clip`
-    is None, there is only the first term."""
+    term. A token's loss is half the larger of two squared errors: the error of the value, and the error of
+    the value clipped to within `clip` of `old`, the value before the step. The target of both is the token's
+    return. All tensors are [N]. If `clip` is None, there is only the first error."""
     error = (values - returns).square()
     if clip is None:
         return 0.5 * error.sum(), 0.0

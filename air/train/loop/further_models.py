@@ -158,8 +158,8 @@ class FurtherModels:
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the value model from a result of `state_dict`. If `state` has no such state,
-        because the earlier run had no value model, the value model keeps its initial weights."""
+        """Restores the state of the value model from a result of `state_dict`. If `state` is empty, because
+        the earlier run had no value model, the value model keeps its initial weights."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 

@@ -123,7 +123,7 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
     """Returns the number of episodes that contain reasoning and became more than one training sample each.
     The usual cause is a chat template that drops the reasoning of earlier replies from later prompts, so that
-    the conversation branches."""
+    later prompts do not continue the earlier tokens."""
     return sum(
         1
         for rollout in rollouts

@@ -157,9 +157,9 @@ def context(
     renderer: Any = None,
     name: str | None = None,
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server that
-    serves `policy`. `url` is the server's root address, without `/v1`. The client sends and receives token
-    ids.
+    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
+    inference server that serves `policy`. `url` is the server's root address, without `/v1`. The client sends
+    and receives token ids.
 
     `max_tokens` limits the tokens of one reply; None: no limit. `renderer` is a config of the package
     `renderers`, which converts chat messages to token ids; None selects the default for the policy's model

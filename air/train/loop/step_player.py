@@ -47,7 +47,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """The finished episodes of a training step, in groups."""
+    """The finished episodes of a training step, in groups, in the order of the prompts in `batch`."""
 
     batch: Batch
     groups: Sequence[Group]
