@@ -25,9 +25,9 @@ async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     """Starts a box and returns it; its time to live begins. Use it with `async with`, which closes the box.
 
     `run` is the id of the run of air that starts the box, for the box's labels (empty: the run of this
-    process). `gpus` is a lease of exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases
-    the lease after closing the box. Raises MissingError if Docker or the image is missing, BoxStartError if
-    the box does not start.
+    process). `gpus` is a lease (the exclusive right to use certain GPUs) of exactly `spec.gpus` GPUs, else
+    ConfigError is raised. The caller releases the lease after closing the box. Raises MissingError if Docker
+    or the image is missing, BoxStartError if the box does not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()

@@ -22,10 +22,11 @@ from air.errors import BoxDiedError, InfrastructureError, boundary
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 HELPER_LABEL = "air.helper"
-"""The label of helper containers, which are no boxes: no agent acts in them."""
+"""The container label that marks helper containers: containers in which only air's own programs run, no
+agent. They are no boxes."""
 USER_LABEL, WORKSPACE_LABEL = "air.user", "air.workspace"
-"""The labels with the user of a box's commands (`uid:gid`, `uid` or a name) and with its workspace, for `air
-box exec`."""
+"""Two container labels that `air box exec` reads: the user who runs the box's commands (`uid:gid`, `uid` or a
+name), and the path of the box's workspace."""
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see
@@ -59,8 +60,8 @@ def run_id() -> str:
 
 
 def is_dead(label: str) -> bool:
-    """Whether the owner process in the owner label `label` is certainly dead. False if this is uncertain, for
-    example because the process ran on another machine."""
+    """Whether the process that an owner label names is certainly dead. `label` has the form that `owner`
+    returns. False if this is uncertain, for example because the process ran on another machine."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -88,8 +89,8 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def make_folder() -> Path:
-    """Makes an empty folder for a snapshot in the folder for temporary files, and returns its path. Raises
-    InfrastructureError if that is impossible, for example because the disk is full."""
+    """Makes an empty folder for a snapshot, inside of the system's folder for temporary files, and returns
+    its path. Raises InfrastructureError if that is impossible, for example because the disk is full."""
     with boundary(InfrastructureError, "no folder for a snapshot can be made", OSError):
         return Path(tempfile.mkdtemp(prefix=folder_prefix()))
 
@@ -133,8 +134,8 @@ def box_folders() -> Iterator[tuple[Path, str]]:
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder has the name `name`. Returns "" if `name` does
-    not have the form of such a name.
+    """Returns the owner label of a process box, taken from `name`, the name of the box's folder. Returns ""
+    if `name` does not have the form of such a name.
 
     The folder's name contains the pid namespace, because processes of several pid namespaces may share the
     parent folder.
