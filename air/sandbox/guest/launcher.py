@@ -34,9 +34,9 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the launcher's parent process (the one outside of the namespaces) keeps
-the box's workspace open. The host reaches the files of the workspace through this descriptor
-(`/proc/<pid>/fd/…`)."""
+"""The number of a file descriptor of the launcher's parent process (the process outside of the namespaces).
+This descriptor keeps the box's workspace open, so that the host can reach the files of the workspace through
+it (`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -44,8 +44,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches a process box, and runs the guest in it. The first frame on standard input is the box's
-    description, which `air.sandbox.process.namespaces.layout` makes."""
+    """Launches a process box, and runs the guest (air's program) in it. The first frame on standard input is
+    the box's description, which `air.sandbox.process.namespaces.layout` makes. If the description names a
+    trial command, runs this command instead of the guest."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -154,9 +155,9 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. `config` is the launcher's configuration.
-    Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges` later forbids new
-    user namespaces."""
+    """Builds the box's root file system and unmounts the host's. `config` is the description of the box that
+    the launcher got. Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges`
+    later forbids new user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -275,12 +276,12 @@ def _raise_loopback() -> None:
 
 
 def _drop_privileges(config: dict[str, Any], sysctls: int) -> None:
-    """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`: the
-    function forbids new user namespaces through it, and closes it.
+    """Gives up this process's privileges for good. `config` is the description of the box. `sysctls` is a
+    file descriptor of `/proc/sys`: the function forbids new user namespaces through it, and closes it.
 
     If the box has only one user, the process becomes this user, without capabilities. If the box has several
-    users, the process becomes the box's root, and keeps only the capabilities that the guest needs to become
-    a user other than that of its commands (`users.become_guest`).
+    users, the process becomes the box's root, and keeps only the capabilities that it needs to become the
+    guest, whose user is not that of its commands (`users.become_guest`).
     """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

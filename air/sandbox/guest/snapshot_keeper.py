@@ -69,8 +69,8 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and forks (writable copies in boxes) that this program, the keeper, stores. Snapshots and
-    forks have names.
+    """The snapshots (frozen workspaces) and forks (writable copies of snapshots in boxes) that this program,
+    the keeper, stores. Snapshots and forks have names.
 
     `layers` maps each name to the folders that are its overlay layers, newest first. `mounts` maps each layer
     to the path of its mount.
@@ -85,8 +85,8 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request: `take`, `fork`, `drop` (releases a snapshot or fork) or `beat` (a heartbeat of
-        the sender)."""
+        """Handles one request, which is named by `header["op"]`: `take` or `fork` (see these methods), `drop`
+        (releases a snapshot or a fork) or `beat` (only shows that the sender is alive)."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
