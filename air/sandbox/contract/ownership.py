@@ -37,9 +37,10 @@ box's expiry label, after which `air box gc` may remove the box, includes this w
 
 
 def owner() -> str:
-    """Returns the label that names this process as a box's owner: `host:pid:start`.
+    """Returns the label by which boxes name this process as their owner: `host:pid:start`.
 
-    `host` identifies the machine, its boot and the pid namespace; `start` is the process's start time.
+    `host` identifies the machine, its boot and the pid namespace; `start` is the process's start time in
+    clock ticks since boot.
     """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
@@ -54,8 +55,9 @@ def mark_children() -> None:
 
 
 def run_id() -> str:
-    """Returns the id of the run of air to which this process belongs: the value of the environment variable
-    `AIR_RUN`, or by default the pid and start time of this process."""
+    """Returns the id of the run of air to which this process belongs. All boxes of the run have this id in a
+    label. It is the value of the environment variable `AIR_RUN`, or by default the pid and start time of this
+    process."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
@@ -99,8 +101,8 @@ def remove_folder(folder: Path) -> None:
     """Removes the folder of a process box or of a snapshot, if it exists. Blocks. Raises BoxDiedError if the
     folder cannot be removed.
 
-    Commands may have nested thousands of folders, on which Python's `shutil.rmtree` fails with a
-    RecursionError; the program `rm` does not.
+    Uses the program `rm`, because commands may have nested thousands of folders, on which Python's
+    `shutil.rmtree` fails with a RecursionError.
     """
     if not os.path.lexists(folder):
         return  # the guest removed it
@@ -126,8 +128,9 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields a pair for each folder of a process box on this machine: the folder, and its owner label.
-    Folders of snapshots are included, because their names have the same form."""
+    """Yields a pair for each process box on this machine (a box without a container): the path of its folder,
+    and the label of the process that started it. Also yields the folders of snapshots, because their names
+    have the same form."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
@@ -146,8 +149,8 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the beginning of the names of the folders that this process makes for process boxes and
-    snapshots. For a process box with the id `air-X`, the rest of the folder's name is `X`."""
+    """Returns the beginning of the names of all folders that this process makes for process boxes and
+    snapshots. The folder of a process box with the id `air-X` has this prefix followed by `X` as its name."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 

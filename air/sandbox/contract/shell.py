@@ -38,8 +38,8 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell for the box `box`, whose workspace is a copy of this box's workspace. The new shell
-        has the same working directory and variables.
+        """Returns a copy of this shell for another box. The workspace of `box` must be a copy of the
+        workspace of this shell's box. The new shell has the same working directory and variables.
 
         In the directory and the variables, the path of the new workspace replaces the path of the old
         workspace.

@@ -55,9 +55,9 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of all files in the folder from which the image `name` is built. If the folder has
-    changed since the build, the digest differs from the built image's label `air.recipe`. Raises MissingError
-    if the folder has no Dockerfile."""
+    """Returns a digest of all files in the folder from which the image `name` is built. Air compares it with
+    the built image's label `air.recipe`: if they differ, the folder has changed since the build. Raises
+    MissingError if the folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"

@@ -1,4 +1,5 @@
-"""Gives boxes a copy of the base image's Python if their image has no Python, or one older than 3.8.
+"""Gives a box a copy of the base image's Python if the box's own image has no Python, or one older than 3.8.
+The guest (air's program in the box) needs Python.
 
 The copy lies in a read-only volume of the container engine. A helper container makes it once for each version
 of the base image. The copy has its own loader and libraries, and needs no environment variable, because

@@ -1,4 +1,5 @@
-"""Takes and restores snapshots of containers' workspaces by requests to a helper container (`air-keeper-…`).
+"""Takes and restores snapshots (frozen workspaces) of containers by requests to a helper container
+(`air-keeper-…`).
 
 The helper container stores frozen workspaces, and mounts copies of them into boxes
 (`air.sandbox.guest.snapshot_keeper`). For this it has the capability SYS_ADMIN and sees the host's processes.

@@ -1,12 +1,13 @@
-"""Launches a process box in Linux namespaces of its own.
+"""Launches a process box (a box without a container) in Linux namespaces of its own. The process that opens
+the box starts this program.
 
-The first frame on standard input is the launcher's configuration. The launcher forks. The child process
-builds a root file system in new namespaces, gives up the privileges that the guest does not need, and becomes
-the guest, as process 1 of the box. The parent process stays outside of the namespaces, and removes the box's
-folder after the child has ended. If one of the two processes dies, so does the other. The box's user
-namespace never maps a user to the host's root. If the launcher runs as root, it does the setup before it
-creates this namespace; otherwise it does the setup in a second, outer user namespace. Standard library only,
-Python >= 3.8, no import of `air`.
+The first frame (message) on standard input is the launcher's configuration. The launcher forks. The child
+process builds a root file system in new namespaces, gives up the privileges that it no longer needs, and
+becomes the guest, air's program in the box, as process 1 of the box. The parent process stays outside of the
+namespaces, and removes the box's folder after the child has ended. If one of the two processes dies, so does
+the other. The box's user namespace never maps a user to the host's root. If the launcher runs as root, it
+does the setup before it creates this namespace; otherwise it does the setup in a second, outer user
+namespace. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
@@ -137,11 +138,11 @@ def _remove_group(folder: str) -> None:
 
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
-    """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
-    for the child's descendants.
+    """Creates a control group (cgroup) with a memory limit, and moves the process `child` there. The limit
+    also holds for the child's descendants.
 
-    `group` describes the control group. `folder` is its path; `files` are pairs (name of a file in this
-    folder, text to write there).
+    `group` describes the control group as a dict: `folder` is its path; `files` are pairs (name of a file in
+    this folder, text to write there).
     """
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):

@@ -49,8 +49,8 @@ QUIET = 4
 """To kill a command, the guest kills and lists the command's processes repeatedly, because they may fork
 meanwhile. The command counts as dead after this number of listings in a row that show no new process."""
 FRAMES = 16
-"""Maximum number of received frames that the guest handles before it looks for ended commands and sends their
-results."""
+"""Maximum number of received frames (messages of the host) that the guest handles before it looks for ended
+commands and sends their results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
 """The reason that the guest reports when it ends because the host (the air process that started the box) sent
@@ -437,7 +437,7 @@ class Guest:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Stops and kills all processes of a command, and repeats this until no new descendant appears."""
+        """Kills all processes of a command, and repeats this until no new descendant appears."""
         killed: set[int] = set()
         if (
             command.status is None

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from air.sandbox.guest.files import AnswerFrames
 
 JOINED = 1 << 18
-"""The maximum size in bytes of several small frames that are joined into one write. Joining is worthwhile
-because each write wakes all processes between guest and host."""
+"""The maximum number of bytes that are written at once when several small frames are joined. Joining is
+worthwhile because each write wakes all processes between guest and host."""
 
 
 class FrameSource:
@@ -30,8 +30,8 @@ class FrameSource:
     to the host can take more bytes."""
 
     ready: collections.deque[Any]
-    """The queue of the items from which the source can make a frame now, for example file descriptors with
-    unread output."""
+    """The queue of things from which the source can make a frame now, for example file descriptors with
+    unread output. Empty if the source has nothing to send."""
 
     def pull(self) -> None:
         """Makes one frame and queues it in the `Outbox`. Does nothing if this source has nothing to send."""

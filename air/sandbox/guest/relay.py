@@ -180,7 +180,7 @@ class Relay(FrameSource):
 
     def _arm(self, stream: Stream) -> None:
         """Makes epoll report the next events of the connection's socket. If data for the program is queued,
-        epoll reports when the socket can take more. If the host allows more bytes of this connection
+        epoll reports when the socket can take more. If the host allows this connection to send more bytes
         (credit), epoll reports when the socket has data to read."""
         if stream.sock is None:
             return

@@ -1,11 +1,12 @@
-"""The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them
-into boxes.
+"""The keeper: the program of the helper container that stores frozen workspaces of boxes and mounts copies of
+them into other boxes.
 
 The keeper runs as root in its own mount namespace. It finds a box's mount namespace by a process id, and
-enters that namespace to mount there. A frozen workspace is the tmpfs of its box. The tmpfs outlives the box
-because the keeper has mounted it, too. A fork (a writable copy in another box) is an overlay file system
-whose upper layer is a new tmpfs, so no file is copied. All mounts end with the keeper. The keeper ends when
-standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
+enters that namespace to mount there. A frozen workspace is the tmpfs (file system in memory) of its box. This
+tmpfs outlives the box because the keeper has mounted it, too. A fork (a writable copy in another box) is an
+overlay file system whose upper layer is a new tmpfs, so no file is copied. All mounts end with the keeper.
+The keeper ends when standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python
+>= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -115,8 +116,9 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. The
-        files that the box adds or changes in the copy may take `header["disk_mb"]` MiB together."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. All
+        files that the box adds or changes in the copy may take `header["disk_mb"]` MiB together. Raises
+        ValueError if the snapshot already has `MOST_LAYERS` layers."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")
