@@ -1,6 +1,8 @@
-"""Boxes: isolated places to run commands. `open_box` starts one box; a `pool.Pool` manages many.
+"""Boxes: isolated places to run commands. `open_box` starts one box; a box pool
+(`air.sandbox.pool.box_pool.Pool`) manages many.
 
-Importing this package is cheap: a provider's module is imported when its first box starts.
+Importing this package is cheap: the module of a provider (a kind of box: `docker` or `process`) is imported
+when its first box starts.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""The providers of boxes: name -> (module, class). The class method `open(spec, *, run, gpus)` of the class
-starts a box and returns it; its arguments are those of `open_box`."""
+"""The providers, which start the two kinds of boxes: name -> (module, class). The class method `open(spec, *,
+run, gpus)` of the class starts a box and returns it; its arguments are those of `open_box`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:

@@ -51,8 +51,8 @@ _MOST_RESTARTS = 2
 settings, only if the failure showed that the container engine lacks a capability or that the image lacks
 Python."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
-"""Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
-would fail for the same reason."""
+"""Matches an error message of the guest (air's program in the box): the image lacks the user or group that
+should run the box's commands. Such a start is not tried again, because it would fail for the same reason."""
 
 
 class DockerBox(GuestBox):
@@ -187,7 +187,8 @@ class DockerBox(GuestBox):
                 raise
 
     async def copy(self) -> Snapshot:
-        """Archives the workspace while all other processes in the box are frozen; see `Box.copy`."""
+        """Returns a snapshot: an archive of the workspace. While it is made, all other processes in the box
+        are frozen; see `Box.copy`."""
         self._check_mounted()
         self._check_awake()
         await self.freeze()

@@ -152,8 +152,8 @@ class ContainerSnapshot(Snapshot):
 
 
 async def hold(run: str) -> SnapshotHelper:
-    """Returns the helper container for snapshots of the running event loop, and counts the caller as its
-    user. Starts the container if it does not run yet.
+    """Returns the helper container that stores snapshots for the running event loop, and counts the caller as
+    its user. Starts the container if it does not run yet.
 
     `run` is the id of the run of air, for the labels of a new container. The caller must call `release`
     later. Raises BoxStartError if the container does not start, for example because the container engine does

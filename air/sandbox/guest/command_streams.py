@@ -135,7 +135,7 @@ class StartedCommands(FrameSource):
 
     def forget(self, command: StartedCommand) -> list[int]:
         """Removes a command that has ended, and closes its input. Returns the file descriptors of its outputs
-        that other processes still hold open."""
+        that other processes still hold open; the caller then reads and discards this output."""
         del self.commands[command.ident]
         for fd in command.open:
             del self.outputs[fd]

@@ -80,13 +80,14 @@ class Upload:
 
 
 def holds(folder: str, path: str) -> bool:
-    """Whether `path` is `folder` or lies below it. Both are absolute paths; only their texts are compared."""
+    """Whether `path` is `folder` or lies below it. Both are absolute paths, which are compared as strings
+    only: links and `..` are not resolved."""
     return path == folder or path.startswith(folder + "/")
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
     """Returns the innermost of the `folders` that is `path` or contains it; None if there is no such folder.
-    All are absolute paths; only their texts are compared."""
+    All are absolute paths, which are compared as strings only: links and `..` are not resolved."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 

@@ -1,12 +1,13 @@
 """The guest: the program in every box that executes all commands and file operations.
 
-The guest exchanges frames with the host (the air process that started the box) on standard input and output.
-Commands never inherit these streams, and the guest's memory cannot be read by commands, so nothing in the box
-can forge its frames. Each command runs in a session of its own. A timeout or a cancelled request kills the
-command with all its descendants. The guest recognises the descendants by an environment variable
-(`AIR_COMMAND`) that it sets to another value for each command. The guest ends, and with it everything in the
-box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed container engine leaves the
-stream open), or if the time to live is over. Standard library only, Python >= 3.8, one thread.
+The guest exchanges messages (frames) with the host, the air process that started the box, on standard input
+and output. Commands never inherit these streams, and the guest's memory cannot be read by commands, so
+nothing in the box can forge its frames. Each command runs in a session of its own. A timeout or a cancelled
+request kills the command with all its descendants. The guest recognises the descendants by an environment
+variable (`AIR_COMMAND`) that it sets to another value for each command. The guest ends, and with it
+everything in the box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed container
+engine leaves the stream open), or if the time to live is over. Standard library only, Python >= 3.8, one
+thread.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Command:
         self.drain_most = 0.0
 
     def pause(self, now: float) -> None:
-        """Stops the clock of the command's timeout at the time `now`, until `resume` is called."""
+        """Stops the clock of the command's timeout at the monotonic time `now`, until `resume` is called."""
         self.deadline, self.paused = float("inf"), self.deadline - now
 
     def resume(self, now: float) -> None:
@@ -242,9 +242,9 @@ def tree(
     """Returns the pids of the live processes of `command` (its first process and all descendants), or of all
     commands if `command` is None.
 
-    `guest` is the guest's own pid. `mark` is the text that this guest puts into the environment of its
-    commands. `leaders` are the pids of the first processes of all commands. `rights` is needed in an open box
-    to read the environment of other users' processes.
+    `guest` is the pid of the guest, air's program in the box. `mark` is the text that the guest puts into the
+    environment of its commands. `leaders` are the pids of the first processes of all commands. `rights` is
+    needed in an open box to read the environment of other users' processes.
     """
     table = processes()
     pids = {guest} if command is None else set()

@@ -43,12 +43,12 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box.
+    """Starts the commands of a box, for the guest (air's program in the box).
 
-    `config` is the guest's configuration. Its field `env` is the environment variables of commands, `rlimits`
-    their resource limits, and `user` their user id (None: the guest's user). `mark` is a random text: the
-    guest sets the environment variable `AIR_COMMAND` of each command to this text and the request's id, in
-    order to recognise the command's processes.
+    `config` is the guest's configuration. Its field `env` contains the environment variables of commands,
+    `rlimits` their resource limits, and `user` their user id (None: the guest's user). `mark` is a random
+    text: the guest sets the environment variable `AIR_COMMAND` of each command to this text and the request's
+    id, in order to recognise the command's processes.
     """
 
     def __init__(self, config: dict[str, Any], mark: str) -> None:
@@ -64,10 +64,12 @@ class Starter:
         (a `resets.Prestarted`); None if there is none."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
-        """Starts the command of the request with the id `ident`. Raises NotStarted if that fails.
+        """Starts the command of the request with the id `ident`. Returns its pid, and the guest's ends of its
+        pipes or terminal, as a `Child`. Raises NotStarted if the start fails.
 
-        If `header` has `terminal` (rows, columns), the command runs in a new terminal. If it has `stdin`, the
-        command's standard input is a pipe. Otherwise the bytes `body` are its standard input.
+        `header` is the request. If it has `terminal` (rows, columns), the command runs in a new terminal. If
+        it has `stdin`, the command's standard input is a pipe. Otherwise the bytes `body` are its standard
+        input.
         """
         mine: list[int] = []
         given: list[int] = []

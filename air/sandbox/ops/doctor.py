@@ -208,8 +208,9 @@ def _boxes() -> Finding:
 
 
 def judge_boxes(boxes: Sequence[listing.LiveBox], helpers: Sequence[listing.LiveBox]) -> Finding:
-    """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are the
-    containers that are boxes, `helpers` are the helper containers, which store snapshots or copy Python."""
+    """Checks whether one of air's containers was left behind: it has expired, or the process that started it
+    is dead. `boxes` are the containers that are boxes, `helpers` are the helper containers, which store
+    snapshots or copy Python."""
     kinds = _number(len(boxes), "box", "boxes")
     if helpers:
         kinds += f" and {_number(len(helpers), 'helper container', 'helper containers')}"
@@ -226,8 +227,8 @@ def _number(count: int, one: str, many: str) -> str:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks whether one of air's volumes has expired or has a dead owner process. `volumes` are the
-    container engine's descriptions of the volumes."""
+    """Checks whether one of air's volumes was left behind: it has expired, or the process that made it is
+    dead. `volumes` are the container engine's descriptions of the volumes."""
     stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}

@@ -57,8 +57,9 @@ class SizeWatch:
             self._task = asyncio.create_task(self._watch())
 
     async def check(self) -> None:
-        """Measures the size now, but does not count the files. Raises BoxDiedError if the measurement fails.
-        If the size exceeds its limit, calls `end` and raises BoxDiedError."""
+        """Measures the size now. Raises BoxDiedError if the measurement fails. If the size exceeds its limit,
+        calls the function `end` of the constructor, which ends the box, and raises BoxDiedError. Does not
+        count the files."""
         self._size = await engine.in_thread(lambda: _size(self._container))
         if self._size > self._most_mb * _MIB:
             self._over(f"{self._size / _MIB:.0f} MiB", f"{self._most_mb} MiB")
