@@ -1,4 +1,5 @@
-"""Action formats: each turns a model's reply into an action, or explains why the reply is not an action.
+"""Action formats: each parses a model's reply as an action (such as a shell script, a tool call or an
+answer). If the reply is not a valid action, it raises FormatError with an explanation for the model.
 
 A format has no state. It is one of the objects in `FORMATS`, or an instance of a user's class.
 """

@@ -9,8 +9,9 @@ from air.actions.base import Action, ActionFormat, Standing, TextFormat
 
 
 class Adapted(ActionFormat):
-    """Wraps a user's `TextFormat` as an `ActionFormat`. The members of `TextFormat` are those of the user's
-    object; all other members have the defaults of `ActionFormat`."""
+    """Wraps a user's `TextFormat` (a format that reads only a reply's text) as an `ActionFormat`. The members
+    that `TextFormat` has are taken from the user's object; all other members have the defaults of
+    `ActionFormat`."""
 
     def __init__(self, text_format: TextFormat) -> None:
         self._inner = text_format

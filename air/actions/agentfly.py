@@ -3,14 +3,13 @@
 
     action       the text between `<action>` and `</action>`
     code         the text of the only ```python block
-    bash_swe     the text of the first ```bash block; a text that contains the value of `DONE` ends the
-                 episode
-    react_input  `Action:` and the name of a tool, `Input:` and its arguments as JSON, or `Answer:` and a text
+    bash_swe     the text of the first ```bash block; if it contains the value of `DONE`, the episode ends
+    react_input  `Action:` and a tool's name, then `Input:` and the arguments as JSON; or `Answer:` and text
 
-`action`, `code` and `bash_swe` need a world with at most one tool, whose only required argument is a text.
-The action's text becomes this argument or, in a world without tools, the answer. If the world accepts answers
-in words (plain text that is no tool call), a reply without an action is an answer, too. In `react_input` an
-answer needs `Answer:`.
+`action`, `code` and `bash_swe` need a world (what the agent acts in) with at most one tool, which has exactly
+one required argument, a string. The action's text becomes this argument or, in a world without tools, the
+answer. If the world accepts answers in words (plain text that is no tool call), a reply without an action is
+an answer, too. In `react_input` an answer needs `Answer:`.
 
 Thoughts before `</think>` are ignored. So is text after the action, as in AgentFly. In `react_input`, the
 ignored text begins at the next label, such as `Observation:`. The reply itself is not shortened, so the
@@ -30,16 +29,16 @@ from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 
 DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""If a `bash_swe` command contains this word, the command's output is the final answer and the episode
-ends."""
+"""The word with which a `bash_swe` command ends the episode. If a command contains this word, it is the last
+one, and its output is the final answer."""
 END = "end task"
-"""In the format `action`, the action text that counts as an answer and not as a tool call, if the world
-accepts answers in words. Upper and lower case are equivalent."""
+"""The text with which an action of the format `action` ends the episode, if the world accepts answers in
+words: such an action is an answer and not a tool call. Upper and lower case are equivalent."""
 _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
 class OneTool(WorldFormat):
-    """The base class of formats whose action is one text: the argument of the world's only tool or, in a
+    """The base class of formats whose action is a single text: the argument of the world's only tool or, in a
     world without tools, the answer."""
 
     form: str
@@ -62,12 +61,12 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_in(self, text: str) -> str | None:
-        """Returns the text of the action in a reply from which the thought was removed; None if there is no
-        action."""
+        """Returns the text of the action in `text`, a reply without its thought; None if the reply has no
+        action. Raises FormatError if the action's markup is malformed."""
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns `text`, an action's text, in the markup of this format, such as `<action>…</action>`."""
+        """Returns the action `text` inside the markup of this format, such as `<action>…</action>`."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -189,9 +188,9 @@ class ReactInput(WorldFormat):
 
 
 def _text_argument(name: str, toolbox: Toolbox) -> str:
-    """Returns the name of the argument of the only tool in `toolbox`. Raises ConfigError if there are several
-    tools, or if the required arguments are anything but one text. `name` is the action format's name, for the
-    error message."""
+    """Returns the name of the only required argument of the only tool in `toolbox`. Raises ConfigError if
+    there are several tools, or if the tool does not have exactly one required argument, a string. `name` is
+    the action format's name, for the error message."""
     tool = toolbox.names[0]
     parameters = toolbox.parameters(tool)
     needed = list(parameters.get("required") or ())
@@ -236,9 +235,9 @@ def _blocks(text: str, languages: Sequence[str]) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, str]:
-    """Splits a reply at the labels in `_LABELS`, such as `Action:`, that begin a line. Returns the text from
-    each label to the next one; the keys are the labels without the colon. If a label occurs twice, the text
-    after its first occurrence is returned."""
+    """Splits a reply at the labels in `_LABELS`, such as `Action:`, that begin a line. Returns a dict from
+    each label that occurs, without the colon, to the text between this label and the next one. If a label
+    occurs twice, the text after its first occurrence is returned."""
     parts: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.split("\n"):

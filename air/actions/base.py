@@ -1,4 +1,5 @@
-"""An agent's actions, and the interface of action formats."""
+"""Defines an agent's actions, and the interface of action formats, which parse the replies of a model as
+actions."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class ToolCall:
     name: str
     args: tuple[str, ...] = ()
     """The arguments by position: the words after the tool's name, without quotes. Empty if the action format
-    writes `arguments`."""
+    gives the arguments by name, in `arguments`."""
     body: tuple[str, ...] | None = None
     """The lines of text that follow the call, without line ends; None if the tool takes no text."""
     arguments: Mapping[str, Any] | None = None
@@ -42,8 +43,8 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class Action:
-    """An action of the agent: a shell script or a tool call, optionally followed by `validate` or `submit`;
-    or, in worlds without a shell, an answer or a tool call.
+    """An action of the agent. In research tasks: a shell script or a tool call, optionally followed by
+    `validate` or `submit` (see `ending`). In worlds without a shell, such as games: an answer or a tool call.
 
     At least one of `script`, `tool`, `ending` and `answer` is set. Of these fields, `script`, `tool` and
     `answer` exclude each other.
@@ -52,11 +53,13 @@ class Action:
     script: str = ""
     """The shell script, without `validate` or `submit`; empty if there is no script."""
     ending: Ending | None = None
-    """`validate` grades the artefact; `submit` also ends the episode. None: the artefact is not graded."""
+    """`validate` grades the artefact (the files that the task asks for); `submit` also ends the episode.
+    None: the artefact is not graded."""
     tool: ToolCall | None = None
-    """A tool call; None if there is no call."""
+    """The tool call; None if the action calls no tool."""
     answer: str = ""
-    """An action as text, for a world without a shell: one or more moves, or an answer. Empty if none."""
+    """The action in a world without a shell, as text: one or more moves, or an answer. Empty if there is
+    none."""
     message: Message | None = field(default=None, compare=False, repr=False)
     """The model's message from which the action was parsed; None if the action did not come from a model."""
 
@@ -86,7 +89,7 @@ class FormatError(Exception):
 
 @dataclass(frozen=True)
 class MessageCall:
-    """A tool call that the model server parsed from a reply and removed from the reply's text."""
+    """A tool call that the model server found in a reply. The reply's text no longer contains the call."""
 
     id: str
     """The id that the message with the tool's result must repeat; empty if the server gave none."""
@@ -112,8 +115,8 @@ class TextFormat(Protocol):
 
     name: str
     optional: Mapping[str, str]
-    """The explanation of each optional tool (a tool that is available only if the run or the task allows
-    it), by the tool's name. The prompt contains the explanations of the available ones."""
+    """The explanations of the optional tools, by the tool's name. An optional tool is available only if the
+    run or the task allows it. The prompt contains the explanations of the available ones."""
     uses_tools: bool
     """Whether actions may be calls of the tools of research tasks, such as `open` and `edit`. If so, the
     shell keeps its working directory between actions; if not, each script begins in the workspace."""
@@ -132,7 +135,8 @@ class TextFormat(Protocol):
         ...
 
     def render(self, thought: str, action: Action) -> str:
-        """Returns a well-formed reply with `thought` and `action`, as scripted agents write it."""
+        """Returns a reply in this format that consists of `thought` and `action`. Scripted agents (programs
+        that play in place of a model) write their replies with it."""
         ...
 
     def opening(self, standing: Standing) -> str:
@@ -159,14 +163,14 @@ class ActionFormat(TextFormat, Protocol):
 
     @property
     def request_tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools' schemas that each request passes to the model server, in the format of the field
-        `tools` in OpenAI's API."""
+        """The tools' schemas that each request passes to the model server, in the format of the field `tools`
+        in OpenAI's API; empty if the requests pass none."""
         return ()
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
-        """Returns this format for a world that offers `tools`, schemas in the format of the field `tools` in
-        OpenAI's API. `answers` says whether the world also accepts answers in words: plain text that is no
-        tool call. Raises ConfigError if the format cannot call the tools."""
+        """Returns this format for a world (what the agent acts in) that offers `tools`: schemas in the format
+        of the field `tools` in OpenAI's API. `answers` says whether the world also accepts answers in words:
+        plain text that is no tool call. Raises ConfigError if the format cannot call the tools."""
         if tools:
             raise ConfigError(
                 f"the action format {self.name!r} cannot call the tools of this world",

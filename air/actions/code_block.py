@@ -1,4 +1,5 @@
-"""The `code_block` action format: a thought and exactly one fenced block, whose text is the answer.
+"""The `code_block` action format: a thought and exactly one fenced block (text between two lines of
+backticks), whose text is the answer.
 
 The opening fence may name a language. If the text itself contains a line of backticks, the fences around it
 must have more backticks.

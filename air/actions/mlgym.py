@@ -22,8 +22,8 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The rules for calls of one tool: the syntax (`usage`), and the number of arguments. `does` is the
-    explanation of the tool in the prompt."""
+    """The rules for calls of one tool. `usage` is the syntax of a call, `does` the explanation of the tool in
+    the prompt."""
 
     usage: str
     does: str
@@ -176,8 +176,8 @@ def _tool_at(line: str) -> str | None:
 
 
 def _command(name: str, lines: list[str]) -> Action:
-    """Parses a block's lines whose first word is `name`: a tool's name, `validate` or `submit`. Returns the
-    action.
+    """Parses the lines of a block that begins with the word `name` (a tool's name, `validate` or `submit`),
+    and returns the action.
 
     Raises FormatError if the lines are not exactly one well-formed command.
     """
@@ -208,8 +208,8 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns the arguments of a tool that takes all of `text` as one argument: a tuple with `text`, without
-    quotes around it; an empty tuple if `text` is blank."""
+    """Returns the arguments in a call of a tool that takes all of `text` as its only argument: a tuple with
+    `text`, from which surrounding quotes are removed; an empty tuple if `text` is blank."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:
@@ -221,10 +221,10 @@ def _verbatim(text: str) -> tuple[str, ...]:
 
 
 def _body(name: str, lines: list[str]) -> tuple[str, ...]:
-    """Returns the text that belongs to a call of the tool `name`: of `lines`, which follow the call in its
-    block, those before the line `end_of_NAME`.
+    """Returns the body of a call of the tool `name`: the lines before the line `end_of_NAME`. `lines` are all
+    lines that follow the call's first line in its block.
 
-    Raises FormatError if that line is missing, or a command follows it.
+    Raises FormatError if the line `end_of_NAME` is missing, or if a command follows it.
     """
     end = f"end_of_{name}"
     at = next((n for n, line in enumerate(lines) if line.strip() == end), None)

@@ -1,9 +1,9 @@
 """The `search_r1` action format: a thought, then one `<search>` or one `<answer>`. It is modelled on
 Search-R1, a method that trains models to search.
 
-A search calls the world's tool `search` with one argument `query`; an answer is the final answer's text.
-The result of a search is shown between `<information>` and `</information>`, tags that the model must not
-write itself.
+A search calls the tool `search` with one argument `query`, the text between `<search>` and `</search>`; an
+answer is the final answer's text. The model sees the result of a search between `<information>` and
+`</information>`, tags that it must not write itself.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Extracts the parts of a reply between tags, such as `<answer>` and `</answer>`. The running time is
-linear in the length of the reply. A malformed reply raises FormatError, whose message the model sees."""
+"""Extracts the parts of a reply between tags, such as `<answer>` and `</answer>`, for action formats. The
+running time is linear in the length of the reply. A malformed reply raises FormatError, whose message the
+model sees."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from air.actions.base import FormatError, Message
 
 @dataclass(frozen=True)
 class TaggedText:
-    """The text between an opening and a closing tag, with the texts before and after."""
+    """The parts of a reply around a pair of tags: the text between the opening and the closing tag, the text
+    before, and the text after."""
 
     before: str
     inside: str

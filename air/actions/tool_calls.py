@@ -2,10 +2,10 @@
 
 In `tool_calls`, each request passes the tools' schemas to the model server, which renders them with the
 model's chat template and parses the call from the reply. In `hermes`, the system prompt describes the tools.
-Both formats accept a call that the server parsed, or else a call in the text after the thought:
-`<tool_call>{"name": …, "arguments": {…}}</tool_call>`. If the world accepts answers in words (plain text), a
-reply without a call is an answer. A world that has no tools and does not accept answers in words gets one
-tool, `act`, whose argument is the action's text.
+Both formats accept a call that the server parsed. If the server parsed none, they parse a call from the text
+after the thought: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. If the world (what the agent acts
+in) accepts answers in words (plain text), a reply without a call is an answer. A world that has no tools and
+does not accept answers in words gets one tool, `act`, whose argument is the action's text.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ACT: Mapping[str, Any] = {
         },
     },
 }
-"""The schema of the tool `act`. This tool is offered if the world has no tools and does not accept answers in
-words (the field `WorldTask.answers` is false)."""
+"""The schema of the tool `act`, by which the model acts if the world has no tools and does not accept answers
+in words (the field `WorldTask.answers` is false)."""
 OR_ANSWER = "When you need no tool any more, reply with your final answer."
 """A sentence that is added to the instructions if the field `WorldTask.answers` is true."""
 

@@ -1,4 +1,4 @@
-"""Parses calls of a world's tools from JSON, and validates them against the tools' schemas with
+"""Parses tool calls from JSON, and validates them against the schemas of the world's tools with
 `air.json_schema`. That module covers only a part of JSON Schema; the world must check the rest."""
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class Toolbox:
         return ToolCall(name, arguments=arguments)
 
     def _with_texts(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the arguments with texts for all arguments that must be texts. If a chat template writes
-        calls as XML, a text has no quotes, and some servers decode it as JSON without the tool's schema: the
-        text 7 becomes a number. The text may change in white space or in the form of a number."""
+        """Returns a copy of `arguments` in which each value that must be a string, but is not, is converted
+        to its JSON text. Needed because some chat templates write calls as XML, without quotes around
+        strings, and some servers decode them as JSON without the schema: the string 7 becomes a number. The
+        converted string may differ from the model's in white space or in the form of a number."""
         properties = self._parameters[name].get("properties")
         schemas = properties if isinstance(properties, Mapping) else {}
 

@@ -1,4 +1,5 @@
-"""The base classes of formats for worlds without a shell: an action is a text, or one call of a tool."""
+"""The base classes of action formats for worlds without a shell, such as games and questions: an action is an
+answer in text, or one tool call."""
 
 from __future__ import annotations
 
@@ -38,15 +39,16 @@ class WorldFormat(ActionFormat, ABC):
 
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:
-        """Returns a reply with `thought` and `action`. Unlike `render`, it does not check that the reply
-        can be parsed again."""
+        """Returns a reply in this format that consists of `thought` and `action`. Unlike `render`, does not
+        check that the reply can be parsed again."""
 
     def parse(self, reply: str) -> Action:
         return self.read(Message(reply))
 
     def render(self, thought: str, action: Action) -> str:
-        """Returns a reply with `thought` and `action`, as scripted agents write it. Raises ValueError if
-        the format cannot express the action."""
+        """Returns a reply in this format that consists of `thought` and `action`, as scripted agents
+        (programs that play in place of a model) write it. Raises ValueError if the format cannot express the
+        action."""
         reply, fault = self.written(thought, action), ""
         try:
             again: Action | None = self.parse(reply)
@@ -64,11 +66,13 @@ class WorldFormat(ActionFormat, ABC):
 
 
 class AnswerFormat(WorldFormat):
-    """The base class of formats whose reply contains one answer: a text, as the world's rules describe it.
+    """The base class of formats whose reply contains exactly one answer: text in the form that the rules of
+    the world describe.
 
     In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
-    "arguments": {…}}`). If such a world also accepts answers in words, a text that begins like a JSON call is
-    parsed as a call, and any other text is an answer. A subclass defines which part of a reply is the answer.
+    "arguments": {…}}`). If such a world also accepts answers in words, text that begins like a JSON call is
+    parsed as a call, and any other text is an answer. A subclass defines which part of a reply is the
+    answer.
     """
 
     form: str
@@ -90,7 +94,7 @@ class AnswerFormat(WorldFormat):
 
     @abstractmethod
     def reply_with(self, thought: str, answer: str) -> str:
-        """Returns a reply with a thought and the text of an answer."""
+        """Returns a reply in this format that consists of a thought and the text of an answer."""
 
     def read(self, message: Message) -> Action:
         answer = self.answer_in(message)

@@ -1,6 +1,8 @@
-"""Boxes: isolated places to run commands. `open_box` starts one box; a `pool.Pool` manages many.
+"""Boxes: isolated places to run commands. `open_box` starts one box; a box pool
+(`air.sandbox.pool.box_pool.Pool`) manages many.
 
-Importing this package is cheap: a provider's module is imported when its first box starts.
+Importing this package is cheap: the module of a provider (a kind of box: `docker` or `process`) is imported
+when its first box starts.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ PROVIDERS = {
     "docker": ("air.sandbox.docker.box", "DockerBox"),
     "process": ("air.sandbox.process.box", "ProcessBox"),
 }
-"""The providers of boxes: name -> (module, class). The class method `open(spec, *, run, gpus)` of the class
-starts a box and returns it; its arguments are those of `open_box`."""
+"""The providers, which start the two kinds of boxes: name -> (module, class). The class method `open(spec, *,
+run, gpus)` of the class starts a box and returns it; its arguments are those of `open_box`."""
 
 
 async def open_box(spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None) -> Box:
     """Starts a box and returns it; its time to live begins. Use it with `async with`, which closes the box.
 
     `run` is the id of the run of air that starts the box, for the box's labels (empty: the run of this
-    process). `gpus` is a lease of exactly `spec.gpus` GPUs, else ConfigError is raised; the caller releases
-    the lease after closing the box. Raises MissingError if Docker or the image is missing, BoxStartError if
-    the box does not start.
+    process). `gpus` is a lease (the exclusive right to use certain GPUs) of exactly `spec.gpus` GPUs, else
+    ConfigError is raised. The caller releases the lease after closing the box. Raises MissingError if Docker
+    or the image is missing, BoxStartError if the box does not start.
     """
     box = await start_box(spec, run=run, gpus=gpus)
     box.hand_out()

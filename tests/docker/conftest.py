@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from air.sandbox import open_box
+from air.sandbox.contract.box import BoxSpec
 from tests.docker.private_engine.engine import Engine, private_engine, problem
+
+
+@pytest.fixture
+async def capabilities_known() -> None:
+    """Starts a box, so that this process knows which capabilities the engine cannot grant. A test that starts
+    a container by `container_spec` alone needs this."""
+    await (await open_box(BoxSpec(), run="capabilities")).close()
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
-"""The conformance suite: checks that start a real box and test whether it keeps the promises of the interface
-`Box`.
+"""The conformance suite: tests that start a real box (an isolated place to run commands) and check whether it
+keeps the promises of the interface `Box`.
 
 Every kind of box must pass the suite, except for the checks that `KNOWN_GAPS` lists for this kind. Checks
-with `Check.container` test isolation that only containers promise; a process box isolates less.
+with `Check.container` test isolation that only containers promise; a process box (ordinary processes instead
+of a container) isolates less.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ LIMITS = frozenset(
         "with-no-process-left-files-are-still-served",
     }
 )
-"""Names of the checks that pass only if the container engine enforces all limits of a box.
+"""Names of the checks that pass only if the container engine enforces all resource limits of a box.
 
-A rootless container engine does this only if it may use the controllers of cgroup v2; see
-`air.sandbox.docker.limit_check`.
+A rootless container engine (one that does not run as root) does this only if it may use the controllers of
+cgroup v2; see `air.sandbox.docker.limit_check`.
 """
 
 
@@ -159,8 +160,8 @@ __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box with the settings `spec`, but with the limits and the kind of box that the fields of
-    `check` ask for, and runs the check in it.
+    """Starts a new box and runs the check in it. The box has the settings `spec`, except for the limits and
+    the kind of box that the fields of `check` demand.
 
     `start` is the function that starts a box with given settings; pass another function to test a variant of
     a provider. Raises Unmet if the check fails.

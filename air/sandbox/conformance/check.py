@@ -29,7 +29,8 @@ class Check:
     """The async function that tests the promise in a new box. It raises `Unmet` if the box does not keep the
     promise."""
     container: bool = False
-    """Whether the check tests isolation that only a container guarantees, not a process box."""
+    """Whether the check tests isolation that only a container guarantees, not a process box (ordinary
+    processes without a container)."""
     open: bool = False
     """Whether the check needs an open box (a container that its commands may use as a whole; see
     `BoxSpec.open`), with the default settings `OpenBox()`."""
@@ -37,7 +38,8 @@ class Check:
     """Whether the check needs an open box (see `BoxSpec.open`) whose workspace keeps the files that the image
     has there."""
     second_user: bool = False
-    """Whether the check needs a box in which programs can run as a second user; see `BoxSpec.second_user`."""
+    """Whether the check needs a box in which programs can also run as a second user, without the rights of
+    the first; see `BoxSpec.second_user`."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     """The limits of the box in which the check runs, as a dict {field of `BoxLimits`: value}."""
 

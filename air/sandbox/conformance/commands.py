@@ -82,7 +82,8 @@ async def files_of_a_command_are_written_before_it(box: Box) -> None:
 @CHECKS.add()
 async def a_lock_on_standard_input_keeps_other_commands_out(box: Box) -> None:
     """Checks that a command that locks its standard input (flock) keeps other commands from locking theirs.
-    Without input, the standard input of every command is the same file, /dev/null."""
+    This works even for commands without input, because the standard input of each of them is the same file,
+    /dev/null."""
     hold = "flock -x 0 && touch held && until [ -e release ]; do sleep 0.05; done"
     holder = asyncio.create_task(box.exec(hold, timeout=60))
     await sh(box, "until [ -e held ]; do sleep 0.05; done", timeout=60)
@@ -275,8 +276,9 @@ async def _died(use: object, word: str = "") -> None:
 
 
 async def _started(box: Box, *ends: str) -> None:
-    """Waits until the `sleep` processes that the checks started in the box are exactly the expected ones: one
-    for each text in `ends`, sleeping for `_NAP` followed by that text. Raises `Unmet` after a minute."""
+    """Waits until the checks' `sleep` processes in the box are exactly the expected ones. For each text in
+    `ends`, one process must sleep for the number of seconds that begins with `_NAP` and ends with this text.
+    Raises `Unmet` after a minute."""
     give_up = time.monotonic() + 60
     while (await _sleepers(box)).split() != [f"{_NAP}{end}" for end in ends]:
         expect(time.monotonic() < give_up, f"no process sleeps {_NAP} s")

@@ -114,9 +114,9 @@ for name in os.listdir("/proc"):
         pass
 """
 FREE_SECONDS, FREE_IN_A_ROW = 600.0, 5
-"""After a check has used up a box's memory, the memory counts as free again when `FREE_IN_A_ROW` Python
-processes have run in the box one after another without a failure. (They need far more memory than the check's
-shell commands.) The check fails if this takes more than `FREE_SECONDS` seconds."""
+"""How a check waits until a box's memory is free again after it was used up. The memory counts as free when
+`FREE_IN_A_ROW` Python processes have run in the box one after another without a failure. (They need far more
+memory than the check's shell commands.) The check fails if this takes more than `FREE_SECONDS` seconds."""
 
 
 async def _use_up_memory(box: Box, before: str = "") -> None:

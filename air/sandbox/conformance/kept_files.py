@@ -1,4 +1,5 @@
-"""Conformance checks of open boxes that keep the files of their image (`OpenBox.keep`)."""
+"""Conformance checks of open boxes (containers whose commands may write everywhere) whose workspace keeps the
+files of their image (`OpenBox.keep`)."""
 
 from __future__ import annotations
 

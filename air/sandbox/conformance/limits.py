@@ -13,9 +13,9 @@ from air.sandbox.contract.box import Box
 CHECKS = Checks()
 MIB = 1 << 20
 _INTERNAL = 0b111 << 31
-"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. The check that a command starts
-with no signal ignored does not look at these three signals, because with glibc a child process may start with
-two of the three ignored."""
+"""Bit mask of the signals 32 to 34, which C libraries reserve for themselves. One check demands that a
+command starts with no signal ignored, but it skips these three signals: with glibc, a child process may start
+with two of them ignored."""
 _CGROUP = """
 cd /sys/fs/cgroup
 for f in cpu.max memory.max memory.swap.max pids.max cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us \\

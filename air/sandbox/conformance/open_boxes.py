@@ -1,4 +1,5 @@
-"""Conformance checks of the file operations of `Box`, of open boxes (`BoxSpec.open`), and of `Box.freeze`."""
+"""Conformance checks of the file operations of `Box`, of open boxes (containers whose commands may write
+everywhere and run as several users; see `BoxSpec.open`), and of `Box.freeze`."""
 
 from __future__ import annotations
 

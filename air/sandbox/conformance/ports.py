@@ -18,14 +18,14 @@ _IMPORTS = "import asyncio, hashlib, select, socket, sys, threading, time\n"
 
 
 def program(port: int, script: str) -> list[str]:
-    """Returns the command that runs a Python script in a box. The script can use the variable `here`, which
-    is the address (host, port) of the forwarded `port`."""
+    """Returns the command line that runs the Python code `script` in a box. The code can use the variable
+    `here`: the address (host, port) of the forwarded `port`."""
     return ["python3", "-c", f"{_IMPORTS}here = ('127.0.0.1', {port})\n{script}"]
 
 
 async def output_of(box: Box, port: int, script: str) -> str:
-    """Runs a Python script in the box (see `program`) and returns its output. Raises `Unmet` if the script
-    fails."""
+    """Runs the Python code `script` in the box (see `program`) and returns its output without surrounding
+    white space. Raises `Unmet` if the script fails."""
     result = await box.exec(program(port, script), timeout=_SECONDS)
     expect(result.ok, result)
     return result.text.strip()
@@ -88,8 +88,8 @@ print(up.hexdigest(), down.hexdigest())
 
 @CHECKS.add()
 async def ten_megabytes_pass_each_way_while_commands_answer(box: Box) -> None:
-    """Checks that ten megabytes pass through a forwarded port in each direction. Halfway, the host pauses
-    both directions until a command has run in the box."""
+    """Checks that ten megabytes pass through a forwarded port in each direction, and that commands run
+    meanwhile. Halfway, the host stops the transfer in both directions until a command has run in the box."""
     halfway, go_on, got = asyncio.Event(), asyncio.Event(), hashlib.sha256()
     sent = [os.urandom(1 << 16) for _ in range(160)]
 
@@ -212,7 +212,7 @@ async def what_no_handler_reads_is_not_kept(box: Box) -> None:
 
 def kernel_bytes() -> int:
     """Returns an upper bound for the number of bytes that a sender can write to a connection that nobody
-    reads. Most of these bytes wait in the kernel. If a sender could send more, the port relay would store
-    bytes without limit."""
+    reads. Most of these bytes wait in the kernel. If a sender can write more, then the port relay stores
+    bytes without limit, which is an error."""
     limits = [Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text() for kind in ("r", "w")]
     return 2 * sum(int(limit.split()[2]) for limit in limits) + (1 << 22)

@@ -132,8 +132,8 @@ def _own_seconds() -> str:
 
 
 async def _sleepers(box: Box, seconds: str) -> str:
-    """Returns, as text, the number of processes in the box that sleep for `seconds`. The search itself is not
-    counted."""
+    """Returns, as text, how many processes in the box sleep for `seconds`, which is a value of
+    `_own_seconds`. Does not count the search itself."""
     pattern = f"{seconds[:-1]}[{seconds[-1]}]"
     return await line(box, f"cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '{pattern}' || true")
 

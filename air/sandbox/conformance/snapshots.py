@@ -1,7 +1,7 @@
 """Conformance checks of `Box.snapshot` and `Box.restore`.
 
-A fork is a box that starts from a snapshot. The checks test that a fork has exactly the frozen files, and
-never sees what other boxes write.
+A fork is a box that starts from a snapshot (the frozen workspace of another box). The checks test that a fork
+has exactly the frozen files, and never sees what other boxes write.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The interface of a box: an isolated place to run commands, with one writable workspace.
+"""The interface of a box: an isolated place to run commands, with one writable folder, the workspace.
 
-Each command starts in the workspace, in its own process group. Only files pass from one command to the next.
-A command that fails, times out or prints too much still yields a result. If the box is gone, `exec` raises
-BoxDiedError.
+Each command starts in the workspace, in its own process group. Changes to files remain for later commands;
+changes to the working directory or to environment variables do not. A command that fails, times out or prints
+too much still yields a result. If the box is gone, `exec` raises BoxDiedError.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ NOT_ISOLATED = (
 
 
 class BoxLimits(BaseConfig):
-    """The resource limits of a box. A process box enforces only some of them (see `docs/boxes.md`). A command
-    that exceeds `cpus` only runs slower. A command that exceeds another limit is killed or gets an error."""
+    """The resource limits of a box. A process box (ordinary processes instead of a container) enforces only
+    some of them; see `docs/boxes.md`. A command that exceeds `cpus` only runs slower. A command that exceeds
+    another limit is killed or gets an error."""
 
     cpus: float = Field(1.0, gt=0)
     """Number of CPU cores that all commands of the box may use together, such as 0.5."""
@@ -85,9 +86,10 @@ class BoxSpec(BaseConfig):
     the box; environment variables such as `http_proxy` contain the proxy's address. Exception: a process box
     without namespaces can use the machine's whole network, whatever this field lists."""
     hidden: tuple[str, ...] = ()
-    """Paths of folders of this machine that a process box with namespaces hides, although it shows its
-    commands the folders around them. Other boxes ignore this field: commands in a container see no folder of
-    this machine, and commands in a process box without namespaces see all folders."""
+    """Paths of folders of this machine that commands in a process box must not see. Needed because a process
+    box with namespaces shows its commands some folders of this machine, read-only; this field hides folders
+    that lie inside of those. Other boxes ignore this field: commands in a container see no folder of this
+    machine, and commands in a process box without namespaces see all folders."""
     reusable: bool = False
     """Whether `Box.reset` can prepare the box for another caller. Allowed only for containers, and only if
     the fields `network`, `gpus`, `second_user` and `open` are not set."""
@@ -97,10 +99,10 @@ class BoxSpec(BaseConfig):
     Python interpreter in advance. If the first command of the box, or the first command after a reset, is
     exactly this command, it does not have to wait for the interpreter's start."""
     second_user: bool = False
-    """Only for boxes in which a grader computes scores. If true, commands run as root with the capabilities
-    SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it). So a grader can run an agent's
-    code as the user whose id the environment variable `AIR_SECOND_UID` contains. Never set this field for an
-    agent's own box."""
+    """Only for boxes in which a grader (a program that computes scores) runs. If true, commands run as root
+    with the capabilities SETUID, SETGID and KILL (and SYS_RESOURCE if the container engine has it). So a
+    grader can run an agent's code as another user, whose id the environment variable `AIR_SECOND_UID`
+    contains. Never set this field for an agent's own box."""
 
     open: OpenBox | None = None
     """If set, the box is an open box: its commands may write outside of the workspace, and run as root or
@@ -192,19 +194,19 @@ class Box(ABC):
         """
 
     async def outside_cause(self) -> str:
-        """Returns a text that says what ended this dead box, if the cause is known to lie outside of the box.
+        """Returns what ended this dead box, as text, if the cause is known to lie outside of the box.
 
-        Returns an empty text if no such cause is known. Then the commands that ran in the box count as the
-        cause.
+        Returns "" if no such cause is known. Then the commands that ran in the box count as the cause.
         """
         return ""
 
     @asynccontextmanager
     async def attributing(self) -> AsyncIterator[None]:
-        """Context manager: raises BoxEndedError instead of BoxDiedError if the box's commands ended the box.
+        """Context manager: if the block raises BoxDiedError, finds out whether the box's own commands ended
+        the box. If so, raises BoxEndedError instead.
 
         Use it after untrusted commands ran in the box. If a cause outside of the box is known (see
-        `outside_cause`), the context manager raises BoxDiedError with this cause in the text.
+        `outside_cause`), raises BoxDiedError again, with this cause in the text.
         """
         try:
             yield
@@ -464,9 +466,9 @@ class Box(ABC):
 
         Only a box with `BoxSpec.reusable` can be reset, and only if no other methods than `exec`, `read`,
         `write`, `put` and `get` were used. A reset removes the box's files and processes. Then the guest
-        compares everything else that commands can change with the state of the new box. If anything differs,
-        the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel, such as the next process id,
-        are not reset.
+        (air's program in the box) compares everything else that commands can change with the state of the new
+        box. If anything differs, the reset fails (see `air.sandbox.reuse.resets`). Counters of the kernel,
+        such as the next process id, are not reset.
         """
         return "boxes of this kind serve only one user"
 
@@ -483,8 +485,8 @@ class Box(ABC):
 
 @dataclass
 class BoxStats:
-    """Statistics of a box pool: how many boxes were started, failed to start (`failed`) and were closed, and
-    how many exist now (`live`)."""
+    """Statistics of a box pool: the number of boxes that it has `started`, that `failed` to start, that it
+    has `closed`, and that exist now (`live`)."""
 
     started: int = 0
     failed: int = 0
@@ -495,5 +497,5 @@ class BoxStats:
     reused: int = 0
     """The number of times that the pool reset a used box for another caller, over all of its boxes."""
     refused: Counter[str] = field(default_factory=Counter)
-    """The number of used boxes that the pool removed instead of lending them again, by reason: why the reset
-    failed, or an empty text if only the image was outdated or the pool was closing."""
+    """How many used boxes the pool removed instead of lending them again, as counts by reason. The reason
+    says why the reset failed; it is "" if only the image was outdated or the pool was closing."""

@@ -1,5 +1,5 @@
-"""The two kinds of boxes, container and process box, and the name of each kind in run files, in `BoxSpec` and
-in recorded episodes."""
+"""Names the two kinds of boxes: containers, and process boxes (ordinary processes, without a container). Run
+files, `BoxSpec` and recorded episodes each use other names for the same kind; this module translates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box, with its three names: `runtime` in run files (`runtime.type`), `provider` in
-    `BoxSpec`, and `isolation` in recorded episodes."""
+    """One kind of box, with its three names: `runtime` in the setting `runtime.type` of run files, `provider`
+    in `BoxSpec.provider`, and `isolation` in recorded episodes."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

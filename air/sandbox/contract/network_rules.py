@@ -59,8 +59,8 @@ class Rule:
     """Whether `name` may also resolve to IP addresses that are not public."""
 
     def allows(self, host: str, port: int) -> bool:
-        """Whether this rule allows connections to the port `port` of `host`, a host name as `normal` returns
-        it."""
+        """Whether this rule allows connections to the port `port` of `host`. `host` is a host name in the
+        form that `normal` returns."""
         ending = f".{self.name}" if self.name else ""
         matches = host.endswith(ending) if self.below else host == self.name
         return matches and port in self.ports
@@ -119,8 +119,8 @@ def is_address(host: str) -> bool:
 def permits(address: str, *, private: bool) -> bool:
     """Whether a box may connect to the IP address `address`, to which an allowed host name was resolved.
 
-    `private` is `Rule.private` of the rule that allows the host name: it permits addresses that are not
-    public.
+    If `private` is true (`Rule.private` of the rule that allows the host name), addresses that are not public
+    are permitted, too. Link-local addresses, multicast and metadata services of clouds are never permitted.
     """
     target = ipaddress.ip_address(address)
     if isinstance(target, ipaddress.IPv6Address):  # an embedded IPv4 address is checked as such

@@ -22,10 +22,11 @@ from air.errors import BoxDiedError, InfrastructureError, boundary
 RUN_LABEL, OWNER_LABEL, EXPIRES_LABEL = "air.run", "air.owner", "air.expires"
 GPU_LABEL = "air.gpu"
 HELPER_LABEL = "air.helper"
-"""The label of helper containers, which are no boxes: no agent acts in them."""
+"""The container label that marks helper containers: containers in which only air's own programs run, no
+agent. They are no boxes."""
 USER_LABEL, WORKSPACE_LABEL = "air.user", "air.workspace"
-"""The labels with the user of a box's commands (`uid:gid`, `uid` or a name) and with its workspace, for `air
-box exec`."""
+"""Two container labels that `air box exec` reads: the user who runs the box's commands (`uid:gid`, `uid` or a
+name), and the path of the box's workspace."""
 FOLDER_PREFIX = "air-box-"
 OWNER_ENV = "AIR_OWNER"
 """The environment variable through which child processes get the owner label of their parent; see
@@ -36,9 +37,10 @@ box's expiry label, after which `air box gc` may remove the box, includes this w
 
 
 def owner() -> str:
-    """Returns the label that names this process as a box's owner: `host:pid:start`.
+    """Returns the label by which boxes name this process as their owner: `host:pid:start`.
 
-    `host` identifies the machine, its boot and the pid namespace; `start` is the process's start time.
+    `host` identifies the machine, its boot and the pid namespace; `start` is the process's start time in
+    clock ticks since boot.
     """
     return f"{_host()}:{os.getpid()}:{_start_time(os.getpid())}"
 
@@ -53,14 +55,15 @@ def mark_children() -> None:
 
 
 def run_id() -> str:
-    """Returns the id of the run of air to which this process belongs: the value of the environment variable
-    `AIR_RUN`, or by default the pid and start time of this process."""
+    """Returns the id of the run of air to which this process belongs. All boxes of the run have this id in a
+    label. It is the value of the environment variable `AIR_RUN`, or by default the pid and start time of this
+    process."""
     return os.environ.get("AIR_RUN") or f"{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def is_dead(label: str) -> bool:
-    """Whether the owner process in the owner label `label` is certainly dead. False if this is uncertain, for
-    example because the process ran on another machine."""
+    """Whether the process that an owner label names is certainly dead. `label` has the form that `owner`
+    returns. False if this is uncertain, for example because the process ran on another machine."""
     parts = label.rsplit(":", 2)
     if len(parts) != 3 or parts[0] != _host() or not parts[1].isdigit():
         return False
@@ -88,8 +91,8 @@ def is_left_behind(labels: Mapping[str, str], *, now: float) -> bool:
 
 
 def make_folder() -> Path:
-    """Makes an empty folder for a snapshot in the folder for temporary files, and returns its path. Raises
-    InfrastructureError if that is impossible, for example because the disk is full."""
+    """Makes an empty folder for a snapshot, inside of the system's folder for temporary files, and returns
+    its path. Raises InfrastructureError if that is impossible, for example because the disk is full."""
     with boundary(InfrastructureError, "no folder for a snapshot can be made", OSError):
         return Path(tempfile.mkdtemp(prefix=folder_prefix()))
 
@@ -98,8 +101,8 @@ def remove_folder(folder: Path) -> None:
     """Removes the folder of a process box or of a snapshot, if it exists. Blocks. Raises BoxDiedError if the
     folder cannot be removed.
 
-    Commands may have nested thousands of folders, on which Python's `shutil.rmtree` fails with a
-    RecursionError; the program `rm` does not.
+    Uses the program `rm`, because commands may have nested thousands of folders, on which Python's
+    `shutil.rmtree` fails with a RecursionError.
     """
     if not os.path.lexists(folder):
         return  # the guest removed it
@@ -125,16 +128,17 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def box_folders() -> Iterator[tuple[Path, str]]:
-    """Yields a pair for each folder of a process box on this machine: the folder, and its owner label.
-    Folders of snapshots are included, because their names have the same form."""
+    """Yields a pair for each process box on this machine (a box without a container): the path of its folder,
+    and the label of the process that started it. Also yields the folders of snapshots, because their names
+    have the same form."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         if label := folder_owner(folder.name):
             yield folder, label
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of the process box whose folder has the name `name`. Returns "" if `name` does
-    not have the form of such a name.
+    """Returns the owner label of a process box, taken from `name`, the name of the box's folder. Returns ""
+    if `name` does not have the form of such a name.
 
     The folder's name contains the pid namespace, because processes of several pid namespaces may share the
     parent folder.
@@ -145,8 +149,8 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the beginning of the names of the folders that this process makes for process boxes and
-    snapshots. For a process box with the id `air-X`, the rest of the folder's name is `X`."""
+    """Returns the beginning of the names of all folders that this process makes for process boxes and
+    snapshots. The folder of a process box with the id `air-X` has this prefix followed by `X` as its name."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 

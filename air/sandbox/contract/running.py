@@ -55,7 +55,8 @@ class RunningCommand(ABC):
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[StreamName, bytes]]:
-        """Yields the output as it comes, until the command has ended: pairs (name of the stream, bytes).
+        """Yields the output as it comes, until the command has ended, as pairs: the name of the stream
+        (`stdout`, `stderr` or `terminal`), and bytes.
 
         The first handle of a command gets the whole output; any other handle gets only the output after its
         creation. If `WINDOW` bytes are unread because a reader is slow, the command waits for the reader;

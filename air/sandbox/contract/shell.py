@@ -23,8 +23,8 @@ STATE_BYTES = 256_000
 PATH_BYTES = 4096
 _OF_ONE_COMMAND = {"_", "SHLVL", "SHELLOPTS", "BASHOPTS", "AIR_COMMAND"}
 _AT_START = ("BASH_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
-"""Variables that change how a shell starts. They are not in the environment with which the shell of a command
-starts; the shell sets them itself before it runs the command."""
+"""Variables that change how a shell itself starts. If a command has exported new values of them, the shell
+process of the next command starts without these values, and sets them just before it runs the command."""
 
 
 class Shell:
@@ -38,8 +38,8 @@ class Shell:
         """Absolute path of the working directory of the next command, as commands in the box see it."""
 
     def carried(self, box: Box) -> Shell:
-        """Returns a shell for the box `box`, whose workspace is a copy of this box's workspace. The new shell
-        has the same working directory and variables.
+        """Returns a copy of this shell for another box. The workspace of `box` must be a copy of the
+        workspace of this shell's box. The new shell has the same working directory and variables.
 
         In the directory and the variables, the path of the new workspace replaces the path of the old
         workspace.

@@ -1,1 +1,2 @@
-"""The provider `docker`: boxes that are containers of Docker or Podman, with their images and snapshots."""
+"""Boxes that are containers of Docker or Podman (`BoxSpec.provider` is `docker`), with their images and
+snapshots."""

@@ -1,8 +1,9 @@
-"""Snapshots that do not end the box: archives of a container's workspace, stored in a folder of this machine.
+"""Snapshots that do not end the box: tar archives of a container's workspace, stored in a folder of this
+machine.
 
-The program `tar` in the container writes and reads the archives, as the user of commands (in an open box as
-root), so the time grows with the size of the workspace. Commands in the box can falsify an archive; therefore
-archives are only unpacked inside a box.
+The program `tar` in the container writes and reads the archives. It runs as the user of the box's commands
+(in an open box as root). A larger workspace takes longer. Commands in the box can falsify an archive;
+therefore archives are only unpacked inside a box.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class ArchivedSnapshot(Snapshot):
 
 
 async def _problem(command: RunningCommand, errors: bytes) -> str:
-    """Waits until `command`, a run of `tar`, has ended. Returns the reason if it failed, else an empty text.
-    `errors` is the last part of the command's standard error."""
+    """Waits until `command`, a run of `tar`, has ended. Returns "" if it succeeded, else the reason for the
+    failure. `errors` is the last part of the command's standard error."""
     if (await command.wait()).ok:
         return ""
     lines = errors.decode("utf-8", "replace").strip().splitlines()

@@ -2,8 +2,8 @@
 
 The container's first process is the guest (air's program in every box), which reads requests from a stream.
 When the process that started the box dies, the stream closes, the guest ends, and the container engine
-removes the container. In a box with `BoxSpec.second_user`, the workspace belongs to root; the second user can
-read the workspace, but cannot enter the scratch folders.
+removes the container. In a grader's box (`BoxSpec.second_user`), the workspace belongs to root. The second
+user, who runs an agent's code there, can read the workspace, but cannot enter the scratch folders.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ from air.sandbox.writable_layer.changes import changes
 from air.sandbox.writable_layer.size_watch import SizeWatch
 
 _MOST_RESTARTS = 2
-"""Maximum number of times that air starts the same box again with other settings. It does so if the failed
-start showed what the container engine lacks (a capability) or what the image lacks (Python)."""
+"""Maximum number of times that air starts a box again after a failed start. It tries again, with other
+settings, only if the failure showed that the container engine lacks a capability or that the image lacks
+Python."""
 _LACKS = re.compile(r"the box has no (user|group) '[^']*'")
-"""Matches the guest's message that the image lacks the user of the box. Another attempt to start the box
-would fail for the same reason."""
+"""Matches an error message of the guest (air's program in the box): the image lacks the user or group that
+should run the box's commands. Such a start is not tried again, because it would fail for the same reason."""
 
 
 class DockerBox(GuestBox):
@@ -186,7 +187,8 @@ class DockerBox(GuestBox):
                 raise
 
     async def copy(self) -> Snapshot:
-        """Archives the workspace while all other processes in the box are frozen; see `Box.copy`."""
+        """Returns a snapshot: an archive of the workspace. While it is made, all other processes in the box
+        are frozen; see `Box.copy`."""
         self._check_mounted()
         self._check_awake()
         await self.freeze()
@@ -199,8 +201,9 @@ class DockerBox(GuestBox):
 
     @asynccontextmanager
     async def _tar(self, command: list[str], *, stdin: bool) -> AsyncIterator[RunningCommand]:
-        """Async context manager: starts `command`, a run of `tar`, in the workspace, and yields a handle to
-        it. Kills the command if the block raises an exception."""
+        """Async context manager: starts `command`, the argument list of a `tar` program, in the workspace,
+        and yields a handle to it. Kills the command if the block raises an exception. If `stdin` is true, the
+        handle can write to the command's standard input."""
         info = CommandInfo(0, command, self.workspace, {}, "", stdin, False)
         request = self._request(command, archived_snapshots.SECONDS, self.workspace, {})
         request |= {"user": "0"} if self.spec.open else {}
@@ -265,8 +268,8 @@ class DockerBox(GuestBox):
 
 
 async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
-    """Returns the Python interpreter to mount into a box for the guest. Returns None if the guest runs on the
-    image's own Python.
+    """Returns the Python interpreter that must be mounted into a box to run the guest (air's program in the
+    box). Returns None if the guest can run on the image's own Python.
 
     A box that keeps its image's files always gets a mounted Python, because root in such a box could change
     the image's Python. `run` is as in `portable_python.mounted`, whose errors this function raises, too.

@@ -1,11 +1,12 @@
-"""Translates a `BoxSpec` into the arguments of the Docker SDK's `create_container`.
+"""Translates a `BoxSpec` (the settings of a box) into the arguments of the Docker SDK's `create_container`.
 
 The container has no network, gets no new privileges, and has no swap space. Its processes, memory and CPU
-time are limited. Its root file system is read-only, except in an open box. Its writable folders lie in memory
-(tmpfs), unless an open box keeps its image's files there. The size of each writable folder in memory is
-limited. The memory limit of the container is the sum of `BoxLimits.memory_mb` and these sizes, so full
-folders take no memory from the processes. The first process starts as root with few capabilities, so that the
-guest and its commands can become two other users (`air.sandbox.guest.users`).
+time are limited. Its root file system is read-only, except in an open box, whose commands may write
+everywhere. Its writable folders lie in memory (tmpfs), unless an open box keeps its image's files there. The
+size of each writable folder in memory is limited. The memory limit of the container is the sum of
+`BoxLimits.memory_mb` and these sizes, so full folders take no memory from the processes. The first process,
+the guest (air's program in the box), starts as root with few capabilities, so that the guest and its commands
+can become two other users (`air.sandbox.guest.users`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ MIB = 1 << 20
 TMP_MB = 64
 _INODES_PER_MIB = 256
 OPEN_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "NET_BIND_SERVICE"]
-"""Capabilities that the guest of an open box gets in addition to those of other guests. The guest passes them
-on to commands that run as root; see `air.sandbox.guest.users.ROOTS`."""
+"""Linux capabilities that the guest (air's program in a box) gets in an open box, in addition to those that
+it gets in other boxes. The guest passes them on to commands that run as root; see
+`air.sandbox.guest.users.ROOTS`."""
 
 
 class GuestPython(NamedTuple):
@@ -53,8 +55,8 @@ def container(
     """Returns the arguments of the Docker SDK's `create_container` for a box called `name`.
 
     `run` is the id of the run of air that starts the box, for the container's labels (empty: the run of this
-    process). `gpus` are the GPUs that the box gets. `python` is the interpreter that runs the guest; by
-    default the image's own.
+    process). `gpus` are the GPUs that the box gets (None: no GPUs). `python` is the interpreter that runs the
+    guest, air's program in the box (None: the image's own).
     """
     gpus, python = gpus or GpuLease(), python or GuestPython()
     limits, keeps = spec.limits, bool(spec.open and spec.open.keep)
@@ -130,8 +132,8 @@ def common_arguments(
 
 
 def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
-    """Returns `spec` with the empty fields `user` and `workspace` of its `OpenBox` filled in. Returns `spec`
-    itself if the box is not an open box.
+    """Returns `spec` with values for the fields `user` and `workspace` of its `OpenBox`, if they were empty.
+    Returns `spec` itself if the box is not an open box.
 
     `image` is the settings of the box's image (`Config` in the container engine's description). With
     `OpenBox.keep`, the values come from `image`, and values in `image` also replace air's default values of
@@ -155,9 +157,10 @@ def with_open_box_defaults(spec: BoxSpec, image: Mapping[str, Any]) -> BoxSpec:
 
 
 def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
-    """Returns the resource limits that commands of a container get in addition to those that they inherit
-    from the guest: pairs (a constant `RLIMIT_…` of the module `resource`, limit). Only a box with
-    `OpenBox.keep` has such a limit: the maximum size of a file in bytes."""
+    """Returns the resource limits that each command in a container gets in addition to the limits that it
+    inherits from the guest (air's program that starts the commands). They are pairs (a constant `RLIMIT_…` of
+    the module `resource`, limit). Only a box with `OpenBox.keep` has such a limit: the maximum size of a file
+    in bytes."""
     if not (spec.open and spec.open.keep):
         return []
     return [(resource.RLIMIT_FSIZE, spec.limits.disk_mb * MIB)]
@@ -170,8 +173,8 @@ def commands_user(spec: BoxSpec) -> int:
 
 
 def _user_and_workspace(spec: BoxSpec) -> tuple[str, str]:
-    """Returns the user of a box's commands as `uid:gid`, or in an open box as a name or `uid`; and the path
-    of the box's workspace."""
+    """Returns a pair: the user who runs a box's commands, and the path of the box's workspace. The user is
+    `uid:gid`; in an open box a name or `uid`."""
     if spec.open is not None:
         return spec.open.user, spec.open.workspace
     uid = commands_user(spec)

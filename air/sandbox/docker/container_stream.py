@@ -1,5 +1,5 @@
-"""`AttachedContainer`: a container (a box or a helper container) whose first process exchanges frames with
-this process over a stream."""
+"""`AttachedContainer`: a container (a box or a helper container) whose first process exchanges messages
+(frames) with this process over a stream."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from air.sandbox.wire.connection import Connection
 from air.sandbox.wire.guest_box import START_SECONDS
 
 KEPT_EVENTS = 256
-"""Number of past events that Docker remembers. air reads the events to find out what ended a container. A
-restart of Docker deletes all of them."""
+"""Number of past events that Docker remembers. Air reads the events to find out what ended a container. If
+Docker is restarted, it forgets all earlier events."""
 EVENT_SECONDS = 1.0
 """Seconds to wait for the container engine's events about a container that has ended, because the engine
 reports an event slightly after it happened."""
@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 class AttachedContainer:
     """A container (a box or a helper container) whose first process runs a program of air, and the stream
-    over which this process exchanges frames with that program."""
+    over which this process exchanges messages (frames) with that program."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,8 +46,8 @@ class AttachedContainer:
     async def start(self, arguments: dict[str, Any], first: bytes) -> Connection:
         """Starts the container and returns the connection to its program. After any error, call `close`.
 
-        `arguments` are those of the Docker SDK's `create_container`. `first` are the first bytes that the
-        program gets.
+        `arguments` are those of the Docker SDK's `create_container`. `first` are the first bytes that are
+        sent to the program's standard input.
         """
         await engine.in_thread(lambda: self._launch(arguments, first))
         assert self._socket is not None
@@ -84,8 +84,8 @@ class AttachedContainer:
         return self._pid
 
     async def outside_cause(self) -> str:
-        """Returns what ended the container, if the cause lies outside of the container, such as a request to
-        the container engine or the engine's restart. Returns an empty text if no such cause is known."""
+        """Returns what ended the container, as text, if the cause lies outside of the container, such as a
+        request to the container engine or the engine's restart. Returns "" if no such cause is known."""
         return await engine.in_thread(self._outside_cause)
 
     def _outside_cause(self) -> str:
@@ -118,13 +118,13 @@ class AttachedContainer:
 
 
 def outside_cause(events: Sequence[Mapping[str, Any]], container: str, *, complete: bool) -> str:
-    """Returns what ended the container with the id or name `container`, if `events` show a cause outside of
-    the container; else an empty text.
+    """Returns what ended a container, as text, if `events` show a cause outside of the container; else "".
 
-    `events` are the events of the container engine since the container's start. `complete` says that the
-    engine remembers its last `KEPT_EVENTS` events until the engine itself ends, as Docker does and Podman may
-    not. Commands in a container cannot cause the event `kill`, and cannot make the engine forget that it
-    started the container.
+    `events` are the container engine's events since the container's start. `container` is the container's id
+    or name. An event `kill` shows that a request to the engine ended the container. A missing event `start`
+    shows that the engine was restarted, but only if `complete` is true: the engine keeps its last
+    `KEPT_EVENTS` events until it ends itself, as Docker does and Podman may not. Commands in a container can
+    cause neither.
     """
     actors = [event.get("Actor", {}) for event in events]
     names = [(actor.get("ID"), actor.get("Attributes", {}).get("name")) for actor in actors]

@@ -39,8 +39,8 @@ _CONNECT_SECONDS = 10
 _THREADS = 16
 _CLIENT = (DockerException, requests.RequestException, urllib3.exceptions.HTTPError)
 FOREIGN = (*_CLIENT, OSError)
-"""The exceptions that a request to the container engine, or reading a stream from it, can raise. `translated`
-turns them into air's errors."""
+"""The exceptions of foreign libraries that a request to the container engine, or reading a stream from it,
+can raise. `translated` turns them into air's errors."""
 T = TypeVar("T")
 
 
@@ -107,7 +107,8 @@ def translating(doing: str = "") -> Iterator[None]:
 
 
 def translated(error: Exception, *, image: str = "", doing: str = "") -> AirError:
-    """Returns (does not raise) air's error for an exception of the Docker SDK.
+    """Converts an exception of the Docker SDK into air's error for it, and returns that error without raising
+    it.
 
     If the request that failed was the start of a box, `image` is the name of the box's image. Otherwise,
     `doing` describes the request for the error message, for example `listing boxes`.
@@ -148,7 +149,8 @@ async def image_id(image: str) -> str:
 
 async def image_of_box(image: str) -> dict[str, Any]:
     """Returns the container engine's description of `image`, the image of a box that is to be started. Raises
-    the same errors as `image_id`."""
+    MissingError if no container engine answers or the image is not built, TransientStartError if the failure
+    may be temporary."""
     try:  # not through `in_thread`, whose threads may be busy with starts and removals
         return dict(await asyncio.to_thread(lambda: client().inspect_image(image)))
     except FOREIGN as error:

@@ -38,9 +38,9 @@ class EngineAwayError(TransientStartError):
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns what kind of failure a failed request to the container engine is: `missing-engine`,
-    `missing-image`, `missing-gpus`, `final` or `transient`. `status` is the answer's HTTP status (None: no
-    answer), `text` its error text.
+    """Returns the kind of a failed request to the container engine: `missing-engine`, `missing-image`,
+    `missing-gpus`, `final` or `transient`. `status` is the answer's HTTP status (None: no answer), `text` its
+    error text.
 
     After a `transient` failure, another attempt may succeed. After any other failure, it would fail again.
     """

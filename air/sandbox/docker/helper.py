@@ -1,4 +1,5 @@
-"""Starts helper containers, which do things that boxes must not be allowed to do, such as mounting.
+"""Starts helper containers, which do what boxes must not be allowed to do, such as mounting file systems.
+Snapshots and copies of Python need them.
 
 A helper container runs a program of `air.sandbox.guest` as root in the base image, and never runs files of an
 agent. It ends when this process ends, because the stream between the two closes.
@@ -29,11 +30,11 @@ async def start(
     connection to the program.
 
     `name` is the container's name. `run` is the id of the run of air, for the container's labels. `modules`
-    are the names of the modules of `air.sandbox.guest` that form the program; the program runs `main` of the
-    last one. The program must be ready within `ready` seconds. `air box gc` may remove the container `life`
-    seconds and `ownership.WARM_SECONDS` after its start. `host` are further arguments of the Docker SDK's
-    `create_host_config`. If the start fails or is cancelled, no container remains. Raises TransientStartError
-    if the reason may be temporary, otherwise BoxStartError.
+    are the names of the modules of `air.sandbox.guest` that form the program; the program starts with the
+    function `main` of the last module. The program must be ready within `ready` seconds. After `life` seconds
+    plus `ownership.WARM_SECONDS`, `air box gc` may remove the container. `host` are further arguments of the
+    Docker SDK's `create_host_config`. If the start fails or is cancelled, no container remains. Raises
+    TransientStartError if the reason may be temporary, otherwise BoxStartError.
     """
     attached = AttachedContainer(name)
     try:

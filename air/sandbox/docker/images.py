@@ -46,8 +46,8 @@ class Image:
 
 
 def unready(name: str = "air-base") -> str:
-    """Returns one line that says why boxes of the image `name` cannot start on this machine. Empty if they
-    can start."""
+    """Returns the reason why boxes of the image `name` cannot start on this machine, in one line. Returns ""
+    if they can start."""
     try:
         return "" if describe(name).id else f"image {_tag(name)} is not built"
     except (UsageError, InfrastructureError) as error:
@@ -55,9 +55,9 @@ def unready(name: str = "air-base") -> str:
 
 
 def recipe(name: str) -> str:
-    """Returns a digest of all files in the folder from which the image `name` is built. If the folder has
-    changed since the build, the digest differs from the built image's label `air.recipe`. Raises MissingError
-    if the folder has no Dockerfile."""
+    """Returns a digest of all files in the folder from which the image `name` is built. Air compares it with
+    the built image's label `air.recipe`: if they differ, the folder has changed since the build. Raises
+    MissingError if the folder has no Dockerfile."""
     folder, total = _folder(name), hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         entry = f"{path.relative_to(folder).as_posix()}\0{path.stat().st_mode & 0o111:o}\0"
@@ -151,9 +151,9 @@ def _build(name: str, *, base: str | None, ca_bundle: Path | None, say: Say) -> 
 
 
 def _cuda(folder: Path) -> dict[str, str]:
-    """Returns the build argument `CUDA` for the Dockerfile in `folder`, as a dict with this one item. The
-    value is CUDA's major version, or an empty text on a machine without GPUs. The dict is empty if the
-    Dockerfile does not declare the argument."""
+    """Returns the build argument `CUDA` for the Dockerfile in `folder`, as the dict `{"CUDA": value}`. The
+    value is CUDA's major version, or "" on a machine without GPUs. Returns an empty dict if the Dockerfile
+    does not declare the argument."""
     if "\nARG CUDA=" not in (folder / "Dockerfile").read_text(encoding="utf-8"):
         return {}
     return {"CUDA": "12" if inventory() else ""}
@@ -225,5 +225,6 @@ def _folder(name: str) -> Path:
 
 def _lock() -> Path:
     """Returns the path of the file that each build locks, so that only one build runs at a time. Needed
-    because a build, at its end, removes air's dangling images, which another running build may still use."""
+    because a build, at its end, removes air's untagged ("dangling") images, and another running build may
+    still use such an image."""
     return paths.cache() / "locks" / "images.lock"

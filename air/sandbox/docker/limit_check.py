@@ -1,5 +1,5 @@
-"""Finds out which limits of a box the container engine ignores, and which capabilities the engine cannot
-grant."""
+"""Finds out which resource limits of a box the container engine ignores, and which Linux capabilities it
+cannot grant. The provider `docker` uses this to warn users and to start boxes with fewer capabilities."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from air.sandbox.docker import engine
 
 CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP")
-"""The capabilities with which a guest starts as root. An agent's commands have none of them, unless they run
-as root in an open box."""
+"""The Linux capabilities with which the guest (air's program in a box) starts as root. An agent's commands
+have none of them, unless they run as root in an open box."""
 OOM_ORDER_CAPABILITY = "SYS_RESOURCE"
-"""A further capability of the guest, if the container engine can grant it. With it, no command can change
-which processes the kernel kills first if memory runs out."""
+"""A further Linux capability of the guest (air's program in a box), if the container engine can grant it.
+With it, the guest fixes which processes the kernel kills first if memory runs out, and no command can change
+this order."""
 _CHECKED: set[tuple[int, str]] = set()
 _WITHOUT_OOM_ORDER: set[str] = set()
 """The container engines (values of `DOCKER_HOST`) that cannot grant `OOM_ORDER_CAPABILITY` (SYS_RESOURCE),
@@ -26,8 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 
 def capabilities() -> list[str]:
-    """Returns the capabilities to request from the container engine for a guest. `OOM_ORDER_CAPABILITY`
-    (SYS_RESOURCE) is left out if the container engine is known to be unable to grant it."""
+    """Returns the Linux capabilities to request from the container engine for the guest (air's program in a
+    box). Leaves out `OOM_ORDER_CAPABILITY` (SYS_RESOURCE) if the engine is known to be unable to grant it."""
     lacking = os.environ.get("DOCKER_HOST", "") in _WITHOUT_OOM_ORDER
     return [*CAPABILITIES] if lacking else [*CAPABILITIES, OOM_ORDER_CAPABILITY]
 
@@ -68,7 +69,7 @@ def ignored_limits(container: Mapping[str, Any]) -> list[str]:
 
 async def warn_once(container: str) -> None:
     """Logs a warning if the container engine ignores a limit of the container with the id or name
-    `container`. Checks only one box of this process for each engine; a check that failed does not count.
+    `container`. After the first successful check, later calls in this process do nothing for the same engine.
 
     Raises BoxDiedError if the box is gone.
     """

@@ -46,8 +46,8 @@ def _check(runtime: str, _host: str) -> None:
 
 
 def missing(runtime: str, info: Mapping[str, Any]) -> str:
-    """Returns an error text if the container engine does not have the OCI runtime called `runtime`, else an
-    empty text. `info` is the engine's answer to the request `info`."""
+    """Returns "" if the container engine has the OCI runtime called `runtime`, else an error text. `info` is
+    the engine's answer to the request `info`."""
     runtimes = sorted(info.get("Runtimes") or {})
     if runtime in runtimes:
         return ""

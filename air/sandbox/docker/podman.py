@@ -1,9 +1,9 @@
 """Adapts requests that create containers, so that Podman accepts them. Podman serves Docker's API on a
 socket. Tested with Podman 4.3.
 
-Podman does not enforce everything that Docker does (`air.sandbox.conformance.KNOWN_GAPS`): the maximum number
-of files in a folder; the ban on user namespaces; and the limits of memory, CPU and processes, unless the user
-may use these controllers of cgroup v2 (they are delegated to the user).
+Podman does not enforce some limits that Docker enforces (`air.sandbox.conformance.KNOWN_GAPS`). It does not
+limit the number of files in a folder, and does not forbid user namespaces. It limits memory, CPU and
+processes only if the user may use these controllers of cgroup v2 (they are delegated to the user).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Gives boxes a copy of the base image's Python if their image has no Python, or one older than 3.8.
+"""Gives a box a copy of the base image's Python if the box's own image has no Python, or one older than 3.8.
+The guest (air's program in the box) needs Python.
 
 The copy lies in a read-only volume of the container engine. A helper container makes it once for each version
 of the base image. The copy has its own loader and libraries, and needs no environment variable, because
@@ -43,8 +44,8 @@ _LOCKS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
 
 
 async def interpreter_of(image: str, run: str) -> GuestPython | None:
-    """Returns the copy of Python for a box of `image`, if a failed start has shown that the image lacks a
-    usable Python. Otherwise returns None; the box then uses the image's own Python.
+    """Returns the copy of Python to mount into a box of `image`, if an earlier failed start has shown that
+    the image lacks a usable Python. Otherwise returns None; the box then uses the image's own Python.
 
     `run` is as in `mounted`, whose errors this function raises, too.
     """
@@ -54,11 +55,11 @@ async def interpreter_of(image: str, run: str) -> GuestPython | None:
 
 
 async def mounted(run: str) -> GuestPython:
-    """Returns the copy of the base image's Python, ready to be mounted. Makes the copy first if it does not
-    exist.
+    """Returns the copy of the base image's Python: the command that starts it, and the mounts that a
+    container needs for it. Makes the copy first if it does not exist.
 
-    `run` is the id of the run of air, for the labels of the helper that makes the copy. Raises MissingError
-    if the base image is not built, BoxStartError if the copy cannot be made.
+    `run` is the id of the run of air, for the labels of the helper container that makes the copy. Raises
+    MissingError if the base image is not built, BoxStartError if the copy cannot be made.
     """
     base = await engine.image_id(helper.BASE_IMAGE)
     digest = hashlib.sha256(base.encode() + program(PROGRAM)).hexdigest()
@@ -72,8 +73,8 @@ async def mounted(run: str) -> GuestPython:
 
 
 async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
-    """Tests whether a box of `image` that did not start must be started again with a copy of Python, or with
-    a new copy, and returns the answer.
+    """Decides after a failed start of a box of `image` whether to start the box again with a copy of Python,
+    or with a new copy. Returns true if so.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
     this text shows that the image lacks Python, the function remembers this, so that later boxes of the image

@@ -1,4 +1,5 @@
-"""Takes and restores snapshots of containers' workspaces by requests to a helper container (`air-keeper-…`).
+"""Takes and restores snapshots (frozen workspaces) of containers by requests to a helper container
+(`air-keeper-…`).
 
 The helper container stores frozen workspaces, and mounts copies of them into boxes
 (`air.sandbox.guest.snapshot_keeper`). For this it has the capability SYS_ADMIN and sees the host's processes.
@@ -32,15 +33,15 @@ CAPABILITIES = [
     "FSETID",
     "MKNOD",
 ]
-"""The capabilities of the helper container that stores snapshots. SYS_ADMIN and SYS_CHROOT allow mounts in
-other mount namespaces. SYS_PTRACE allows access to guests in /proc, although they are not dumpable. The
-others are for overlay file systems, which act with the rights of the process that mounted them."""
+"""The Linux capabilities of the helper container that stores snapshots. SYS_ADMIN and SYS_CHROOT allow mounts
+in other mount namespaces. SYS_PTRACE allows access to the folders in /proc of guests (air's programs in the
+boxes), which are closed to other processes. The others are for overlay file systems, which act with the
+rights of the process that mounted them."""
 _LIFE_SECONDS = 30 * 86_400.0
 
 
 class BoxLocation(NamedTuple):
-    """A box as the snapshot helper sees it: the data by which the helper container finds the box's
-    workspace."""
+    """Tells the helper container for snapshots where to find a box's workspace."""
 
     id: str
     """The id of the box."""
@@ -54,15 +55,16 @@ class BoxLocation(NamedTuple):
 
     @property
     def place(self) -> dict[str, Any]:
-        """The fields that tell the helper container, in a request, where the box's workspace is."""
+        """The part of a request that tells the helper container where the box's workspace is: a dict with the
+        keys `pid`, `container` and `path`."""
         return {"pid": self.pid, "container": self.container, "path": self.path}
 
 
 class SnapshotHelper:
     """The helper container that stores frozen workspaces and mounts copies of them into boxes.
 
-    It counts its users, which are snapshots and boxes: `hold` and `hold_again` add one, `release` removes
-    one. The container ends with its last user.
+    It counts its users, which are snapshots and boxes: `hold` and `hold_again` add one, `release` subtracts
+    one. The container is removed when no user is left.
     """
 
     def __init__(self, attached: AttachedContainer, connection: Connection) -> None:
@@ -75,23 +77,25 @@ class SnapshotHelper:
         return not self._connection.reason
 
     def hold_again(self) -> SnapshotHelper:
-        """Counts one more user of this helper container, and returns the helper. The user must call `release`
-        later."""
+        """Counts one more user of this helper container, and returns this object. The new user must call
+        `release` later."""
         self._holders += 1
         return self
 
     async def release(self) -> None:
-        """Counts one user of this helper container less. Ends the container if this was the last user."""
+        """Subtracts one from the number of users of this helper container. Removes the container if no user
+        is left."""
         self._holders -= 1
         if not self._holders:
             await self._attached.close()
 
     async def take(self, box: BoxLocation) -> ContainerSnapshot:
-        """Stores the workspace of a box in which no process runs any more, and returns it as a snapshot.
+        """Stores the workspace of a box as a snapshot, and returns the snapshot. No process may run in the
+        box any more.
 
-        From then on, the snapshot counts as a user of this helper container instead of the caller. So the
-        caller must not call `release`: closing the snapshot calls it. Only if `take` fails must the caller
-        call `release`.
+        The caller must be counted as a user of this helper container. On success, the snapshot takes over
+        this count: closing the snapshot calls `release`, so the caller must not. If `take` fails, the caller
+        must call `release`.
         """
         name = f"snapshot-{secrets.token_hex(6)}"
         try:
@@ -118,8 +122,8 @@ class SnapshotHelper:
             await self._ask({"op": "drop", "name": name})
 
     async def drop_and_release(self, name: str) -> None:
-        """Releases the snapshot called `name`, or the writable copy of the box with the id `name`; then
-        counts one user of this helper less, even if the first step fails."""
+        """Releases the snapshot called `name`, or the writable copy of the box with the id `name`. Then calls
+        `release` for one user of this helper container, even if the first step fails."""
         try:
             await self.drop(name)
         finally:
@@ -140,16 +144,16 @@ class ContainerSnapshot(Snapshot):
         self._closed = False
 
     async def close(self) -> None:
-        """Releases the frozen workspace, and counts this snapshot no longer as a user of the helper
-        container; see `Snapshot.close`."""
+        """Releases the frozen workspace. The snapshot then no longer counts as a user of the helper
+        container; see `SnapshotHelper.release`."""
         if not self._closed:
             self._closed = True
             await self.helper.drop_and_release(self.id)
 
 
 async def hold(run: str) -> SnapshotHelper:
-    """Returns this event loop's helper container for snapshots, and counts the caller as its user. Starts the
-    container if it does not run yet.
+    """Returns the helper container that stores snapshots for the running event loop, and counts the caller as
+    its user. Starts the container if it does not run yet.
 
     `run` is the id of the run of air, for the labels of a new container. The caller must call `release`
     later. Raises BoxStartError if the container does not start, for example because the container engine does

@@ -1,5 +1,5 @@
-"""The users of an open box: reads them from the box's files /etc/passwd and /etc/group, and lets the guest
-act with their rights.
+"""The users of an open box (a box whose commands may run as several users): reads them from the box's files
+/etc/passwd and /etc/group, and lets the guest (air's program in the box) act with their rights.
 
 The guest parses these files itself, because Python's modules for this load libraries that commands of an open
 box may have replaced. Standard library only, Python >= 3.8, no import of `air`.
@@ -39,8 +39,8 @@ def find(name: str) -> Account:
     """Returns the user with this name or number, such as `me` or `0`. In the form `me:staff`, `staff` becomes
     the user's group, and the user has no further groups.
 
-    Raises Refused if a name is unknown. A number is accepted even if /etc/passwd or /etc/group does not list
-    it.
+    Raises Refused if the user or the group is unknown. A number is accepted even if /etc/passwd or /etc/group
+    does not list it.
     """
     name, _, group = name.partition(":")
     account = _find(name)
@@ -121,14 +121,14 @@ def _append(path: str, line: str) -> None:
 
 
 class Rights:
-    """The file access rights of the guest of an open box. Before each request, the guest takes over the
-    rights of the user whom the request names."""
+    """Gives the guest (air's program in a box) the file access rights of one user of an open box after
+    another. Before each request, the guest takes over the rights of the user whom the request names."""
 
     def __init__(self, user: str, folders: list[str], keep: bool) -> None:
-        """Finds or adds the box's user, prepares the `folders` (workspace first), and makes this process the
-        guest of an open box.
+        """Finds or adds the box's default user, prepares the `folders` (workspace first), and turns this
+        process, which is root, into the guest of an open box.
 
-        `user` is the name of the box's user. If `keep` is true, the user must exist in the image or be a
+        `user` is the name of the default user. If `keep` is true, this user must exist in the image or be a
         number, and the image's workspace and /tmp are not changed.
         """
         _preload()
@@ -144,33 +144,33 @@ class Rights:
         os.umask(0o022)
 
     def facts(self, workspace: str) -> dict[str, Any]:
-        """Returns the data about folders that the guest reports to the host at its start: the created folders
-        as `made`, and the real path of the `workspace`."""
+        """Returns what the guest reports to the host about folders when it is ready, as a dict: `made` is the
+        list of folders that it created, `workspace` is the real path of `workspace`, without links."""
         return {"made": self.made, "workspace": os.path.realpath(workspace)}
 
     def of(self, header: dict[str, Any]) -> Account:
-        """Gives the guest the rights of the user whom the request `header` names, or of the box's own user if
-        it names none. Returns this user."""
+        """Gives the guest the rights of the user whom the request `header` names, or of the box's default
+        user if it names none. Returns this user."""
         account = find(header.get("user") or self.user)
         os.setgroups(account.groups)
         open_files_of(account.uid, account.gid)
         return account
 
     def of_process(self, pid: int) -> None:
-        """Gives the guest the rights of the user who runs the process `pid`. The guest needs them to read the
-        process's environment."""
+        """Gives the guest (this process) the rights of the user who runs the process `pid`. The guest needs
+        them to read the environment of the process `pid`."""
         status = os.stat(f"/proc/{pid}")
         open_files_of(status.st_uid, status.st_gid)
 
     def of_root(self) -> None:
-        """Gives the guest the rights of the box's user root, so that it can remove the temporary file of a
-        cancelled request of any user."""
+        """Gives the guest (this process) the rights of the user root in the box. Needed to remove the
+        temporary file of a cancelled request, whichever user made the file."""
         open_files_of(0, 0)
 
     def during(self, answer: AnswerFrames, header: dict[str, Any]) -> AnswerFrames:
-        """Yields the same pieces as the generator `answer`, which does an operation piece by piece. Before
-        each piece, gives the guest the rights of the user whom the request `header` names, because the guest
-        handles other requests between two pieces."""
+        """Yields the pieces of `answer`, a generator that does an operation piece by piece. Before each
+        piece, gives the guest the rights of the user whom the request `header` names. Once is not enough,
+        because between two pieces the guest handles requests of other users."""
         account = self.of(header)
         while True:
             os.setgroups(account.groups)
@@ -183,9 +183,8 @@ class Rights:
 
 
 def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
-    """Makes `folder` and its missing parents, unless the image has the folder. Returns the paths of the
-    created folders, without links. A new `folder` gets the permission bits `mode` and, unless `owner` is
-    None, this owner."""
+    """Makes `folder` and its missing parents, if they do not exist. Returns the paths of the created folders,
+    without links. A new `folder` gets the permission bits `mode` and, unless `owner` is None, this owner."""
     new = []
     path = os.path.realpath(folder)
     while not os.path.isdir(path):

@@ -1,5 +1,5 @@
-"""Handles commands that `Box.start` started: sends their output to the host while they run, and passes input
-on to them. Part of the guest.
+"""Sends the output of commands that `Box.start` started to the host (the air process that started the box)
+while they run, and passes input on to them. Part of the guest, air's program in the box.
 
 The host grants credit to each command: the number of output bytes that the guest may read and send. If the
 reader on the host is slow, the credit runs out, and the command must wait, as it does if a pipe is full.
@@ -37,8 +37,8 @@ ENDED = "the command has ended"
 
 
 class StartedCommand(Command):
-    """A command that `Box.start` started, with its credit, and with the input that the command has not read
-    yet."""
+    """A command that `Box.start` started. Also stores its credit (the number of output bytes that the guest
+    may still send to the host), and the input that the command has not read yet."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         super().__init__(ident, child, dict(header, max_bytes=0))
@@ -65,7 +65,8 @@ class StartedCommand(Command):
 
 
 class StartedCommands(FrameSource):
-    """Passes the output of started commands to the host, and input from the host to the commands."""
+    """Passes the output of started commands to the host (the air process that started the box), and input
+    from the host to the commands."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
@@ -88,8 +89,9 @@ class StartedCommands(FrameSource):
         self.queue({"id": command.ident, "more": True, "pid": command.pid}, b"")
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no started
-        command. `events` is epoll's bit mask, which is not needed here."""
+        """Handles an epoll event of the file descriptor `fd`: notes that a command has output to read, or
+        writes waiting input to it. Returns true if `fd` belongs to a started command, else false. `events`,
+        epoll's bit mask, is ignored."""
         if fd in self.outputs:
             if fd not in self.ready:
                 self.ready.append(fd)
@@ -133,7 +135,7 @@ class StartedCommands(FrameSource):
 
     def forget(self, command: StartedCommand) -> list[int]:
         """Removes a command that has ended, and closes its input. Returns the file descriptors of its outputs
-        that other processes still hold open."""
+        that other processes still hold open; the caller then reads and discards this output."""
         del self.commands[command.ident]
         for fd in command.open:
             del self.outputs[fd]
@@ -144,8 +146,9 @@ class StartedCommands(FrameSource):
     # Requests: each method takes a frame. It returns the answer, or None if the answer comes later.
 
     def grant(self, header: dict[str, Any], _: bytes) -> None:
-        """Handles a `grant` request: allows `header["bytes"]` more bytes of output (credit) to the command
-        with the request id `header["target"]`."""
+        """Handles the request `grant` of the host: allows `header["bytes"]` more bytes of output (credit) to
+        the command with the request id `header["target"]`. Ignores a command that has ended, and the
+        request's body."""
         command = self.commands.get(header["target"])
         if command is None:
             return
@@ -156,8 +159,9 @@ class StartedCommands(FrameSource):
                     self.epoll.modify(fd, select.EPOLLIN | select.EPOLLONESHOT)
 
     def write(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles an `input` request: writes `body` to the input of the command with the request id
-        `header["target"]`. Sends the answer when all of `body` is in the command's pipe or terminal."""
+        """Handles the request `input` of the host: writes `body` to the input of the command with the request
+        id `header["target"]`. Sends the answer when all of `body` is in the command's pipe or terminal.
+        Raises Refused if the command has ended or has no open input."""
         command = self.live(header)
         if command.input is None:
             raise Refused("the command has no standard input, or it is closed")
@@ -173,8 +177,9 @@ class StartedCommands(FrameSource):
             command.writes = collections.deque(rest)
 
     def close_input(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Handles a `close` request: closes the standard input of the command with the request id
-        `header["target"]`. Raises Refused if the command runs in a terminal."""
+        """Handles the request `close` of the host: closes the standard input of the command with the request
+        id `header["target"]`. Returns an empty answer. Raises Refused if the command runs in a terminal or
+        has ended."""
         command = self.live(header)
         if command.terminal:
             raise Refused("a terminal is not closed: write the byte 4 to it")
@@ -182,8 +187,9 @@ class StartedCommands(FrameSource):
         return {}
 
     def resize(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Handles a `resize` request: sets the rows and columns of the terminal of the command with the
-        request id `header["target"]`."""
+        """Handles the request `resize` of the host: gives the terminal of the command with the request id
+        `header["target"]` the size `header["size"]` (rows, columns). Returns an empty answer. Raises Refused
+        if the command has no terminal or has ended."""
         command = self.live(header)
         if not command.terminal or command.input is None:
             raise Refused("the command has no terminal")
@@ -199,8 +205,8 @@ class StartedCommands(FrameSource):
         return command
 
     def _write(self, command: StartedCommand) -> None:
-        """Writes as many bytes as the command's input accepts. Sends the answers to those requests whose
-        bytes are all written."""
+        """Writes as many of the waiting bytes as the command's input accepts now. Sends the answer to each
+        `input` request whose bytes are all written."""
         fd = command.input
         assert fd is not None
         try:
@@ -223,8 +229,8 @@ class StartedCommands(FrameSource):
         self.inputs[fd] = command
 
     def _close_input(self, command: StartedCommand, reason: str) -> None:
-        """Closes the command's input, if it is open. Requests whose bytes are not all written get the error
-        `reason`."""
+        """Closes the command's input, if it is open. Waiting `input` requests, whose bytes are not all
+        written, are answered with the error `reason`."""
         fd, command.input = command.input, None
         if fd is None:
             return

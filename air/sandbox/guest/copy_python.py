@@ -92,7 +92,7 @@ def check(home: str) -> None:
 
 def command(home: str = HOME) -> list[str]:
     """Returns the command line (program and arguments) that starts the copy of Python in the folder `home`.
-    The command line works without environment variables."""
+    The command line needs no environment variables."""
     loader, libraries, binary = (os.path.join(home, part) for part in (LOADER, LIBRARIES, BINARY))
     return [loader, "--library-path", libraries, binary]
 

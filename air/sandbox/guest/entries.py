@@ -1,5 +1,5 @@
 """Handles the requests about entries of folders (files, subfolders, links): `stat`, `list`, `gather`,
-`remove`, `rename` and `make`. Part of the guest.
+`remove`, `rename` and `make`. Part of the guest, air's program in a box.
 
 All paths are opened by `Files`, which decides which paths are allowed. Standard library only, Python >= 3.8,
 no import of `air`.
@@ -25,14 +25,16 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Entries:
-    """The file operations on entries of folders: describe, read, remove, rename and make entries."""
+    """Handles requests about entries of folders (files, subfolders, links): describes, reads, removes,
+    renames and makes entries. The argument `header` of each method is the request."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
 
     def stat(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Answers with a description of the file, folder or link at the path `header["path"]`, as a dict with
-        the fields of `FileInfo`. A link itself is described, not its target."""
+        """Returns the answer `{"entry": description}` for the file, folder or link at the path
+        `header["path"]`. The description is a dict, as `described` returns it. The request's body is
+        ignored."""
         folder, name = self.files.parent(header["path"])
         try:
             return {"entry": described(folder, name, header["path"], accounts.names())}
@@ -40,8 +42,8 @@ class Entries:
             os.close(folder)
 
     def list(self, header: dict[str, Any]) -> AnswerFrames:
-        """Yields descriptions of the entries below the folder `header["path"]`. Each piece of the answer
-        contains several descriptions.
+        """Yields descriptions of the entries below the folder `header["path"]`, in pieces: each piece is a
+        pair (`{"entries": list of dicts as described returns them}`, empty bytes).
 
         `header["depth"]` is the number of levels: 1 means only the folder's own entries. More than
         `MAX_DEPTH` levels are never listed. Links to folders are not entered.
@@ -75,7 +77,7 @@ class Entries:
 
     def gather(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields the files, folders and links at the paths `header["paths"]` and, if `header["tree"]` is
-        true, everything in the folders among them. Each piece is a header and bytes.
+        true, everything in the folders among them. Each yielded piece is a pair (header, bytes).
 
         A piece whose header has the key `path` starts a new file, folder or link. An empty header means that
         the bytes continue the previous file.
@@ -106,7 +108,8 @@ class Entries:
 
     def rename(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Moves the file, link or folder `header["path"]` to the path `header["to"]`. An existing file at the
-        new path is replaced. Answers with a description of the moved entry."""
+        new path is replaced. Returns the answer `{"entry": description of the moved entry}`. The request's
+        body is ignored."""
         source, old = self.files.parent(header["path"])
         try:
             target, new = self.files.parent(header["to"], make=True)
@@ -121,8 +124,9 @@ class Entries:
             os.close(source)
 
     def make(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Makes the folder `header["path"]` and its missing parents. Answers `{"made": true}` if the folder
-        is new, and `{"made": false}` if it existed."""
+        """Makes the folder `header["path"]` and its missing parents. Returns the answer `{"made": true}` if
+        the folder is new, and `{"made": false}` if it existed. The request's body is ignored. Raises Refused
+        if the path exists and is not a folder."""
         folder, name = self.files.parent(header["path"], make=True)
         try:
             os.mkdir(name or ".", 0o755, dir_fd=folder)
@@ -162,10 +166,10 @@ class Gathering:
         self.kernel = kernel
 
     def entry(self, folder: int, name: str, path: str, depth: int) -> AnswerFrames:
-        """Yields the entry `name` of the folder with the file descriptor `folder`. If the entry is a folder
-        and the request asked for whole folders (`tree`), also yields everything in it. Yields nothing if
-        there is no such entry. `path` is the entry's path in the answer. `depth` is the number of folders
-        between the requested path and the entry."""
+        """Yields the pieces of the answer for one entry: the entry `name` of the folder with the file
+        descriptor `folder`. If the entry is a folder and the request asked for whole folders (`tree`), also
+        yields everything in it. Yields nothing if there is no such entry. `path` is the entry's path in the
+        answer. `depth` is the number of folders between the requested path and the entry."""
         try:
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -224,7 +228,8 @@ def described(
     folder: int, name: str, path: str, names: tuple[dict[int, str], dict[int, str]]
 ) -> dict[str, Any]:
     """Returns a description of the entry `name` of the folder with the file descriptor `folder`: a dict with
-    the fields of `FileInfo`. An empty `name` means the folder itself.
+    the fields of `FileInfo`. An empty `name` means the folder itself. For a link, `kind` is that of the
+    link's target, but size, mode, owner and time are those of the link itself.
 
     `path` is the entry's path in the description. `names` are the user and group names as `accounts.names`
     returns them.
@@ -255,9 +260,10 @@ def described(
 
 
 def removed(folder: int, name: str, depth: int = 0) -> Any:
-    """Removes the entry `name` of the folder with the file descriptor `folder`, and everything below it.
-    Yields after each removal. Links are removed, not followed. `depth` is the depth below the entry of the
-    first call; raises Refused if a folder is deeper than `MAX_DEPTH`."""
+    """Removes the entry `name` of the folder with the file descriptor `folder`, and everything below it. A
+    generator: yields None after each removal, so that the caller can do other work. Links are removed, not
+    followed. `depth` is the number of folders between the entry of the first call and this entry; raises
+    Refused if a folder is deeper than `MAX_DEPTH`."""
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
         if depth > MAX_DEPTH:

@@ -1,5 +1,5 @@
-"""Handles the requests that read and write files. Part of the guest. Only regular files and folders are
-opened, and no link is followed.
+"""Handles the requests that read and write files. Part of the guest, air's program in a box. Only regular
+files and folders are opened, and no link is followed.
 
 A root is a writable folder of the box. The guest opens a path component by component, starting from a file
 descriptor of a root. So the path never leads out of the root, even if a command changes folders meanwhile. In
@@ -34,8 +34,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Refused(Exception):
-    """The error that the guest raises to refuse a request. The guest sends its text to the host as the
-    answer."""
+    """The error that the guest (air's program in a box) raises if it refuses a request of the host. The
+    error's text is sent to the host as the answer."""
 
 
 class Upload:
@@ -80,12 +80,14 @@ class Upload:
 
 
 def holds(folder: str, path: str) -> bool:
-    """Whether `path` is `folder` or lies below it. Both are absolute paths; only their texts are compared."""
+    """Whether `path` is `folder` or lies below it. Both are absolute paths, which are compared as strings
+    only: links and `..` are not resolved."""
     return path == folder or path.startswith(folder + "/")
 
 
 def deepest(folders: Iterable[str], path: str) -> str | None:
-    """Returns the innermost of `folders` that contains `path`, or None if none of them contains it."""
+    """Returns the innermost of the `folders` that is `path` or contains it; None if there is no such folder.
+    All are absolute paths, which are compared as strings only: links and `..` are not resolved."""
     return max((folder for folder in folders if holds(folder, path)), key=len, default=None)
 
 
@@ -106,19 +108,19 @@ class Files:
 
     def reopen(self, *_frame: object) -> dict[str, Any]:
         """Opens the roots (the box's writable folders) again. Needed after the host has mounted a file system
-        over a root, such as a copy of a snapshot."""
+        over a root, such as a copy of a snapshot. Returns an empty answer; the request's frame is ignored."""
         for _, _, fd in self.roots:
             os.close(fd)
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen, _ in self.roots]
         return {}
 
     def write(self, header: dict[str, Any], data: bytes) -> dict[str, Any] | None:
-        """Writes `data`, one piece of a file that the host sends by a `write` request. Returns the answer
-        after the last piece, else None.
+        """Writes `data`, one piece of a file that the host sends in several `write` requests. Returns an
+        empty dict, the answer, after the last piece; None after other pieces.
 
         The headers of all pieces of a file have the same `id`. The header of the first piece contains the
-        path and the mode; `last` is true in that of the last piece. If writing fails, the remaining pieces of
-        the file are ignored and get no answer.
+        `path` and the `mode`; the header of the last piece has a true `last`. If writing fails, raises
+        OSError or Refused once; the remaining pieces of the file are then ignored and get no answer.
         """
         ident = header["id"]
         try:
@@ -157,14 +159,14 @@ class Files:
 
     def mkdir(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
         """Makes the folder `header["path"]` and its missing parent folders. Does nothing if the folder
-        exists."""
+        exists. Returns an empty answer. The request's body is ignored."""
         root, parts = self._resolve(header["path"])
         os.close(self._walk(root, parts, make=True))
         return {}
 
     def get(self, header: dict[str, Any]) -> AnswerFrames:
         """Yields the contents of the file `header["path"]` or, if `header["tree"]` is true, of a folder with
-        everything in it. Each piece is a header and bytes.
+        everything in it. Each yielded piece is a pair (header, bytes).
 
         A header with the key `entry` starts the next file; the value is the file's path relative to the
         requested path. If the header also has the key `folder`, the entry is a folder. An empty header means
@@ -198,18 +200,18 @@ class Files:
                 os.close(fd)
 
     def parent(self, path: str, make: bool = False) -> tuple[int, str]:
-        """Returns a file descriptor of the folder that contains the entry `path`, and the entry's name in
-        this folder.
+        """Returns a pair: a file descriptor of the folder that contains the entry `path`, and the entry's
+        name in this folder.
 
-        The name is empty if `path` is itself a root (a writable folder of the box). With `make`, missing
-        folders are created.
+        The name is empty if `path` is itself a root (a writable folder of the box); the descriptor is then
+        that of the root. With `make`, missing folders are created.
         """
         root, parts = self._resolve(path)
         return self._walk(root, parts[:-1], make=make), parts[-1] if parts else ""
 
     def _resolve(self, path: str) -> tuple[int, list[str]]:
-        """Returns a file descriptor of the root (writable folder of the box) that contains `path`, and the
-        path's components below this root. Raises Refused if no root contains `path`."""
+        """Returns a pair: a file descriptor of the root (writable folder of the box) that contains `path`,
+        and the path's components below this root. Raises Refused if no root contains `path`."""
         if "\0" in path:
             raise Refused("the path holds a NUL byte")
         path = os.path.normpath(os.path.join(self.roots[0][0], path))
@@ -220,8 +222,9 @@ class Files:
         return roots[root], [part for part in path[len(root) :].split("/") if part]
 
     def _walk(self, root: int, parts: list[str], make: bool = False) -> int:
-        """Opens the folder at `parts`, a list of path components below `root`, and returns its file
-        descriptor. With `make`, missing folders are created."""
+        """Opens the folder at `parts`, a list of path components, starting from the file descriptor `root`.
+        Returns the opened folder's file descriptor. With `make`, missing folders are created. Raises Refused
+        if a component is a link or a file."""
         fd = os.open(".", _FOLDER, dir_fd=root)
         for part in parts:
             try:

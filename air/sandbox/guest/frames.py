@@ -1,8 +1,8 @@
 """Frames: the messages between the host (the air process that starts boxes) and programs in boxes. Both sides
-use this module.
+use this module to make and to read frames.
 
-A frame consists of two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest:
-standard library only, Python >= 3.8, no import of `air`.
+A frame consists of two big-endian 32-bit lengths, a JSON header and a body of bytes. Part of the guest, air's
+program in a box: standard library only, Python >= 3.8, no import of `air`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _LENGTHS = 8
 
 
 def frame(header: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """Returns a frame as bytes. Raises ValueError if the header or the body is too large."""
+    """Returns a message (frame) with this `header` and `body` as bytes, ready to be sent. Raises ValueError
+    if the header or the body is too large."""
     head = json.dumps(header).encode()
     if len(head) > MAX_HEADER or len(body) > MAX_BODY:
         raise ValueError(f"a request of {len(head) + len(body)} bytes is too large for a box")
@@ -49,8 +50,9 @@ def take(buffer: bytearray) -> tuple[dict[str, Any], bytes] | None:
 
 
 def missing(buffer: bytearray) -> int:
-    """Returns the number of bytes that are still missing from the frame at the beginning of `buffer`. Raises
-    ValueError if the bytes are not a valid frame."""
+    """Returns how many further bytes must be read until the frame at the beginning of `buffer` is complete
+    or, if not even its two lengths are there, until they are. Raises ValueError if the bytes are not a valid
+    frame."""
     if len(buffer) < _LENGTHS:
         return _LENGTHS - len(buffer)
     head, body = int.from_bytes(buffer[:4], "big"), int.from_bytes(buffer[4:_LENGTHS], "big")
@@ -60,8 +62,8 @@ def missing(buffer: bytearray) -> int:
 
 
 def receive(patience: float) -> dict[str, Any]:
-    """Reads one frame from standard input and returns its header. Ends this process if the input closes, or
-    if no bytes come for `patience` seconds."""
+    """Reads one message (frame) from standard input and returns its header. Ends this process if the input
+    closes, or if no bytes come for `patience` seconds."""
     buffer = bytearray()
     while size := missing(buffer):
         data = os.read(0, size) if select.select([0], [], [], patience)[0] else b""

@@ -1,12 +1,13 @@
-"""Launches a process box in Linux namespaces of its own.
+"""Launches a process box (a box without a container) in Linux namespaces of its own. The process that opens
+the box starts this program.
 
-The first frame on standard input is the launcher's configuration. The launcher forks. The child process
-builds a root file system in new namespaces, gives up the privileges that the guest does not need, and becomes
-the guest, as process 1 of the box. The parent process stays outside of the namespaces, and removes the box's
-folder after the child has ended. If one of the two processes dies, so does the other. The box's user
-namespace never maps a user to the host's root. If the launcher runs as root, it does the setup before it
-creates this namespace; otherwise it does the setup in a second, outer user namespace. Standard library only,
-Python >= 3.8, no import of `air`.
+The first frame (message) on standard input is the launcher's configuration. The launcher forks. The child
+process builds a root file system in new namespaces, gives up the privileges that it no longer needs, and
+becomes the guest, air's program in the box, as process 1 of the box. The parent process stays outside of the
+namespaces, and removes the box's folder after the child has ended. If one of the two processes dies, so does
+the other. The box's user namespace never maps a user to the host's root. If the launcher runs as root, it
+does the setup before it creates this namespace; otherwise it does the setup in a second, outer user
+namespace. Standard library only, Python >= 3.8, no import of `air`.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH113, PTH120, PTH123, PTH211, SIM105
@@ -34,9 +35,9 @@ PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SIOCSIFFLAGS, UP_AND_RUNNING = 0x8914, 0x41
 SECOND_UID = 65533
 WORKSPACE_FD = 9
-"""The file descriptor number at which the launcher's parent process (the one outside of the namespaces) keeps
-the box's workspace open. The host reaches the files of the workspace through this descriptor
-(`/proc/<pid>/fd/…`)."""
+"""The number of a file descriptor of the launcher's parent process (the process outside of the namespaces).
+This descriptor keeps the box's workspace open, so that the host can reach the files of the workspace through
+it (`/proc/<pid>/fd/…`)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PROC_CLOSED = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 OLD = "/.old"
@@ -44,8 +45,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Launches a process box, and runs the guest in it. The first frame on standard input is the box's
-    description, which `air.sandbox.process.namespaces.layout` makes."""
+    """Launches a process box, and runs the guest (air's program) in it. The first frame on standard input is
+    the box's description, which `air.sandbox.process.namespaces.layout` makes. If the description names a
+    trial command, runs this command instead of the guest."""
     config = frames.receive(guest.PATIENCE)
     try:
         _enter(config)
@@ -136,11 +138,11 @@ def _remove_group(folder: str) -> None:
 
 
 def _bound_memory(child: int, group: dict[str, Any]) -> None:
-    """Creates a control group with a memory limit, and moves the process `child` there. The limit also holds
-    for the child's descendants.
+    """Creates a control group (cgroup) with a memory limit, and moves the process `child` there. The limit
+    also holds for the child's descendants.
 
-    `group` describes the control group. `folder` is its path; `files` are pairs (name of a file in this
-    folder, text to write there).
+    `group` describes the control group as a dict: `folder` is its path; `files` are pairs (name of a file in
+    this folder, text to write there).
     """
     os.mkdir(group["folder"])
     for number, (name, text) in enumerate(group["files"]):
@@ -154,9 +156,9 @@ def _bound_memory(child: int, group: dict[str, Any]) -> None:
 
 
 def _build(config: dict[str, Any]) -> int:
-    """Builds the box's root file system and unmounts the host's. `config` is the launcher's configuration.
-    Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges` later forbids new
-    user namespaces."""
+    """Builds the box's root file system and unmounts the host's. `config` is the description of the box that
+    the launcher got. Returns a file descriptor of the box's `/proc/sys`, through which `_drop_privileges`
+    later forbids new user namespaces."""
     _unshare(NEW_MOUNTS, "a mount namespace")
     _mount("none", "/", flags=RECURSIVE | PRIVATE)
     _mount("tmpfs", config["folder"], "tmpfs", NOSUID | NODEV, "size=1m,mode=755")
@@ -275,12 +277,12 @@ def _raise_loopback() -> None:
 
 
 def _drop_privileges(config: dict[str, Any], sysctls: int) -> None:
-    """Gives up this process's privileges for good. `sysctls` is a file descriptor of `/proc/sys`: the
-    function forbids new user namespaces through it, and closes it.
+    """Gives up this process's privileges for good. `config` is the description of the box. `sysctls` is a
+    file descriptor of `/proc/sys`: the function forbids new user namespaces through it, and closes it.
 
     If the box has only one user, the process becomes this user, without capabilities. If the box has several
-    users, the process becomes the box's root, and keeps only the capabilities that the guest needs to become
-    a user other than that of its commands (`users.become_guest`).
+    users, the process becomes the box's root, and keeps only the capabilities that it needs to become the
+    guest, whose user is not that of its commands (`users.become_guest`).
     """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

@@ -1,12 +1,13 @@
 """The guest: the program in every box that executes all commands and file operations.
 
-The guest exchanges frames with the host (the air process that started the box) on standard input and output.
-Commands never inherit these streams, and the guest's memory cannot be read by commands, so nothing in the box
-can forge its frames. Each command runs in a session of its own. A timeout or a cancelled request kills the
-command with all its descendants. The guest recognises the descendants by an environment variable
-(`AIR_COMMAND`) that it sets to another value for each command. The guest ends, and with it everything in the
-box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed container engine leaves the
-stream open), or if the time to live is over. Standard library only, Python >= 3.8, one thread.
+The guest exchanges messages (frames) with the host, the air process that started the box, on standard input
+and output. Commands never inherit these streams, and the guest's memory cannot be read by commands, so
+nothing in the box can forge its frames. Each command runs in a session of its own. A timeout or a cancelled
+request kills the command with all its descendants. The guest recognises the descendants by an environment
+variable (`AIR_COMMAND`) that it sets to another value for each command. The guest ends, and with it
+everything in the box, if standard input closes, if no bytes come for `SILENCE_SECONDS` (a killed container
+engine leaves the stream open), or if the time to live is over. Standard library only, Python >= 3.8, one
+thread.
 """
 
 from __future__ import annotations
@@ -42,27 +43,29 @@ READ_BYTES = 1 << 16
 """Maximum number of bytes that the guest reads at once from the host or from a command's output: the size of
 a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
-"""The operations that the guest of an open box does with the rights of the user whom the request names.
-Operations with several answers are not listed; they use `Rights.during`."""
+"""The names of the requests that the guest of an open box handles with the rights of the user whom the
+request names. Requests with several answers are not listed, although they use a user's rights too: for them,
+`Rights.during` sets the rights before each answer."""
 QUIET = 4
-"""The number of consecutive listings of a command's descendants without a new process after which the command
-counts as dead. The guest kills and lists repeatedly, because the processes may fork meanwhile."""
+"""To kill a command, the guest kills and lists the command's processes repeatedly, because they may fork
+meanwhile. The command counts as dead after this number of listings in a row that show no new process."""
 FRAMES = 16
-"""Maximum number of received frames that the guest handles before it looks for ended commands and sends their
-results."""
+"""Maximum number of received frames (messages of the host) that the guest handles before it looks for ended
+commands and sends their results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""The reason that the guest gives for its end if the host sent nothing for `SILENCE_SECONDS`. Commands in the
-box can never cause such an end, so it counts as an infrastructure error."""
+"""The reason that the guest reports when it ends because the host (the air process that started the box) sent
+nothing for `SILENCE_SECONDS`. Commands in the box can never cause such an end, so it counts as an
+infrastructure error."""
 PATIENCE = 20.0
-"""Seconds that the guest waits for its configuration, which the host sends together with the program. If none
-comes, for example because the host's process has died, the guest ends. The time is long, because on a busy
-machine the second part of what was sent can be late. See also `air.sandbox.wire.connection.PATIENCE`."""
+"""Seconds that the guest waits for its configuration, which the host sends together with the guest's program.
+If no configuration comes, for example because the host's process has died, the guest ends. The time is long,
+because on a busy machine the configuration can be late. See also `air.sandbox.wire.connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
-    """The error that is raised if a file that an `exec` request contains cannot be written. Its text is the
-    reason."""
+    """The error that is raised if a file that comes with an `exec` request cannot be written. Its text is the
+    reason; `path` is the file's path."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(why)
@@ -70,8 +73,9 @@ class FileRefused(Exception):
 
 
 class Guest:
-    """The guest's event loop. It waits for requests of the host, for output of commands, and for data of
-    network connections to forwarded ports, and handles them."""
+    """The event loop of the guest, air's program in a box. It waits for requests of the host (the air process
+    that started the box), for output of commands, and for data of network connections to forwarded ports, and
+    handles them."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         bound(config.get("bounds", []))
@@ -203,8 +207,8 @@ class Guest:
     # Requests: each method takes a frame. It returns the answer, or None if no answer comes, or a later one.
 
     def handle(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles one request frame, and queues its answer. If the request fails, the answer contains the
-        error."""
+        """Handles one request of the host, which arrived as a frame with this `header` and `body`, and queues
+        its answer. If the request fails, the answer contains the error."""
         try:
             if self.reuse is not None:
                 self.reuse.saw_request(header)
@@ -253,7 +257,8 @@ class Guest:
 
     def _abort(self, header: dict[str, Any], _: bytes) -> None:
         """Cancels the request with the id `header["target"]` (a `write`, an `input`, or a request with
-        several answers), because nobody waits for its answer any more."""
+        several answers), because nobody waits for its answer any more. Gets no answer itself; its body is
+        ignored."""
         if self.rights:
             self.rights.of_root()
         self.files.abort(header["target"])
@@ -264,8 +269,9 @@ class Guest:
         self.send({"op": "beat"})
 
     def _answer_in_frames(self, header: dict[str, Any], answer: AnswerFrames) -> None:
-        """Begins the operation of the request `header`, whose answer consists of several frames. `answer`
-        yields these frames; between two frames, the guest does other work."""
+        """Begins the operation of the request `header`, whose answer consists of several frames (messages).
+        `answer` is a generator that does the operation and yields the frames; between two frames, the guest
+        does other work."""
         if self.rights:
             answer = self.rights.during(answer, header)
         self.answers.add(header["id"], answer)
@@ -281,7 +287,8 @@ class Guest:
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
         """Kills every process of the box except the guest, and refuses new commands for good, so that the
-        workspace can become a snapshot."""
+        workspace can become a snapshot. Returns an empty answer; the request's frame is ignored. Raises
+        Refused if the processes do not end."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -291,7 +298,8 @@ class Guest:
 
     def _end_processes(self, *_frame: object) -> dict[str, Any]:
         """Kills every process of the box except the guest. Requests that wait for a running command still get
-        its result."""
+        its result. Returns an empty answer; the request's frame is ignored. Raises Refused if the processes
+        do not end."""
         if self.me == 1:  # all at once, so no process can start another one before it dies
             running_commands.signal_all({-1}, signal.SIGKILL)
         if not self._kill_all(0.001):
@@ -341,8 +349,8 @@ class Guest:
 
     def _write_files(self, header: dict[str, Any], body: bytes) -> bytes:
         """Writes the files that come with a command. `header["files"]` lists them as pairs (path, size in
-        bytes). Their contents are the beginning of `body`. Returns the rest of `body`, which is the command's
-        standard input."""
+        bytes). `body` begins with their contents, one after another. Returns the rest of `body`, which is the
+        command's standard input. Raises FileRefused if a file cannot be written."""
         start = 0
         for path, size in header.get("files", ()):
             one = {"id": header["id"], "path": path, "mode": 0o644, "last": True}
@@ -354,8 +362,9 @@ class Guest:
         return body[start:]
 
     def _signal(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Sends the signal `header["number"]` to the process group of the command with the request id
-        `header["target"]`, which `Box.start` started. SIGKILL goes to all the command's descendants."""
+        """Sends the signal `header["number"]` to the process group of the command that `Box.start` started
+        with the request id `header["target"]`. SIGKILL goes to all the command's descendants. Returns an
+        empty answer; the request's body is ignored."""
         command = self.started.live(header)
         if header["number"] == signal.SIGKILL:
             self._kill(command)
@@ -388,8 +397,8 @@ class Guest:
             command.heard(time.monotonic())
 
     def reap(self) -> None:
-        """Collects the exit status of dead child processes: the first processes of commands, and orphans
-        whose parent has become the guest."""
+        """Collects the exit status of dead child processes: the first processes of commands, and orphaned
+        processes, whose new parent is the guest."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -404,8 +413,8 @@ class Guest:
                 self.reuse.strays += 1
 
     def _advance(self, command: running_commands.Command, now: float) -> None:
-        """Does what is due for a command at the monotonic time `now`. If the command's deadline has passed,
-        kills it. If the command has ended and all its output is read, sends its result."""
+        """Does what is due for a command at the monotonic time `now`: kills the command if its deadline has
+        passed; sends its result if it has ended and all its output is read."""
         if command.status is None:
             if now >= command.deadline:
                 command.timed_out = True
@@ -429,7 +438,7 @@ class Guest:
             self.send(*command.result(now, self.starter.began(command.ident)))
 
     def _kill(self, command: running_commands.Command) -> None:
-        """Stops and kills all processes of a command, and repeats this until no new descendant appears."""
+        """Kills all processes of a command, and repeats this until no new descendant appears."""
         killed: set[int] = set()
         if (
             command.status is None
@@ -475,8 +484,9 @@ def _reuse(config: dict[str, Any], starter: Starter) -> Any:
     """Returns the object (a `Reuse` of the module `air.sandbox.reuse.resets`) that can reset this box for
     another caller.
 
-    `config["sources"]` contains the sources of the modules by name, `resets` last. The host sends them only
-    to reusable boxes, because other boxes do not need them.
+    `config` is the part of the guest's configuration about resets. `config["sources"]` maps module names to
+    source code, `resets` last; this function executes them. The host sends the sources only to reusable
+    boxes, because other boxes do not need them.
     """
     module: Any = None
     for name, source in config["sources"].items():
@@ -487,8 +497,8 @@ def _reuse(config: dict[str, Any], starter: Starter) -> Any:
 
 
 def main(patience: float = PATIENCE) -> None:
-    """Runs the guest: receives the configuration, for which it waits `patience` seconds, handles requests
-    until the box ends, and cleans up."""
+    """Runs the guest, air's program in a box: receives the configuration, handles requests until the box
+    ends, and cleans up. If no configuration comes within `patience` seconds, ends the process."""
     guest = Guest(frames.receive(patience))
     gc.freeze()  # garbage collections skip all objects that exist by now
     try:

@@ -1,5 +1,5 @@
-"""The guest's outgoing frames: a queue of frames, and sources that make further frames only when the queue is
-empty.
+"""The messages (frames) from the guest, air's program in a box, to the host: a queue of frames, and sources
+that make further frames only when the queue is empty.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from air.sandbox.guest.files import AnswerFrames
 
 JOINED = 1 << 18
-"""The maximum size in bytes of several small frames that are joined into one write. Joining is worthwhile
-because each write wakes all processes between guest and host."""
+"""The maximum number of bytes that are written at once when several small frames are joined. Joining is
+worthwhile because each write wakes all processes between guest and host."""
 
 
 class FrameSource:
-    """The interface of a source of frames: an object that makes a frame only when the stream to the host can
-    take more bytes."""
+    """The interface of an object that makes a message (frame) for the host only when asked: when the stream
+    to the host can take more bytes."""
 
     ready: collections.deque[Any]
-    """The queue of the items from which the source can make a frame now, for example file descriptors with
-    unread output."""
+    """The queue of things from which the source can make a frame now, for example file descriptors with
+    unread output. Empty if the source has nothing to send."""
 
     def pull(self) -> None:
         """Makes one frame and queues it in the `Outbox`. Does nothing if this source has nothing to send."""
@@ -39,7 +39,7 @@ class FrameSource:
 
 
 class Outbox:
-    """The queue of frames for the host that are not yet written to the stream."""
+    """The queue of messages (frames) for the host that are not yet written to the stream, standard output."""
 
     def __init__(self, epoll: select.epoll) -> None:
         self.epoll = epoll
@@ -58,8 +58,8 @@ class Outbox:
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:
-        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first makes
-        each source (an object that makes frames on request, see `FrameSource`) queue one frame."""
+        """Writes as many queued bytes as the stream to the host accepts. If no frame is queued, first asks
+        each source (a `FrameSource`, which makes frames on request) to queue one frame."""
         self.unsent = False
         if len(self.frames) > 1:
             self._join()
@@ -88,8 +88,8 @@ class Outbox:
 
 
 class MultiFrameAnswers(FrameSource):
-    """The `FrameSource` of answers that consist of several frames, such as the files that a `get` request
-    reads piece by piece. Unfinished requests take turns."""
+    """The `FrameSource` (maker of messages on request) for answers that consist of several frames, such as
+    the files that a `get` request reads piece by piece. Unfinished requests take turns."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox

@@ -1,5 +1,5 @@
 """The guest's part of the port relay (`Box.forward`): passes network connections of programs in the box to
-the host, as frames.
+the host, as messages (frames). The guest is air's program in the box.
 
 A frame's header is `{"op": "relay", "conn": N, "do": …}`. The guest sends `open` for a new connection. Both
 sides send `data` and `eof` (end of the data in this direction). `credit` allows the other side to send
@@ -47,7 +47,8 @@ class Stream:
 
 
 class Relay(FrameSource):
-    """Opens loopback ports in the box, and exchanges the data of connections to these ports as frames."""
+    """Opens loopback ports in the box, and exchanges the data of connections to these ports with the host
+    (the air process that started the box), as messages (frames)."""
 
     def __init__(self, epoll: select.epoll, queue: Queue) -> None:
         self.epoll = epoll
@@ -59,11 +60,12 @@ class Relay(FrameSource):
         self.ready: collections.deque[Stream] = collections.deque()
 
     def listen(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a loopback port in the box. The answer contains the port's number.
+        """Handles the request `listen` of the host: opens a loopback port in the box. Returns the answer
+        `{"port": number}`. The request's body is ignored.
 
-        The request contains `port` (0: any free port), `key` (the number by which the host identifies the
-        port), `window` (the number of bytes that each connection may send before it needs credit) and `most`
-        (the maximum number of connections).
+        `header` contains `port` (0: any free port), `key` (the number by which the host identifies the port),
+        `window` (the number of bytes that each connection may send before the host must allow more) and
+        `most` (the maximum number of connections).
         """
         import socket  # too slow to import at every start of a box
 
@@ -84,8 +86,8 @@ class Relay(FrameSource):
         return {"port": listener.getsockname()[1]}
 
     def event(self, fd: int, events: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` belongs to no socket of
-        this relay."""
+        """Handles an epoll event of the file descriptor `fd`; `events` is epoll's bit mask. Returns true if
+        `fd` belongs to a socket of this relay, else false."""
         if fd in self.listeners:
             self._accept(*self.listeners[fd])
             self._arm_listeners()
@@ -126,8 +128,9 @@ class Relay(FrameSource):
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame that the host sent about one network connection. Ignores the frame if the
-        connection is gone."""
+        """Handles a frame that the host sent about the network connection number `header["conn"]`: does what
+        `header["do"]` says (`data`, `eof`, `credit`, `close`, `abort` or `free`). Ignores the frame if the
+        connection is gone. `body` is the data."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return
@@ -177,7 +180,7 @@ class Relay(FrameSource):
 
     def _arm(self, stream: Stream) -> None:
         """Makes epoll report the next events of the connection's socket. If data for the program is queued,
-        epoll reports when the socket can take more. If the host allows more bytes of this connection
+        epoll reports when the socket can take more. If the host allows this connection to send more bytes
         (credit), epoll reports when the socket has data to read."""
         if stream.sock is None:
             return
@@ -188,8 +191,8 @@ class Relay(FrameSource):
             self.epoll.modify(stream.fd, events | select.EPOLLONESHOT)
 
     def _write(self, stream: Stream) -> None:
-        """Writes as many bytes as the socket accepts. After all queued bytes, does what the host requested
-        for the end: `eof` or `close`."""
+        """Writes as many of the queued bytes as the socket accepts. When all are written, also does what the
+        host requested for the end: `eof` or `close`."""
         sock = stream.sock
         assert sock is not None
         try:

@@ -1,5 +1,5 @@
-"""Commands that run in a box, as the guest sees them: their output, their state, and the search for their
-descendant processes.
+"""Commands that run in a box: their output, their state, and the search for their descendant processes. Part
+of the guest, air's program in the box.
 
 Standard library only, Python >= 3.8, no import of `air`.
 """
@@ -61,8 +61,8 @@ class Output:
         self.cut = 0
 
     def add(self, data: bytes) -> None:
-        """Adds output. Drops bytes from the middle if there are too many, so that at most about twice `cap`
-        bytes are kept in memory."""
+        """Adds `data` to the output. Drops bytes from the middle if there are too many, so that at most about
+        twice `cap` bytes are in memory."""
         room = self.head_cap - len(self.head)
         self.head += data[:room]
         self.tail += data[room:]
@@ -82,8 +82,8 @@ class Output:
 
 
 class Child:
-    """A command that has just been started: the pid of its first process, and the guest's ends of its pipes
-    or terminal."""
+    """A command that has just been started: the pid of its first process, and the ends of its pipes or
+    terminal that the guest (air's program in the box) holds."""
 
     def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
         self.pid = pid
@@ -115,7 +115,7 @@ class Command:
         self.drain_most = 0.0
 
     def pause(self, now: float) -> None:
-        """Stops the clock of the command's timeout at the time `now`, until `resume` is called."""
+        """Stops the clock of the command's timeout at the monotonic time `now`, until `resume` is called."""
         self.deadline, self.paused = float("inf"), self.deadline - now
 
     def resume(self, now: float) -> None:
@@ -123,25 +123,26 @@ class Command:
             self.deadline, self.paused = now + self.paused, None
 
     def drain(self, now: float) -> None:
-        """Starts a short wait for the command's last output at the time `now`. Called when the command's
-        first process has ended."""
+        """Starts a short wait for the command's last output, at the monotonic time `now`. Called when the
+        command's first process has ended, because other processes may still write output."""
         self.drain_until, self.drain_most = now + DRAIN_SECONDS, now + DRAIN_MOST
 
     def heard(self, now: float) -> None:
-        """Records that output came at the time `now`. If the command's first process has ended, extends the
-        wait for further output a little."""
+        """Records that output of the command came at the monotonic time `now`. If the command's first process
+        has ended, extends the wait for further output a little."""
         if self.drain_until is not None:
             self.drain_until = min(now + DRAIN_SECONDS, self.drain_most)
 
     def settled(self, now: float) -> bool:
-        """Whether, at the monotonic time `now`, the output of a command whose first process has ended is
-        complete, or the wait for further output is over."""
+        """Whether the result of a command can be sent at the monotonic time `now`. The command's first
+        process has ended; true if its output is complete, or if the wait for further output is over."""
         assert self.drain_until is not None
         return not self.open or now >= self.drain_until
 
     def result(self, now: float, began: bool) -> tuple[dict[str, Any], bytes]:
-        """Returns the answer (header and body) to the request that ran this command. `now` is the monotonic
-        time of the command's end; `began` says whether its program ran at all."""
+        """Returns the answer (header and body) to the request that ran this command. The body is the kept
+        output: standard output, then standard error. `now` is the monotonic time of the command's end;
+        `began` says whether its program ran at all."""
         assert self.status is not None
         kept = [self.outputs[fd].bytes() for fd in self.pipes]
         number = os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
@@ -161,7 +162,8 @@ class Command:
 
 def failed_start(ident: int, code: int, why: str) -> tuple[dict[str, Any], bytes]:
     """Returns the answer (header and body) to the request with the id `ident`, whose command could not start.
-    The answer contains the exit code `code`, and the reason `why` as standard error."""
+    The header contains the exit code `code`; the body is the reason `why`, as the command's standard
+    error."""
     header = {"id": ident, "code": code, "signal": 0, "out": 0, "timed_out": False}
     answer = dict(header, truncated=False, seconds=0.0, began=False)
     return answer, f"air: {why}\n".encode("utf-8", "replace")
@@ -209,12 +211,13 @@ def _stats() -> dict[int, list[bytes]]:
 def is_marked(
     pid: int, mark: str, ident: int, strict: bool = False, rights: Rights | None = None
 ) -> bool:
-    """Whether the environment of the process `pid` has the mark of the command with the id `ident`.
+    """Whether the process `pid` belongs to the command with the id `ident`: whether its environment has the
+    mark of this command.
 
-    `mark` is the text that this guest puts into the environment of all its commands. If `strict` is false,
-    the function also returns true for a process without the mark of any command, and for a process whose
-    environment cannot be read. `rights` is needed in an open box to read the environment of other users'
-    processes.
+    `mark` is the random text that this guest puts into the environment of all its commands, followed by the
+    command's id. If `strict` is false, the function also returns true for a process without the mark of any
+    command, and for a process whose environment cannot be read. `rights` is needed in an open box to read the
+    environment of other users' processes.
     """
     try:
         if rights:
@@ -239,9 +242,9 @@ def tree(
     """Returns the pids of the live processes of `command` (its first process and all descendants), or of all
     commands if `command` is None.
 
-    `guest` is the guest's own pid. `mark` is the text that this guest puts into the environment of its
-    commands. `leaders` are the pids of the first processes of all commands. `rights` is needed in an open box
-    to read the environment of other users' processes.
+    `guest` is the pid of the guest, air's program in the box. `mark` is the text that the guest puts into the
+    environment of its commands. `leaders` are the pids of the first processes of all commands. `rights` is
+    needed in an open box to read the environment of other users' processes.
     """
     table = processes()
     pids = {guest} if command is None else set()
@@ -279,11 +282,11 @@ def signal_all(pids: set[int], number: int) -> None:
 
 
 class Freezer:
-    """Freezes and thaws the processes of a box: stops and continues them by signals.
+    """Stops the processes of a box and continues them later, by signals.
 
-    `everyone` is a function that returns the pids of the box's processes except the guest. `commands` are the
-    running commands by request id. `whole` says whether a signal that the guest sends to the pid -1 reaches
-    exactly the processes that `everyone` returns.
+    `everyone` is a function that returns the pids of the box's processes except the guest (air's program in
+    the box). `commands` are the running commands by request id. `whole` says whether a signal that the guest
+    sends to the pid -1 reaches exactly these processes.
     """
 
     def __init__(
@@ -295,8 +298,9 @@ class Freezer:
         therefore does not continue; None if the box is not frozen."""
 
     def stop(self, *_frame: object) -> dict[str, Any]:
-        """Stops every process of the box and the clocks of all timeouts, until `go_on` is called. Raises
-        OSError if the processes do not stop within `STOP_SECONDS`."""
+        """Stops every process of the box and the clocks of all timeouts, until `go_on` is called. Returns an
+        empty answer; the request's frame is ignored. Raises OSError if the processes do not stop within
+        `STOP_SECONDS`."""
         now = time.monotonic()
         if self.before is None:
             self.before = stopped(set())
@@ -316,7 +320,7 @@ class Freezer:
 
     def go_on(self, *_frame: object) -> dict[str, Any]:
         """Continues the processes that `stop` has stopped, and the clocks of the timeouts. Does nothing if
-        the box is not frozen."""
+        the box is not frozen. Returns an empty answer; the request's frame is ignored."""
         if self.before is not None:
             signal_all(self.everyone() - self.before, signal.SIGCONT)
             self.before = None

@@ -1,11 +1,12 @@
-"""The keeper: the program of the helper container that stores frozen workspaces and mounts copies of them
-into boxes.
+"""The keeper: the program of the helper container that stores frozen workspaces of boxes and mounts copies of
+them into other boxes.
 
 The keeper runs as root in its own mount namespace. It finds a box's mount namespace by a process id, and
-enters that namespace to mount there. A frozen workspace is the tmpfs of its box. The tmpfs outlives the box
-because the keeper has mounted it, too. A fork (a writable copy in another box) is an overlay file system
-whose upper layer is a new tmpfs, so no file is copied. All mounts end with the keeper. The keeper ends when
-standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python >= 3.8.
+enters that namespace to mount there. A frozen workspace is the tmpfs (file system in memory) of its box. This
+tmpfs outlives the box because the keeper has mounted it, too. A fork (a writable copy in another box) is an
+overlay file system whose upper layer is a new tmpfs, so no file is copied. All mounts end with the keeper.
+The keeper ends when standard input closes or is silent for `SILENCE_SECONDS`. Standard library only, Python
+>= 3.8.
 """
 
 # ruff: noqa: PTH101, PTH102, PTH106, PTH116
@@ -69,8 +70,8 @@ def _attach(mount: int, path: str) -> None:
 
 
 class Keeper:
-    """The snapshots and forks (writable copies in boxes) that this program, the keeper, stores. Snapshots and
-    forks have names.
+    """The snapshots (frozen workspaces) and forks (writable copies of snapshots in boxes) that this program,
+    the keeper, stores. Snapshots and forks have names.
 
     `layers` maps each name to the folders that are its overlay layers, newest first. `mounts` maps each layer
     to the path of its mount.
@@ -85,8 +86,8 @@ class Keeper:
         self.options = "userxattr,index=off" if _is_rootless() else "redirect_dir=on,index=off"
 
     def handle(self, header: dict[str, Any]) -> None:
-        """Handles one request: `take`, `fork`, `drop` (releases a snapshot or fork) or `beat` (a heartbeat of
-        the sender)."""
+        """Handles one request, which is named by `header["op"]`: `take` or `fork` (see these methods), `drop`
+        (releases a snapshot or a fork) or `beat` (only shows that the sender is alive)."""
         op, name = header["op"], header.get("name", "")
         if op == "take":
             self.take(name, header)
@@ -115,8 +116,9 @@ class Keeper:
         self._hold(name, layers)
 
     def fork(self, name: str, header: dict[str, Any]) -> None:
-        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. The
-        files that the box adds or changes in the copy may take `header["disk_mb"]` MiB together."""
+        """Mounts a writable copy of the snapshot `header["of"]` over the workspace of the box `name`. All
+        files that the box adds or changes in the copy may take `header["disk_mb"]` MiB together. Raises
+        ValueError if the snapshot already has `MOST_LAYERS` layers."""
         below = self.layers[header["of"]]
         if len(below) >= MOST_LAYERS:
             raise ValueError(f"snapshots nest {MOST_LAYERS} deep at most")

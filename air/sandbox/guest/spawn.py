@@ -1,4 +1,4 @@
-"""Starts the commands of a box for the guest, by the system call `fork`.
+"""Starts the commands of a box for the guest (air's program in the box), by the system call `fork`.
 
 Other ways are not possible. `posix_spawn` cannot set the user and the limits of each command, and cannot make
 it die with the guest (in a process box). `vfork` would stop the guest until the command executes its program,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from air.sandbox.guest.accounts import Account
 
 NICER = 5
-"""The number by which the nice value of commands exceeds that of the guest, so that the guest answers even if
-commands keep all CPUs busy."""
+"""The number by which the nice value of commands is higher than that of the guest (air's program in the box),
+so that the guest answers even if commands keep all CPUs busy."""
 ARGUMENT_BYTES = 100_000
 FAILURE_FLAG_BYTES = 4096
 """Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
@@ -35,7 +35,7 @@ from a program that runs and fails."""
 
 class NotStarted(Exception):
     """The error that is raised if a command could not be started. Its text is the reason; `code` is the exit
-    status to report to the host."""
+    status that the host gets as the command's result."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -43,12 +43,12 @@ class NotStarted(Exception):
 
 
 class Starter:
-    """Starts the commands of a box.
+    """Starts the commands of a box, for the guest (air's program in the box).
 
-    `config` is the guest's configuration. Its field `env` is the environment variables of commands, `rlimits`
-    their resource limits, and `user` their user id (None: the guest's user). `mark` is a random text: the
-    guest sets the environment variable `AIR_COMMAND` of each command to this text and the request's id, in
-    order to recognise the command's processes.
+    `config` is the guest's configuration. Its field `env` contains the environment variables of commands,
+    `rlimits` their resource limits, and `user` their user id (None: the guest's user). `mark` is a random
+    text: the guest sets the environment variable `AIR_COMMAND` of each command to this text and the request's
+    id, in order to recognise the command's processes.
     """
 
     def __init__(self, config: dict[str, Any], mark: str) -> None:
@@ -60,14 +60,16 @@ class Starter:
         self.guest = os.getpid()
         self.failure_flags = mmap.mmap(-1, FAILURE_FLAG_BYTES)
         self.prestarted: Any = None
-        """A Python interpreter that the box has started in advance, and which can run some commands (a
-        `resets.Prestarted`); else None."""
+        """The Python interpreter that the box has started in advance, and which can run some commands faster
+        (a `resets.Prestarted`); None if there is none."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
-        """Starts the command of the request with the id `ident`. Raises NotStarted if that fails.
+        """Starts the command of the request with the id `ident`. Returns its pid, and the guest's ends of its
+        pipes or terminal, as a `Child`. Raises NotStarted if the start fails.
 
-        If `header` has `terminal` (rows, columns), the command runs in a new terminal. If it has `stdin`, the
-        command's standard input is a pipe. Otherwise the bytes `body` are its standard input.
+        `header` is the request. If it has `terminal` (rows, columns), the command runs in a new terminal. If
+        it has `stdin`, the command's standard input is a pipe. Otherwise the bytes `body` are its standard
+        input.
         """
         mine: list[int] = []
         given: list[int] = []
@@ -89,9 +91,9 @@ class Starter:
         """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are as
         in `start`.
 
-        Adds to `given` the file descriptors that only the command needs. Adds to `mine` the descriptors that
-        the guest keeps: those of the outputs and, if the guest writes the command's input, that of the input
-        at the end.
+        `given` and `mine` are lists to which the function adds file descriptors. `given` gets those that only
+        the command needs. `mine` gets those that the guest keeps: first the ends of the command's outputs,
+        then, if the guest writes the command's input, the end of the input.
         """
         argv = arguments(header, given, self.shell)
         for fd in given:
@@ -122,12 +124,12 @@ class Starter:
         return self._fork(argv, streams, header, env, slot)
 
     def failed(self, ident: int) -> None:
-        """Records that the program of the command `ident` did not run."""
+        """Records that the program of the command with the request id `ident` did not run."""
         self.failure_flags[ident % FAILURE_FLAG_BYTES] = 1
 
     def began(self, ident: int) -> bool:
-        """Whether the program of the command `ident` ran at all. False, for example, if its file is not
-        executable."""
+        """Whether the program of the command with the request id `ident` ran at all. False, for example, if
+        its file is not executable."""
         return not self.failure_flags[ident % FAILURE_FLAG_BYTES]
 
     def _fork(
@@ -188,9 +190,9 @@ def shell(path: str) -> str:
 
 
 def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
-    """Returns the argument vector of the command that the request `header` describes. `shell` is the shell
-    that runs scripts. Raises NotStarted if the command is a script and `shell` is empty. A long script is put
-    into a file in memory; the file's descriptor is added to `fds`."""
+    """Returns the program and its arguments for the command that the request `header` describes. `shell` is
+    the shell that runs scripts. Raises NotStarted if the command is a script and `shell` is empty. A long
+    script is put into a file in memory; the file's descriptor is added to the list `fds`."""
     if "argv" in header:
         return list(header["argv"])
     if not shell:
@@ -203,7 +205,7 @@ def arguments(header: dict[str, Any], fds: list[int], shell: str) -> list[str]:
 
 
 def empty() -> int:
-    """Opens /dev/null, an empty standard input for a command, and returns its file descriptor."""
+    """Opens /dev/null as the empty standard input of a command, and returns its file descriptor."""
     return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -258,11 +260,11 @@ def run_from_path(run: Callable[..., Any], argv: list[str], env: dict[str, str])
 
 
 def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[int, ...]:
-    """Opens a terminal of `size` (rows, columns). Returns three file descriptors of the terminal, for a
-    command's standard input, output and error.
+    """Opens a new terminal of `size` (rows, columns). Returns three times the file descriptor of the
+    terminal, as a command's standard input, output and error.
 
-    Adds the command's end of the terminal to `given`. Adds the guest's end to `mine` twice: one descriptor to
-    read from, and one to write to.
+    Adds the command's end of the terminal to the list `given`. Adds the guest's end to the list `mine` twice:
+    one descriptor to read from, and one to write to.
     """
     master, slave = os.openpty()
     given.append(slave)

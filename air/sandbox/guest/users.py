@@ -1,5 +1,5 @@
-"""The Unix users of a box. The guest runs as another user than its commands, so that no command can harm the
-guest.
+"""The Unix users of a box. The guest (air's program in the box) runs as another user than its commands, so
+that no command can harm the guest.
 
 The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
 as root with few capabilities. The guest then becomes the user `GUEST_UID`, and runs each command as the user
@@ -26,9 +26,9 @@ INSIDE_UID, GUEST_UID = 1000, 65532
 """Two user ids. `INSIDE_UID` is that of an agent's commands and files, `GUEST_UID` that of the guest."""
 KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 5, 6, 7, 8, 24
 KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
-"""The Linux capabilities (by number) that a guest keeps. Commands in a grader's box have them, too.
-SYS_RESOURCE only serves to decide which processes the kernel kills first if memory runs out. Not every
-container engine can grant it."""
+"""The Linux capabilities (by number) that the guest, air's program in a box, keeps. Commands in a grader's
+box have them, too. SYS_RESOURCE only serves to decide which processes the kernel kills first if memory runs
+out. Not every container engine can grant it."""
 ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
 """The Linux capabilities of commands that run as root in an open box (`BoxSpec.open`): CHOWN, DAC_OVERRIDE,
 FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
@@ -42,13 +42,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def become_guest(commands: int, roots: Collection[int] = ()) -> None:
-    """Turns this process, which is root, into the guest of a box whose commands run as the user id
-    `commands`.
+    """Turns this process, which is root, into the guest (air's program in a box) for commands with the user
+    id `commands`.
 
-    If `commands` is 0 (in a grader's box), the guest remains root. The guest keeps the capabilities `KEPT`.
-    Commands that are root get the same capabilities; other commands get none. In an open box, `roots` are the
-    capabilities of commands that are root, and the guest has them, too. The caller must have the capability
-    SETPCAP.
+    In an agent's box, the process becomes the user `GUEST_UID` and keeps the capabilities `KEPT`; commands
+    get none. In a grader's box (`commands` is 0), it remains root, and its commands get the capabilities
+    `KEPT`, too. In an open box, `roots` are the capabilities of commands that run as root; the process
+    becomes `GUEST_UID` and keeps these capabilities as well. The caller must have the capability SETPCAP.
     """
     signal_of_death = ctypes.c_int()
     _call(_LIBC.prctl, PR_GET_PDEATHSIG, ctypes.byref(signal_of_death), 0, 0, 0)
@@ -67,16 +67,16 @@ def become_guest(commands: int, roots: Collection[int] = ()) -> None:
 
 
 def give_folders(folders: list[str], uid: int) -> None:
-    """Makes the user id `uid` the owner of each of these folders that belongs to another user. Needed because
-    Podman mounts folders that belong to root."""
+    """Makes the user id `uid` the owner of each of these folders that has another owner. Needed because in
+    Podman's containers, mounted folders belong to root."""
     for folder in folders:
         if os.stat(folder).st_uid != uid:
             os.chown(folder, uid, uid)
 
 
 def become_command(commands: int | None, account: Any = None) -> None:
-    """Turns this process, a fork of the guest, into a process of the user id `commands`, for good. None means
-    the guest's own user.
+    """Turns this process, a fork of the guest (air's program in the box), into a process of the user id
+    `commands`, for good. None means the guest's own user.
 
     In an open box, `account` (an `accounts.Account`) is the user instead. If memory runs out, the kernel
     kills this process before the guest; if the guest has the capability SYS_RESOURCE, no command can change
@@ -114,8 +114,8 @@ def open_files_of(uid: int, gid: int) -> None:
 
 
 def limit_capabilities(numbers: Collection[int]) -> None:
-    """Removes all capabilities except those with these `numbers` from the bounding set. Programs that this
-    process and its children execute later can then have no other capabilities."""
+    """Removes all Linux capabilities except those with these `numbers` from this process's bounding set.
+    Programs that this process and its children execute later can then have no other capabilities."""
     for number in range(64):
         if number not in numbers and _LIBC.prctl(PR_CAPBSET_DROP, number, 0, 0, 0):
             return  # past the last capability

@@ -1,5 +1,5 @@
-"""Builds and pulls the images of tasks: each image once, several images at a time. This happens before a run;
-episodes never build or pull an image."""
+"""Builds and pulls the container images that tasks need: each image once, several images at a time. This
+happens before a run starts; while it runs, no image is built or pulled."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from air.sandbox.images import contexts, usage
 from air.sandbox.images.contexts import WantedImage
 
 LABEL = "air.context"
-"""The label of images that are built from a task's folder. Its value is the tag of the image."""
+"""The label by which air recognises images that it built from a task's folder. Its value is the tag of the
+image."""
 State = Literal["present", "built", "pulled", "failed"]
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ImageOutcome:
-    """What `ensure` did about one image that tasks need: the image was present, was built or pulled, or could
-    not be built or pulled. `seconds` is the time that this took; 0 if the image was present."""
+    """What `ensure` did about one image that tasks need. `state` says whether the image was already present,
+    was built, was pulled, or could not be made (`failed`). `seconds` is the time that this took; 0 if the
+    image was present."""
 
     wanted: WantedImage
     state: State
@@ -40,11 +42,12 @@ class ImageOutcome:
 
 def ensure_all(wanted: Sequence[WantedImage], *, jobs: int, say: Say = print) -> list[ImageOutcome]:
     """Builds or pulls all images in `wanted` that the container engine does not have, `jobs` images at a
-    time. Calls `say` with a line of text about each image, and returns all results in the order of `wanted`.
+    time. Returns one result for each different image, in the order of `wanted`. Calls `say` with a line of
+    text about each result.
 
     An image that occurs several times in `wanted` is made once and has one result. If one image fails, the
     others are still made. Raises MissingError, and makes nothing, if the file that `AIR_CA_BUNDLE` names
-    does not exist.
+    cannot be read.
     """
     authorities()
     each = list({image.tag: image for image in reversed(wanted)}.values())[::-1]
@@ -63,8 +66,9 @@ def ensure_all(wanted: Sequence[WantedImage], *, jobs: int, say: Say = print) ->
 
 
 def ensure(image: WantedImage) -> ImageOutcome:
-    """Builds or pulls one image, unless the container engine has it. If several processes want the image at
-    once, only one of them makes it. A failure is returned, not raised."""
+    """Builds or pulls one image, unless the container engine already has it, and returns what was done. If
+    several processes want the image at once, only one of them makes it. A failure is part of the result; it
+    is not raised."""
     began = time.monotonic()
     try:
         if engine.image(image.tag) is not None:

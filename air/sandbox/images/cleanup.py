@@ -44,8 +44,8 @@ class StoredImage:
 
 
 def stored_images(*, shipped: bool = False, shares: bool = False) -> list[StoredImage]:
-    """Returns the images of tasks and, if `shipped` is true, also those that are built from a folder that
-    air ships. The image that was unused for the longest time comes first. Blocks.
+    """Returns the images that were built or pulled for tasks and, if `shipped` is true, also those that are
+    built from a folder that air ships. The image that was unused for the longest time comes first. Blocks.
 
     If `shares` is true, the container engine computes how many bytes each image shares with others, which
     takes long. Raises MissingError if no container engine answers, BoxStartError if the engine fails.
@@ -87,13 +87,13 @@ def images_to_remove(
     unused_seconds: float | None = None,
     now: float | None = None,
 ) -> list[StoredImage]:
-    """Returns those of `images` that are to be removed. Never chooses an image that a container uses.
-    `images` must be sorted by last use, oldest first.
+    """Chooses which of `images` are to be removed, and returns them. Never chooses an image that a container
+    uses. `images` must be sorted by last use, oldest first.
 
     Either `unused_seconds` or `keep_bytes` must be given. With `unused_seconds`, chooses all images whose
     last use is longer ago than this. With `keep_bytes`, chooses the images with the oldest last use, until
-    the sum of `StoredImage.own` of all remaining images is at most `keep_bytes`. `now` is the present time
-    in epoch seconds. None means that of the system clock.
+    the sum of `StoredImage.own` of all remaining images is at most `keep_bytes`. `now` is the present time in
+    epoch seconds; by default the time of the system clock.
     """
     now = time.time() if now is None else now
     free = [image for image in images if not image.busy]

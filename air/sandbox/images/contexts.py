@@ -1,5 +1,5 @@
-"""Computes the tags of the images of tasks, and packs the folders from which these images are built as build
-contexts.
+"""Computes the tags of the images of tasks, and packs the folder of such an image as a build context: the
+files that a container engine gets in order to build the image.
 
 The tag of such an image is `air-harbor-` and a digest of its folder, so equal folders share one image.
 """
@@ -39,12 +39,12 @@ class WantedImage:
     seconds: float
     """The time limit of the build in seconds."""
     where: str
-    """A text for the user that says what needs the image, such as a task."""
+    """What needs the image, such as a task, as text for the user."""
 
 
 def tag(folder: Path) -> str:
-    """Returns the tag of the image that is built from `folder`; the tag contains a digest of the folder.
-    Builds nothing.
+    """Computes the tag of the image that is built from `folder`. The tag contains a digest of the folder's
+    contents. Builds nothing.
 
     Raises MissingError if the folder has no Dockerfile.
     """
@@ -64,15 +64,16 @@ def tag(folder: Path) -> str:
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yields a pair for each file, folder and link in a folder and in its subfolders, sorted: the path
-    relative to `folder`, and the path itself. Follows no links."""
+    """Yields all files, folders and links below `folder`, sorted, as pairs: the path relative to `folder`,
+    and the path itself. Follows no links."""
     for path in sorted(folder.rglob("*")):
         yield path.relative_to(folder).as_posix(), path
 
 
 def packed(folder: Path, authorities: Path | None) -> io.BytesIO:
-    """Returns the build context of a folder, in memory: a tar archive of the folder's files, without those
-    that the folder's `.dockerignore` excludes.
+    """Returns the build context of a folder, in memory: a tar archive of the folder's files, which a
+    container engine gets in order to build the image. Leaves out files that the folder's `.dockerignore`
+    excludes.
 
     `authorities` is a PEM file of certificate authorities, or None. If it is given, each stage of the build
     trusts these authorities, and the image contains the file.
@@ -133,8 +134,8 @@ _HEREDOC = re.compile(r"(?:^|\s)\d*<<-?([\"']?)([A-Za-z_]\w*)\1(?=\s|$)")
 
 
 def needs_buildkit(folder: Path) -> str:
-    """Returns the first instruction in the folder's Dockerfile that only BuildKit understands, as a text such
-    as `line 3: RUN --mount`. Returns "" if there is none."""
+    """Returns the first instruction in the folder's Dockerfile that only BuildKit (Docker's newer builder,
+    which air does not use) understands, such as `line 3: RUN --mount`. Returns "" if there is none."""
     text = (folder / "Dockerfile").read_text("utf-8", "surrogateescape")
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):

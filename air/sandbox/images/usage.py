@@ -1,4 +1,5 @@
-"""Records, in the user's cache folder, when images were last used and which images were pulled for tasks."""
+"""Records when images were last used, and which images were pulled for tasks. `air.sandbox.images.cleanup`
+reads these records, which are files in the user's cache folder, to find images that can be removed."""
 
 from __future__ import annotations
 

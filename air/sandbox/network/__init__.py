@@ -1,2 +1,3 @@
-"""Network access of boxes. It goes through an egress proxy: an HTTP proxy on the host that forwards only to
-allowed hosts. (Process boxes without namespaces use the host's network instead.)"""
+"""Network access of boxes. Commands in a box reach the network only through an egress proxy: an HTTP proxy on
+the host that forwards only to allowed hosts. (Exception: process boxes without namespaces use the host's
+network directly.)"""

@@ -44,15 +44,16 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment variables that make commands in a box use the egress proxy."""
+    """Returns environment variables, such as `http_proxy`, that make commands in a box use the egress
+    proxy."""
     there = f"http://127.0.0.1:{PORT}"
     variables = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), there)
     return variables | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
 
 class Refusal(Exception):
-    """The error that is raised to refuse a request. The client gets the HTTP `status` and the error's
-    message."""
+    """The error that is raised if the egress proxy refuses a request from a box. The client in the box gets
+    the HTTP `status` and the error's message."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -121,8 +122,9 @@ def _header(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _with(request: Request, headers: list[tuple[bytes, bytes]]) -> Request:
-    """Returns `request` with these `headers`, except hop-by-hop headers, which concern only one connection.
-    Raises Refusal if the body is chunked, or if the Content-Length is malformed."""
+    """Returns a copy of `request` with these `headers`, without hop-by-hop headers, which concern only one
+    connection. Also sets its fields `length` and `expects`. Raises Refusal if the body is chunked, or if the
+    Content-Length is malformed."""
     by_name = [(name.decode("ascii").lower(), name, value) for name, value in headers]
     if any(name == "transfer-encoding" for name, _, _ in by_name):
         raise Refusal(411, "a body needs a Content-Length here")
@@ -201,7 +203,8 @@ class Proxy:
         self._direct = partial(urllib.request.proxy_bypass, proxies=host_proxies)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one connection from the box: reads its HTTP request, and forwards or refuses the request."""
+        """Serves one connection from the box: reads its HTTP request, and forwards or refuses the request.
+        `reader` and `writer` are the two directions of the connection."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 request = parse(await _lines(reader))
@@ -250,10 +253,11 @@ class Proxy:
         self, host: str, port: int, private: bool, *, by_parent: bool
     ) -> Sequence[str]:
         """Resolves a host name, and returns its IP addresses. Raises Refusal if the name cannot be resolved,
-        or if a box may not connect to one of the addresses (see `network_rules.permits`, also for `private`).
+        or if a box may not connect to one of the addresses. `private` says whether addresses that are not
+        public are allowed, too (see `network_rules.permits`).
 
-        If `by_parent` is true and the name cannot be resolved here, returns an empty list instead, because
-        the host's own proxy may be able to resolve it.
+        If `by_parent` is true and the name cannot be resolved here, returns an empty sequence instead,
+        because the host's own proxy may be able to resolve it.
         """
         await self._resolving.acquire()
         loop = asyncio.get_running_loop()
@@ -374,8 +378,8 @@ async def _send_body(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, size: int, alive: Callable[[], None]
 ) -> None:
     """Copies the body of a request, `size` bytes, from `source` (the client) to `sink` (the server). Calls
-    `alive` after each piece, to report progress. If the client sends fewer bytes, aborts the connection to
-    the server."""
+    `alive` after each piece, to show that the transfer goes on. If the client sends fewer bytes, aborts the
+    connection to the server."""
     while size:
         try:
             data = await source.read(min(port_relay.PIECE, size))

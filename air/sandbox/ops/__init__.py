@@ -1,2 +1,2 @@
-"""Tools for people who operate boxes: listing boxes, running commands in them, cleanup, command logs, and the
-checks of `air doctor`."""
+"""Tools for people who operate boxes (isolated places to run commands): listing boxes, running commands in
+them, cleanup, command logs, and the checks of `air doctor`."""

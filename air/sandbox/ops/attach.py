@@ -1,9 +1,10 @@
 """Runs the command of `air box exec` in a running container, no matter which process started the box.
 
-The container engine, not the guest, starts the command: as the user of the box's commands, in the workspace,
-without network, and without `BoxSpec.env`, which only the process that started the box knows. In an open
-box, a user id that the image's `/etc/passwd` lacks gets the group 0 here. The command shares the container's
-limits with the agent's commands. If memory runs out, the kernel kills the command before the guest.
+Unlike the box's other commands, this command is started by the container engine and not by the guest (air's
+program in the box): as the user of the box's commands, in the workspace, without network, and without
+`BoxSpec.env`, which only the process that started the box knows. In an open box, a user id that the image's
+`/etc/passwd` lacks gets the group 0 here. The command shares the container's limits with the agent's
+commands. If memory runs out, the kernel kills the command before the guest.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 from air.sandbox.wire.guest_box import MOST_FILES, base_env
 
 BOUND = f"{{ ulimit -Sn {MOST_FILES} && ulimit -Hn {MOST_FILES}; ulimit -Sc 0; ulimit -Hc 0; }} 2>/dev/null"
-"""Shell code that gives a command of `air box exec` the limits of open files and core dumps that other
-commands of the box inherit from the guest. It sets soft limits first, because a hard limit may not be set
-below its soft limit."""
+"""Shell code that limits the open files and core dumps of a command of `air box exec`. The limits are those
+that other commands of the box inherit from the guest (air's program in the box). It sets soft limits first,
+because a hard limit may not be set below its soft limit."""
 _MARK = "AIR_ATTACH"
 _BECOME = f'{BOUND}; {{ echo 1000 >/proc/self/oom_score_adj; }} 2>/dev/null; exec "$@"'
 _END = (
@@ -164,8 +165,8 @@ def _fed(sock: Any) -> Iterator[None]:
 
 
 def _feed(sock: Any, over: int) -> None:
-    """Copies this process's standard input to the socket `sock`. Stops when the input ends, or when the
-    writing end of the pipe whose reading end is the file descriptor `over` is closed."""
+    """Copies this process's standard input to the socket `sock`. Stops when the input ends, or when the pipe
+    with the reading end `over` (a file descriptor) has been closed at its writing end."""
     stdin = sys.stdin.fileno()
     try:
         while over not in (ready := select.select([stdin, over], [], [])[0]):

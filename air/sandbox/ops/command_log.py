@@ -31,7 +31,7 @@ MAX_BYTES = 1_000_000
 """Size in bytes at which a log file counts as full. A full file gets only one more line, its last line
 `end`."""
 MAX_COMMAND = 300
-"""The maximum number of characters of a command that are recorded."""
+"""The maximum number of characters of a command's text that the log contains; the rest is left out."""
 KEEP_FILES = 300
 KEEP_SECONDS = 3 * 86400.0
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,9 +56,9 @@ class CommandLog:
         self._size = self._commands = self._unwritten = 0
 
     def start(self, spec: BoxSpec, *, run: str, owner: str, workspace: str) -> None:
-        """Creates the log file of the box, and records in its first line that the box is ready. The line
-        contains the arguments: some of the settings `spec`, the id `run` of the run of air, the owner label
-        `owner` of the process that started the box, and the path `workspace` of the box's workspace."""
+        """Creates the log file of the box, and records in its first line that the box is ready. The line also
+        contains some of the settings `spec`, the id `run` of the run of air, the label `owner` of the process
+        that started the box (`host:pid:start`), and the path `workspace` of the box's workspace."""
         try:
             folder().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(self._file, _OPEN, 0o600)
@@ -164,10 +164,10 @@ def recorded(method: F) -> F:
 
 
 def read(file: Path, mark: Mark | None = None) -> tuple[list[dict[str, Any]], Mark]:
-    """Reads the complete lines of a log file from the position `mark` on. An earlier call has returned this
-    position. None means the beginning of the file.
+    """Reads the complete lines of a log file, from the position `mark` on, which an earlier call returned.
+    None means the beginning of the file.
 
-    Returns the records, and the position after them for the next call. Skips lines that are not JSON
+    Returns a pair: the records, and the position after them for the next call. Skips lines that are not JSON
     objects, for example because the disk was full. Raises OSError if the file cannot be read.
     """
     tail = Tail(file, mark or Mark())
@@ -199,8 +199,8 @@ def collect(*, now: float | None = None) -> list[str]:
     """Removes log files that are older than `KEEP_SECONDS`, and all but the newest `KEEP_FILES`. Returns the
     paths of the removed files.
 
-    Removes nothing if the user has no home folder. `now` is the time in epoch seconds from which ages are
-    counted. None means the present time.
+    Removes nothing if the user has no home folder. Ages are counted from `now`, in epoch seconds; None means
+    the present time.
     """
     now = time.time() if now is None else now
     removed = []

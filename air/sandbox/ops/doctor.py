@@ -1,7 +1,7 @@
 """The checks of `air doctor`, which find out whether boxes can work on this machine.
 
-Two checks start a box and remove it again. The other checks change nothing. The functions `judge_…` get what
-they judge as arguments, so that tests can pass recorded answers of other container engines.
+Two checks start a box and remove it again. The other checks change nothing. The functions `judge_…` get the
+data to check as arguments, so that tests can pass recorded answers of other container engines.
 """
 
 from __future__ import annotations
@@ -108,8 +108,9 @@ def process_boxes() -> Finding:
 
 
 def judge_engine(info: Mapping[str, Any], version: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine can enforce the limits of boxes. `info` and `version` are the
-    engine's answers to the requests `info` and `version` of Docker's API."""
+    """Checks whether the container engine can enforce the limits of boxes, and whether its way to store
+    images is fast enough. `info` and `version` are the engine's answers to the requests `info` and `version`
+    of Docker's API."""
     name = "Podman" if podman.is_podman(version) else "Docker"
     driver, cgroups = info.get("Driver", "?"), info.get("CgroupVersion", "?")
     rootless = ", rootless" if _rootless(info) else ""
@@ -139,7 +140,8 @@ def _rootless(info: Mapping[str, Any]) -> bool:
 
 
 def _limits(info: Mapping[str, Any]) -> str:
-    """Returns the shell command that makes the container engine able to enforce all resource limits."""
+    """Returns the shell command that makes the container engine able to enforce all resource limits. `info`
+    is the engine's answer to the request `info`."""
     if _rootless(info):
         return (
             "sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu "
@@ -169,7 +171,7 @@ def _images() -> Iterator[Finding]:
 
 
 def judge_networks(networks: Sequence[Mapping[str, Any]], info: Mapping[str, Any]) -> Finding:
-    """Checks whether the container engine has free IP address ranges for further bridge networks.
+    """Checks whether the container engine still has free IP address ranges for new bridge networks.
 
     Boxes use no bridge network, but builds of images and compose files do. `networks` are the engine's
     descriptions of the existing bridge networks; `info` is its answer to the request `info`.
@@ -206,8 +208,9 @@ def _boxes() -> Finding:
 
 
 def judge_boxes(boxes: Sequence[listing.LiveBox], helpers: Sequence[listing.LiveBox]) -> Finding:
-    """Checks whether one of air's containers has expired or has a dead owner process. `boxes` are the
-    containers that are boxes, `helpers` are the helper containers, which store snapshots or copy Python."""
+    """Checks whether one of air's containers was left behind: it has expired, or the process that started it
+    is dead. `boxes` are the containers that are boxes, `helpers` are the helper containers, which store
+    snapshots or copy Python."""
     kinds = _number(len(boxes), "box", "boxes")
     if helpers:
         kinds += f" and {_number(len(helpers), 'helper container', 'helper containers')}"
@@ -224,8 +227,8 @@ def _number(count: int, one: str, many: str) -> str:
 
 
 def judge_volumes(volumes: Sequence[Mapping[str, Any]]) -> Finding:
-    """Checks whether one of air's volumes has expired or has a dead owner process. `volumes` are the
-    container engine's descriptions of the volumes."""
+    """Checks whether one of air's volumes was left behind: it has expired, or the process that made it is
+    dead. `volumes` are the container engine's descriptions of the volumes."""
     stale = []
     for volume in volumes:
         labels = volume.get("Labels") or {}
@@ -331,8 +334,8 @@ def _gpus(info: Mapping[str, Any] | None) -> Finding:
 
 
 def judge_gpu_runtime(seen: str, info: Mapping[str, Any] | None) -> Finding:
-    """Checks whether the container engine can give GPUs to containers. `seen` is the text about this
-    machine's GPUs, which the result repeats.
+    """Checks whether the container engine can give GPUs to containers. `seen` is a phrase about this
+    machine's GPUs, with which the result's text begins.
 
     `info` is the engine's answer to the request `info`, or None if no container engine answers.
     """

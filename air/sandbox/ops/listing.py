@@ -16,8 +16,9 @@ from air.sandbox.ops import command_log
 
 @dataclass(frozen=True)
 class LiveBox:
-    """A box that exists now (a container, or a process box with its folder), or a helper container, which
-    stores snapshots or copies Python. `run` is the id of the run of air that started it."""
+    """A box that exists now, or a helper container (a container of air that stores snapshots or copies
+    Python). A box is either a container or a process box, which has a folder. `run` is the id of the run of
+    air that started it."""
 
     name: str
     provider: str
@@ -36,15 +37,15 @@ class LiveBox:
     `Box.note_use`."""
 
     def of_run(self, run: str, folder: str) -> bool:
-        """Whether the box is used for an episode of a run. `run` is the run's name; `folder` is its folder,
-        or empty if it is unknown."""
+        """Whether the box is used for an episode of a run. `run` is the run's name or id; `folder` is the
+        path of the run's folder, or empty if it is unknown."""
         return bool(self.use) and (
             run in (self.run, self.use.get("run")) or ("" != folder == self.use.get("folder"))
         )
 
     @property
     def pid(self) -> str:
-        """The id of the process that started the box; `?` if the box's owner label does not contain it."""
+        """The process id of the process that started the box, as text; `?` if it is unknown."""
         return self.owner.rsplit(":", 2)[-2] if self.owner.count(":") > 1 else "?"
 
     @property

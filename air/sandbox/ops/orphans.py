@@ -25,12 +25,12 @@ from air.sandbox.wire.connection import interpreter
 
 
 def collect() -> list[str]:
-    """Removes containers of air that have expired or whose owner process is dead, and folders of process
-    boxes whose owner process is dead. Blocks.
+    """Removes what boxes of dead processes left behind: containers of air that have expired or whose owner
+    process is dead, and folders of process boxes (boxes without a container) whose owner process is dead.
+    Also removes the oldest command logs. Blocks.
 
-    Returns the names of the removed containers and the paths of the removed folders. Also removes the oldest
-    command logs. If no container engine answers, containers are not removed. Raises BoxStartError if the
-    container engine answers but fails.
+    Returns the names of the removed containers and the paths of the removed folders. If no container engine
+    answers, containers are not removed. Raises BoxStartError if the container engine answers but fails.
     """
     from air.sandbox.docker import engine
 
@@ -90,8 +90,9 @@ def _processes() -> Iterator[Path]:
 
 
 def _owner(entry: Path) -> str:
-    """Returns the owner label, `host:pid:start`, of a process. `entry` is the process's folder in `/proc`.
-    Empty if the process does not belong to air."""
+    """Returns the label `host:pid:start` of the air process that owns a process: that started it, or that
+    started its box. `entry` is the process's folder in `/proc`. Returns "" if the process does not belong to
+    air."""
     variables = dict(word.partition("=")[::2] for word in _words(entry / "environ"))
     if owner := variables.get(ownership.OWNER_ENV):
         return owner
@@ -104,8 +105,8 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the owner label of the process box whose folder contains `path`. Empty if `path` is not in the
-    folder of a process box."""
+    """Returns the label (`host:pid:start`) of the air process that started a process box. `path` is the box's
+    folder or a path in it. Returns "" if `path` is not in the folder of a process box."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 

@@ -1,12 +1,13 @@
 """The process box: a box that consists of ordinary processes instead of a container, for machines without
 Docker.
 
-A process box runs the same guest as a container. The isolation of a process box depends on its namespace mode
-(`docs/boxes.md` compares the modes). In mode `root`, the user ids inside the box are host user ids that own
-nothing on the host. In mode `user`, `BoxSpec.second_user` has no effect. In mode `plain`, there are no
-namespaces, `BoxSpec.network` is not enforced, and the only limits that are enforced are the time to live, the
-memory of each process, and the size of each file. In all modes, the guest also holds the locks of the box's
-GPUs, so the GPUs become free only when the guest has ended.
+A process box runs the same guest (air's program that runs commands) as a container. Its isolation depends on
+the mode in which it gets Linux namespaces; `docs/boxes.md` compares the modes. In mode `root`, for which air
+runs as root, the user ids inside the box are host user ids that own nothing on the host. In mode `user`, for
+other users, `BoxSpec.second_user` has no effect. In mode `plain`, there are no namespaces, `BoxSpec.network`
+is not enforced, and the only limits that are enforced are the time to live, the memory of each process, and
+the size of each file. In all modes, the guest also holds the locks of the box's GPUs, so the GPUs become free
+only when the guest has ended.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ProcessBox(GuestBox):
-    """A box without a container: a folder on the host, and a subprocess of this process that runs the
-    guest."""
+    """A box without a container: a folder on the host, and a subprocess of this process that runs the guest
+    (air's program that runs the box's commands)."""
 
     isolation: Isolation = "process"
 
@@ -124,9 +125,9 @@ class ProcessBox(GuestBox):
         return root
 
     def _prepare(self, root: Path) -> list[dict[str, Any]]:
-        """Prepares the box's folders. Returns the headers of the first frames to send to the subprocess: a
-        description for the launcher, which puts the box into namespaces (left out in mode `plain`, which has
-        none), and the guest's configuration."""
+        """Prepares the box's folders. Returns the headers of the first messages (frames) to send to the
+        subprocess. With namespaces, the first describes the box for the launcher, which puts the box into
+        namespaces. The last, or only, header is the configuration of the guest, air's program in the box."""
         layouts = []
         if self.mode == "plain":
             self._make_folders(root)
@@ -152,8 +153,8 @@ class ProcessBox(GuestBox):
     def host_workspace(self) -> Path:
         """The path of the workspace on the host, as long as the box lives.
 
-        With namespaces, this path is a link to a folder. Programs that do not follow links need
-        `seen_from_host` instead. Never follow links in the workspace: the agent may have made them.
+        With namespaces, this path is a link to a folder. Programs that do not follow such a link need
+        `seen_from_host` instead. Never follow links inside of the workspace: the agent may have made them.
         """
         if self.mode == "plain":
             return Path(self.workspace)
@@ -170,7 +171,8 @@ class ProcessBox(GuestBox):
 
     @property
     def _commands_user(self) -> int | None:
-        """The user id of commands inside the box. None if the box has only one user."""
+        """The user id of commands inside the box. None if the box has only one user, as which the guest
+        (air's program in the box) runs, too."""
         if self.mode != "root":
             return None
         return 0 if self._second_user else INSIDE_UID

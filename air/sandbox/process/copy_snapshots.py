@@ -19,7 +19,7 @@ from air.sandbox.contract import ownership
 from air.sandbox.contract.box import Snapshot
 
 _FULL = tuple(f": {os.strerror(number)}" for number in (errno.ENOSPC, errno.EDQUOT))
-"""The ends of the lines that `cp` prints if the disk to which it copies is full."""
+"""The endings by which air recognises error messages of `cp` that say that the target disk is full."""
 
 
 class CopiedSnapshot(Snapshot):

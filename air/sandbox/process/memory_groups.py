@@ -1,5 +1,5 @@
-"""Finds a place for memory control groups (cgroups), which limit the total memory of all processes of a
-process box.
+"""Finds the control group (cgroup) of this machine below which air can create a group for each process box.
+Such a group limits the total memory of all processes of the box.
 
 Only root can create such a group, and only if the control group file system is writable, which it usually is
 not in a container. Without a group, only the memory of each single process is limited. The launcher of a box
@@ -23,17 +23,19 @@ _TRIAL = '[ -e "$1" ] && echo 100000000 > "$1" && echo $$ > cgroup.procs'
 
 @dataclass(frozen=True)
 class ParentGroup:
-    """A control group of this machine below which the control groups of boxes can be created."""
+    """A control group (cgroup) of this machine below which air can create a control group for each process
+    box."""
 
     folder: Path
     files: Mapping[str, str]
-    """The files of a box's group that set its limits: file name -> text to write, with `{bytes}` for the
-    limit. The first file always exists. The others limit swap, and are missing if the kernel has no swap or
-    does not count it."""
+    """The files by which the limits of a box's group are set: file name -> text to write, with `{bytes}` for
+    the limit. The first file always exists. The others limit swap, and are missing if the kernel has no swap
+    or does not count it."""
 
     def of_box(self, name: str, limit: int) -> dict[str, object]:
         """Returns the description of a box's control group for the launcher, the program that starts the box
-        and creates the group. `name` is the group's name, `limit` its memory limit in bytes."""
+        and creates the group: a dict with the group's `folder` and its `files`, pairs (file name, text to
+        write). `name` is the group's name, `limit` its memory limit in bytes."""
         files = [(file, text.format(bytes=limit)) for file, text in self.files.items()]
         return {"folder": str(self.folder / name), "files": files}
 
@@ -48,8 +50,8 @@ def find() -> ParentGroup | None:
 
 
 def candidates(own: str, mounts: str) -> Iterator[ParentGroup]:
-    """Yields the control groups below which groups for boxes might be created. The group nearest to this
-    process comes first.
+    """Yields the control groups (cgroups) below which groups for boxes might be created. The group nearest to
+    this process comes first.
 
     `own` is the text of `/proc/self/cgroup`, and `mounts` is the text of `/proc/self/mountinfo`.
     """

@@ -1,11 +1,11 @@
-"""Detects the namespace mode of process boxes on this host, and makes the descriptions by which the launcher
-builds boxes.
+"""Finds out in which mode process boxes (boxes without a container) get Linux namespaces on this host, and
+describes such boxes for the launcher, the program that builds them (`air.sandbox.guest.launcher`).
 
-The launcher is `air.sandbox.guest.launcher`. Mode `root`: this process is root, and the kernel allows
-namespaces. Mode `user`: this process can create its own user namespace. Mode `plain`: there are no
-namespaces, because neither is possible or because the user set `AIR_PROCESS_BOX=plain`. A box with
-namespaces sees, read-only, the host's system folders, this process's Python, and the folders in
-`LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`. Each of these two variables contains paths separated by `:`.
+Mode `root`: this process is root, and the kernel allows namespaces. Mode `user`: this process can create its
+own user namespace. Mode `plain`: there are no namespaces, because neither is possible or because the user set
+`AIR_PROCESS_BOX=plain`. A box with namespaces sees, read-only, the host's system folders, this process's
+Python, and the folders in `LD_LIBRARY_PATH` and `AIR_PROCESS_SHOW`. Each of these two variables contains
+paths separated by `:`.
 """
 
 # ruff: noqa: PTH110, PTH114, PTH115, PTH117, PTH118, PTH120
@@ -54,7 +54,7 @@ _LOCK = threading.Lock()
 @dataclass(frozen=True)
 class Detection:
     """The mode in which process boxes get Linux namespaces on this machine (`root`, `user`, or `plain`: no
-    namespaces), as `detect` found it, and a short phrase that gives the reason."""
+    namespaces), and the reason for it as a short phrase. `detect` returns it."""
 
     mode: Mode
     reason: str
@@ -101,8 +101,8 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Starts a trial process box with the namespaces of the mode `mode` (`root` or `user`). Returns the
-    reason why the box does not start, or an empty string if it starts."""
+    """Starts a trial process box with the namespaces of the mode `mode` (`root` or `user`). Returns "" if the
+    box starts, else the reason why it does not."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -130,13 +130,14 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the bytecode of the program that launches a process box and becomes its guest. The first frame
-    to send to the program is the result of `layout`."""
+    """Returns the bytecode of the program that launches a process box and then runs the guest (air's program
+    in the box). The first frame (message) to send to the program is the result of `layout`."""
     return connection.compiled((*connection.GUEST, "launcher"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Chooses the path of each writable folder in a box, and the host paths that the box can see.
+    """Chooses the path of each writable folder in a process box, and finds the host paths that the box can
+    see.
 
     Returns two dicts: {folder: its path in the box} and {host path: the same path without symbolic links}. A
     folder keeps its path, unless it would overlap a host path that the box can see. Then its path in the box
@@ -208,8 +209,8 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a process box by which the launcher (`air.sandbox.guest.launcher`) builds
-    the box.
+    """Returns the description of a process box as a dict. By it, the launcher (`air.sandbox.guest.launcher`)
+    builds the box.
 
     `mode` is `root` or `user`. `where` and `visible` are the two dicts that `places` returns. `folder` is an
     empty folder of the host, which becomes the box's root and which the launcher removes when the box ends.
@@ -249,7 +250,8 @@ def layout(
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
     """Returns the paths at which a process box would see the host folders `folders`. The launcher, which
-    starts the box, hides these paths. `visible` maps the paths that the box sees to the host's real paths."""
+    starts the box, hides these paths. `visible` maps each host path that the box sees to the same path
+    without symbolic links."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)
@@ -260,7 +262,7 @@ def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
 
 
 def counts_by_namespace() -> bool:
-    """Whether the kernel counts processes separately for each user namespace (Linux 5.14 or later). Otherwise
-    the limit `pids` of a process box is not enforced."""
+    """Whether the kernel counts processes separately for each user namespace (Linux 5.14 or later). If not,
+    the limit `BoxLimits.pids` of a process box is not enforced."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

@@ -1,2 +1,3 @@
-"""Measures what the commands of a container write to the container's own layer (its changes to the image) on
-the container engine's disk: which files, and how many bytes."""
+"""Measures what the commands of an open box that keeps its image's files (`OpenBox.keep`) write to the
+container's own layer on the container engine's disk: which files differ from the image, and how many bytes
+they have."""

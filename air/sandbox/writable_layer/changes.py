@@ -36,8 +36,9 @@ async def changes(
     """Returns the changes of a container in `folder` and below it, sorted by path; see `Box.changed`.
 
     `container` is the container's id. `image` is the field `Config` of the container engine's description of
-    the container's image. `made` are the absolute paths of the folders that the guest created; they are not
-    reported as added. Raises the errors of `Box.changed`.
+    the container's image. `made` are the absolute paths of the folders that air itself created in the
+    container; they are not reported as added. `most` is the maximum number of changes. Raises the errors of
+    `Box.changed`.
     """
     check(image, folder)
     rows = await engine.in_thread(lambda: _rows(container))
@@ -48,9 +49,9 @@ async def changes(
 
 
 def check(image: Mapping[str, Any], folder: str) -> None:
-    """Raises ConfigError if `folder` is not an absolute path in normal form (without `..`, for instance), or
-    if the container engine cannot see all changes in `folder`, because of the OCI runtime or of a volume that
-    the image declares. `image` is as in `changes`."""
+    """Raises ConfigError if the changes in `folder` cannot be found: if `folder` is not an absolute path in
+    normal form (without `..`, for instance), or if the container engine cannot see all changes in it, because
+    of the OCI runtime or of a volume that the image declares. `image` is as in `changes`."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
         raise ConfigError(f"{folder!r} is not an absolute path without links")
     if (runtime := oci_runtime.name()) not in _NATIVE:
@@ -77,7 +78,7 @@ def below(rows: Sequence[Mapping[str, Any]], folder: str, made: set[str]) -> Ite
     that differ only in their contents.
 
     `rows` is the container engine's list of differences, as `_rows` returns it. `made` are the folders that
-    the guest created; they are not reported as added.
+    air itself created in the container; they are not reported as added.
     """
     if any(
         row["Kind"] == 2 and row["Path"] != folder and holds(row["Path"], folder) for row in rows

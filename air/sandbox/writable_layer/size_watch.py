@@ -1,5 +1,5 @@
-"""`SizeWatch` limits how much a container writes to its own layer on the engine's disk. No container engine
-enforces such a limit.
+"""`SizeWatch` limits how much a container writes to its own layer on the container engine's disk. No engine
+enforces such a limit itself. Used for open boxes that keep their image's files (`OpenBox.keep`).
 
 The size is measured at intervals. Between two measurements, commands can write as fast as the disk allows, so
 they may exceed the limit for some seconds.
@@ -19,9 +19,9 @@ from air.sandbox.docker import engine
 from air.sandbox.writable_layer.changes import answer
 
 SOON, LATE = 2.0, 10.0
-"""The shortest and the longest number of seconds between two measurements of the size of a container's own
-layer. The interval is the shortest at first and while the size changes, unless measuring is slow (see
-`SHARE`). The number of files is counted after `LATE` seconds for the first time."""
+"""The shortest and the longest pause, in seconds, between two measurements of the size of a container's own
+layer. The pause is the shortest at first and while the size changes, unless measuring is slow (see `SHARE`).
+The number of files is counted after `LATE` seconds for the first time."""
 SHARE = 0.02
 """The maximum share of the time during which the container engine should be busy with measuring what one
 container has written. Slow measurements are therefore made less often, but at least every `LATE` seconds,
@@ -57,8 +57,9 @@ class SizeWatch:
             self._task = asyncio.create_task(self._watch())
 
     async def check(self) -> None:
-        """Measures the size now, but does not count the files. Raises BoxDiedError if the measurement fails.
-        If the size exceeds its limit, calls `end` and raises BoxDiedError."""
+        """Measures the size now. Raises BoxDiedError if the measurement fails. If the size exceeds its limit,
+        calls the function `end` of the constructor, which ends the box, and raises BoxDiedError. Does not
+        count the files."""
         self._size = await engine.in_thread(lambda: _size(self._container))
         if self._size > self._most_mb * _MIB:
             self._over(f"{self._size / _MIB:.0f} MiB", f"{self._most_mb} MiB")

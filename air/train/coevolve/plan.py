@@ -45,8 +45,8 @@ _SET_BY_COEVOLUTION = {
     "resume": "remove it; the same command continues a co-evolution",
 }
 """The keys of a training that neither the run files nor the tables `settings` may have, because the
-co-evolution sets them, and what the user can do instead. It also sets `model.name`, but a run file needs this
-key."""
+co-evolution sets them, and what the user can do instead. The co-evolution sets `model.name`, too, but a run
+file needs this key."""
 
 
 @dataclass(frozen=True)

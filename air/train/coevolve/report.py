@@ -63,15 +63,17 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
 
     `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
     that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
-    reward of all proposals by each definition, `as_coded` and `published`. The mean over the well-formed ones
-    is estimated from the first 512 of them. Similarity to other proposals, which lowers rewards, is computed
-    among these 512."""
+    reward of all proposals by each definition, `as_coded` and `published`. `histogram` and `mean_p` leave out
+    the questions whose p is unknown, because comparisons of their answers had no result. The mean reward of
+    the well-formed proposals is estimated from the first 512 of them. Similarity to other proposals, which
+    lowers rewards, is computed among these 512."""
     read = [line for line in lines if "malformed" not in line]
     found = [_agreement(line, config) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
+    known = [one.share for one in found if one.decided]
     histogram = [0] * BINS
-    for one in found:
-        histogram[min(BINS - 1, int(one.share * BINS + 1e-9))] += 1
+    for share in known:
+        histogram[min(BINS - 1, int(share * BINS + 1e-9))] += 1
     least, most = config.generation.least, config.generation.most
     definition, least_valid = config.generation.definition, config.payment.least_valid
     ps = [
@@ -84,7 +86,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
         "malformed": len(lines) - len(read),
         "histogram": histogram,
         "tool_calls": fmean(line["tool_calls"] for line in read) if read else None,
-        "mean_p": fmean(one.share for one in found) if found else None,
+        "mean_p": fmean(known) if known else None,
         "frontier_share": frontier / len(lines) if lines else None,
         "different": len({line["question"] for line in read}),
         "clusters": len(set(numbers)),

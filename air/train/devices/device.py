@@ -1,7 +1,9 @@
-"""Chooses the device on which the policy is stored and trained: one GPU, or the CPU.
+"""Chooses the device on which the policy (the model that is trained) is stored and trained: one GPU, or the
+CPU.
 
-The training engine leases its GPU with the same locks as boxes do. So it never uses a GPU that a box of any
-process has leased, and no box leases the engine's GPU.
+The training engine leases its GPU (reserves it for itself) with the same locks as boxes, the containers in
+which agents' commands run. So it never uses a GPU that a box of any process has leased, and no box leases the
+engine's GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _WHERE = "embedded.device"
 
 @dataclass(frozen=True)
 class Device:
-    """The device on which the policy is stored and trained, with the reason for the choice in words."""
+    """The device on which the policy is stored and trained. `reason` says in words why it was chosen."""
 
     torch_device: torch.device
     reason: str
@@ -74,14 +76,13 @@ def choose(
 ) -> Device:
     """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
-    `setting` is the value of `embedded.device` in the run file: `auto`, `cpu`, `cuda`, or `cuda:N` with N as
-    in `nvidia-smi`. `boxes` and `trainer` are the environments' settings `gpus` and `trainer_gpus`: names of
-    GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty: none named. `inference` is the GPU that
-    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. With
-    `auto`, the device is a GPU that torch can use and that is not leased; no GPU that boxes may use, or, if
-    boxes may use all (`auto`), any GPU of `free_for_training`. If there is no such GPU, it is the CPU. Raises
-    UsageError if `setting` requires a GPU, but there is none, or boxes may use all GPUs, or all are leased.
-    Also raises UsageError if a named GPU does not exist.
+    The device is the first GPU of `free_for_training` that no process has leased. `inference` is the GPU that
+    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. `setting`
+    is the value of `embedded.device` in the run file: `auto`, which means the CPU if there is no such GPU;
+    `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer` are the environments' settings
+    `gpus` and `trainer_gpus`: names of GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty:
+    none named. Raises UsageError if `setting` is `cuda` or `cuda:N` and there is no such GPU, and if a named
+    GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -114,8 +115,8 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Chooses the policy's device for a run with the environments `envs`: calls `choose` with the GPUs that
-    their settings `gpus` (for boxes) and `trainer_gpus` name. Returns the chosen device."""
+    """Chooses the policy's device for a run with the environments `envs`, and returns it: calls `choose` with
+    the GPUs that the environments' settings `gpus` (for boxes) and `trainer_gpus` (for the policy) name."""
     envs = list(envs)
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     return choose(
@@ -139,8 +140,8 @@ def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
 
 
 def cpu_instead(place: Device, reason: str) -> Device:
-    """Releases the GPU of `place`, and returns the CPU as the policy's device, with `reason` as the reason.
-    Call this function only when no tensor on the GPU is in use any more."""
+    """Releases the GPU of `place`, and returns the CPU as the policy's device instead. `reason` says in words
+    why the CPU was chosen. Call this function only when no tensor on the GPU is in use any more."""
     gc.collect()
     if place.gpu is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -156,10 +157,10 @@ def free_for_training(
     trainer: Sequence[str],
     inference: Gpu | None = None,
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first. `setting`, `boxes`,
-    `trainer` and `inference` are as in `choose`. If boxes may use all GPUs (`auto`) and no setting names a
-    GPU for the policy, the policy may use all except the last GPU that vLLM does not use. This last GPU
-    remains for boxes."""
+    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first: no GPU that `boxes`
+    names. `setting`, `boxes`, `trainer` and `inference` are as in `choose`. If boxes may use all GPUs
+    (`auto`) and no setting names a GPU for the policy, the policy may use all GPUs except one, which remains
+    for boxes: the last one that vLLM does not use."""
     if setting.startswith("cuda:"):
         wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
@@ -178,7 +179,7 @@ def free_for_training(
 
 
 def _problem_of_torch() -> str:
-    """Returns the reason in words why torch cannot use any GPU, or an empty string if torch can use one."""
+    """Returns why torch cannot use any GPU, in words, or an empty string if torch can use one."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     return "" if torch.cuda.is_available() else "torch sees no GPU"

@@ -19,8 +19,9 @@ from air.errors import UsageError
 
 
 class MasterWeights:
-    """An optimiser for weights of lower precision than float32. It has those methods of a torch optimiser
-    that the trainer calls. `make` builds the inner torch optimiser from the list of float32 copies."""
+    """An optimiser for weights of lower precision than float32. It has only those methods of a torch
+    optimiser that the trainer calls. `make` is a function that builds a torch optimiser, called the inner
+    optimiser, for the list of float32 copies."""
 
     def __init__(
         self,
@@ -56,11 +57,12 @@ class MasterWeights:
             weight.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the optimiser's state and the float32 copies, for a checkpoint."""
+        """Returns the inner optimiser's state and, under the key `masters`, the float32 copies, for a
+        checkpoint."""
         return {**self.inner.state_dict(), "masters": [m.detach() for m in self.masters]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the optimiser's state and the float32 copies from `state`, a result of `state_dict`.
+        """Restores the inner optimiser's state and the float32 copies from `state`, a result of `state_dict`.
         Raises UsageError if `state` lacks the float32 copies: the checkpoint then comes from a training in
         float32."""
         masters: list[Tensor] | None = state.get("masters")

@@ -1,7 +1,8 @@
-"""Estimates the memory that a run needs on the device of its policy, from the model's shapes.
+"""Estimates the memory that a run needs on its policy's device (GPU or CPU), from the shapes of the model.
 
-The estimate omits memory fragmentation and the memory of boxes. Its purpose is to warn before a run starts
-that the run will not fit into memory, and to name the settings that reduce the memory.
+The estimate omits memory fragmentation and the memory of boxes (the agents' containers). It serves to warn,
+before a run starts, that the run will not fit into memory, and to name the settings that reduce the
+memory.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ PROGRAM = GB // 2
 """Memory in bytes that the trainer's process needs besides tensors. Measurements on a CPU gave 0.4 to 0.5
 GB."""
 _GRADIENT_COPIES = 3
-"""The number of temporary tensors of the size of the largest weight that the backward pass holds at once,
-besides that weight's gradient. The backward pass makes such a tensor for each use of a weight. The largest
+"""The number of temporary tensors, each as large as the largest weight, that the backward pass holds at once
+besides this weight's gradient. The backward pass makes such a tensor for each use of a weight. The largest
 weight is often both the input embeddings and the output head, and the head is used for each chunk of logits.
 So two of these tensors and their sum exist before the sum is added to the gradient."""
 _CHUNK_COPIES = 3
@@ -76,7 +77,8 @@ class Memory:
     other_models: int = 0
     """The bytes of weights and optimiser states of the further models, such as a reference or value model."""
     gradients: int = 0
-    """The part of `optimizer` that is for the gradients, which do not exist while this process samples."""
+    """The bytes of the gradients, which are also counted in `optimizer`. This memory is free while this
+    process samples."""
 
     @property
     def resident(self) -> int:
@@ -85,8 +87,8 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The largest number of bytes in use at one time: that of sampling or that of training, which
-        alternate."""
+        """The largest number of bytes in use at one time. Sampling and training alternate, so this is the
+        larger of their two totals."""
         return self.program + self.resident + max(self.training, self.sampling - self.gradients)
 
     @property
@@ -168,11 +170,11 @@ def estimate(
 
 
 def _activation_values(model: Any, config: Any, queries: int, kv: int) -> int:
-    """Returns the number of values per token that each layer stores for its backward pass. They are the
-    inputs and results of norms; queries, keys and values before and after the rotary embedding (and norm, in
-    some model families); the attention's result; and the gated feed-forward layer. The formula was fitted to
-    the memory that torch uses for Llama and Qwen 3. `queries` and `kv` are the sizes of a token's queries and
-    keys over all heads."""
+    """Returns the number of values per token that each layer stores for its backward pass: the inputs and
+    results of norms; queries, keys and values before and after the rotary embedding (and norm, in some model
+    families); the attention's result; and the gated feed-forward layer. The formula was fitted to the memory
+    that torch uses for Llama and Qwen 3. `queries` and `kv` are the lengths of one token's query and key
+    vectors, summed over all heads."""
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     normed = any(name.endswith("q_norm") for name, _ in model.named_modules())

@@ -1,5 +1,5 @@
-"""Checks the episodes of a run for infrastructure errors, sources whose groups have equal rewards, replies
-that are cut off at the token limit, and bottlenecks."""
+"""Checks of a training run's episodes: infrastructure errors, sources of tasks whose groups have equal
+rewards, replies that are cut off at the token limit, and bottlenecks. All checks are called by `examine`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _REMEDIES = {
 
 
 def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that infrastructure errors end a large share of the episodes."""
+    """Returns a finding if a large share of the episodes in the last `window` steps ended with infrastructure
+    errors (air or the machine failed, not the agent), else None. `rows` are the lines of `metrics.jsonl`."""
     window = max(1, min(window, len(rows)))  # a run may have failed before it has that many steps
     shares = series(rows, ratio("failed_episodes", "episodes"), window)
     step = shares.began(lambda mean: mean >= LIMITS.failures) if shares else None
@@ -42,8 +43,10 @@ def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that the episodes of one task end with infrastructure errors far more often than those of the
-    other tasks. Such episodes are not trained on, so the policy would learn too little from this task."""
+    """Returns a finding if the episodes of one task end with infrastructure errors far more often than those
+    of the other tasks, else None. Such episodes are not trained on, so the policy would learn too little from
+    this task. `rows` are the lines of `metrics.jsonl`; the second argument, which all checks get, is not
+    used."""
     played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -75,8 +78,10 @@ def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports a task whose grader failed in every episode of the last steps. The agents' work in these
-    episodes gets the lowest score, although the grader or the tests of the task may be broken."""
+    """Returns a finding if the grader of a task failed in every one of the task's latest episodes, else None.
+    The agents' work in these episodes gets the lowest score, although the grader or the tests of the task may
+    be broken. `rows` are the lines of `metrics.jsonl`; the second argument, which all checks get, is not
+    used."""
     count, since = Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -101,8 +106,9 @@ def ungraded_task(rows: Sequence[Row], _: int) -> Finding | None:
 
 
 def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports a source of tasks whose groups nearly always have equal rewards, so that the policy learns
-    nothing from the source."""
+    """Returns a finding if the policy learns almost nothing from one source of tasks, because the episodes of
+    nearly every group (episodes of one task that are compared) have equal rewards, else None. `rows` are the
+    lines of `metrics.jsonl`, of which the last `2 * window` count."""
     rows = rows_that_need_spread(rows)
     recent = rows[-2 * window :]
     groups, useful = Counter[str](), Counter[str]()
@@ -140,8 +146,9 @@ def starving_source(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that many episodes end because the context limit is reached or a reply is cut off at the token
-    limit. The share of such episodes must be large and have grown, or be very large."""
+    """Returns a finding if many episodes end because the context limit is reached or a reply is cut off at
+    the token limit, else None. The mean share of such episodes over the last `window` steps must be large and
+    have grown, or be very large. `rows` are the lines of `metrics.jsonl`."""
 
     def value(row: Row) -> float | None:
         count = metric_rows.number(row, "episodes")
@@ -167,8 +174,9 @@ def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the episodes spend most of their time on one activity: sampling, commands, grading, or
-    waiting for boxes."""
+    """Returns a finding if the episodes spend most of their time on one activity (sampling, commands,
+    grading, or waiting for boxes), else None. `rows` are the lines of `metrics.jsonl`; shares of time are
+    means over `window` steps."""
     for name in ACTIVITIES:
         part = series(rows, _part(name), window)
         limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck

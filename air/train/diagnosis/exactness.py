@@ -40,8 +40,8 @@ class Exactness:
     """
 
     def __init__(self, step: int, groups: Sequence[Group], *, trains_zeros: bool = False) -> None:
-        """Creates a collector without differences. `groups` are the groups of the training step `step`.
-        `trains_zeros` says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
+        """Creates an empty collector. `groups` are the groups of the training step `step`. `trains_zeros`
+        says whether tokens with advantage 0 are trained (`Trainer.trains_zeros`)."""
         self._step, self._trains_zeros = step, trains_zeros
         self._rollouts = [r for g in groups for r in g.rollouts if r.ok]
         self._versions = {
@@ -63,8 +63,8 @@ class Exactness:
             self._differences.setdefault(version, []).append((ours - theirs)[versions == version])
 
     def _of_tokens(self, sample: Sample) -> npt.NDArray[np.object_]:
-        """Returns, for each token of a sample, the version of the weights that sampled it, or None if the
-        version is unknown."""
+        """Returns, for each token of a sample, the version of the weights that sampled it: the number of the
+        training step that produced them, or None if not known."""
         if not sample.nodes:
             return np.full(len(sample.mask), None)
         each = [[self._versions.get(id(node))] * len(node.mask) for node in sample.nodes]
@@ -116,9 +116,9 @@ def _report(differences: Floats) -> dict[str, float]:
 
 
 def drifts(row: Mapping[str, Any], dtype: str) -> bool:
-    """Whether the sampler's log-probabilities in one step differed from the trainer's by more than rounding,
-    although both used the same weights. `row` is the step's line of `metrics.jsonl`; `dtype` is the precision
-    of the weights, such as `float32`."""
+    """Whether the sampler's log-probabilities in one step differed by more than rounding from the trainer's,
+    for tokens that both computed with the same weights. `row` is the step's line of `metrics.jsonl`; `dtype`
+    is the precision of the weights, such as `float32`."""
     version = on_policy(row)
     return version is not None and version["mismatch_kl_mean"] > EXACT.get(dtype, COARSE)
 

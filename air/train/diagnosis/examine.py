@@ -1,4 +1,4 @@
-"""Runs all checks of a training run, on the lines of its `metrics.jsonl`."""
+"""Runs all checks for known problems of a training run, on the lines of the run's `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from air.train.diagnosis.limits import LIMITS
 from air.train.diagnosis.series import Row
 
 Check = Callable[[Sequence[Row], int], Finding | None]
-"""A function that looks for one known problem. Its arguments are the lines of `metrics.jsonl` and the number
-of steps over which means are taken. The function returns None if it does not find the problem."""
+"""The type of a check: a function that looks for one known problem of a training run. Its arguments are the
+lines of `metrics.jsonl`, and the number of steps over which means are taken. It returns a finding, or None if
+it does not find the problem."""
 ALWAYS: tuple[Check, ...] = (
     weights.stale_weights,
     weights.mismatch,
@@ -23,7 +24,7 @@ ALWAYS: tuple[Check, ...] = (
     episodes.failures_on_one_task,
     episodes.ungraded_task,
 )
-"""The checks that run whatever the number of steps of the training run."""
+"""The checks that run on every training run, even if it has only a few steps."""
 TRENDS: tuple[Check, ...] = (
     learning.no_spread,
     learning.no_update,
@@ -45,8 +46,10 @@ SPREAD_CHECKS: tuple[Check, ...] = (learning.no_spread, episodes.starving_source
 
 
 def needs_spread(run: Path) -> bool:
-    """Whether the algorithm of the training run in the folder `run` learns nothing from groups with equal
-    rewards. Reads the algorithm from the folder's `config.json`; returns True if this is not possible."""
+    """Whether the algorithm of the training run in the folder `run` learns nothing from groups (episodes of
+    one task that are compared) with equal rewards. Reads the algorithm from the folder's `config.json`.
+    Returns True if this file cannot be read, or if the run file configures a user's own estimator of
+    advantages."""
     try:
         config = json_lines.parsed((run / "config.json").read_bytes()) or {}
     except OSError:

@@ -1,4 +1,5 @@
-"""Defines a finding of `air doctor RUN`: a problem, the step when it began, its numbers, and a remedy."""
+"""Defines a finding, which `air doctor RUN` shows: a problem of a training run, the step when it began, the
+measured numbers, and a remedy."""
 
 from __future__ import annotations
 
@@ -19,4 +20,4 @@ class Finding:
     numbers: str
     """The measured numbers, as text."""
     remedy: str
-    """The remedy, with the key of the run file to change."""
+    """The remedy as text, which names the keys of the run file to change."""

@@ -1,5 +1,5 @@
-"""Checks for problems of learning: equal rewards, collapse of the policy, large gradients, and replies that
-no longer follow the action format."""
+"""Checks of what a training run learns: equal rewards, collapse of the policy, large gradients, and replies
+that no longer follow the action format. All checks are called by `examine`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _FEWEST_BEFORE_SPIKE = 5
 
 
 def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that most groups have equal rewards, so that the policy learns nothing from them."""
+    """Returns a finding if most groups (episodes of one task that are compared) have equal rewards, so that
+    the policy learns nothing from them, else None. `rows` are the lines of `metrics.jsonl`; means are over
+    `window` steps."""
     shares = series(rows_that_need_spread(rows), ratio("zero_spread_groups", "groups"), window)
     step = shares.began(lambda mean: mean >= LIMITS.no_spread) if shares else None
     if shares is None or step is None:
@@ -40,8 +42,9 @@ def no_spread(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def no_update(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that many steps do not change the weights, although groups have unequal rewards: the algorithm
-    gives all tokens the advantage 0."""
+    """Returns a finding if many steps do not change the weights, although groups have unequal rewards, else
+    None. The cause is that the algorithm gives all tokens the advantage 0. `rows` are the lines of
+    `metrics.jsonl`; means are over `window` steps."""
     shares = series(rows, _lacks_update, window)
     step = shares.began(lambda mean: mean >= LIMITS.no_update) if shares else None
     if shares is None or step is None:
@@ -58,9 +61,9 @@ def no_update(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def _lacks_update(row: Row) -> float | None:
-    """Returns 1 if the step of a line of `metrics.jsonl` did not change the weights, else 0. Returns None if
-    the policy had nothing to learn in this step: no group had unequal rewards, or the step trained only the
-    value model (a warm-up step)."""
+    """Returns 1 if a training step did not change the weights, and 0 if it did. `row` is the step's line of
+    `metrics.jsonl`. Returns None if the policy had nothing to learn in this step: no group had unequal
+    rewards, or the step trained only the value model (a warm-up step)."""
     updated, groups, equal = (
         metric_rows.number(row, name) for name in ("train/updated", "groups", "zero_spread_groups")
     )
@@ -70,7 +73,8 @@ def _lacks_update(row: Row) -> float | None:
 
 
 def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the policy's entropy has fallen so far that its replies hardly vary any more."""
+    """Returns a finding if the policy's mean entropy over the last `window` steps has fallen so far that its
+    replies hardly vary any more, else None. `rows` are the lines of `metrics.jsonl`."""
     entropy = series(rows, of_updates("entropy/all/mean"), window)
     limit = LIMITS.entropy * entropy.high_start if entropy else 0.0
     step = entropy.began(lambda mean: mean < limit) if entropy else None
@@ -87,7 +91,8 @@ def entropy_collapse(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the policy has moved far away from its reference model."""
+    """Returns a finding if the policy has moved far away from its reference model (large KL divergence), else
+    None. `rows` are the lines of `metrics.jsonl`; means are over `window` steps."""
     kl = series(rows, "train/reference_kl", window)
     growth = LIMITS.reference_kl_growth * kl.low_start if kl else 0.0
     limit = max(LIMITS.reference_kl, growth)
@@ -104,8 +109,9 @@ def growing_kl(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def gradient_spikes(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports steps whose gradient norm is many times the median of the steps before and after. A rise that
-    lasts is not a spike; `gradient_growth` reports it."""
+    """Returns a finding if several steps have a gradient norm that is many times the median of the `window`
+    steps before and of those after, else None. A rise that lasts is not a spike; `gradient_growth` reports
+    it. `rows` are the lines of `metrics.jsonl`."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     values = list(norms.values) if norms else []
     spikes = [
@@ -137,8 +143,9 @@ def _stays(values: Sequence[float]) -> bool:
 
 
 def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the gradient norm has risen to many times the norm at the start of the run, and has not
-    fallen again. The check compares medians, because single spikes hardly change them."""
+    """Returns a finding if the gradient norm has risen to many times the norm at the start of the run, and
+    has not fallen again, else None. Compares medians over `window` steps, because single spikes hardly change
+    them. `rows` are the lines of `metrics.jsonl`."""
     norms = series(rows, of_updates("optim/grad_norm"), window)
     if norms is None:
         return None
@@ -165,7 +172,9 @@ def gradient_growth(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the share of replies with a well-formed action has fallen far below its start."""
+    """Returns a finding if the share of replies that contain a well-formed action has fallen far below its
+    value at the start of the run, else None. `rows` are the lines of `metrics.jsonl`; means are over `window`
+    steps."""
     formed = series(rows, "well_formed", window)
     limit = LIMITS.malformed * formed.high_start if formed else 0.0
     step = formed.began(lambda mean: mean < limit) if formed else None
@@ -181,8 +190,9 @@ def lost_format(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def validation_leaves_test(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the reward rises while the gap between the validation score and the test score grows: the
-    policy overfits the validation data."""
+    """Returns a finding if the reward rises while the gap between the validation score and the test score
+    grows (the policy overfits the validation data), else None. `rows` are the lines of `metrics.jsonl`; means
+    are over `window` steps."""
     gap, reward = (series(rows, name, window) for name in ("validation_test_gap", "reward"))
     if gap is None or reward is None or reward.last - reward.first < LIMITS.reward_gain:
         return None

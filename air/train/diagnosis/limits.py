@@ -1,5 +1,5 @@
-"""The limits at which `air doctor RUN` reports a problem in a training run, in one table (also in
-docs/doctor.md)."""
+"""The limits at which the checks of `air doctor RUN` report a problem of a training run. docs/doctor.md has
+the same table."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Limits:
     this value is better than the mean over the first steps, so that a change in the first steps counts."""
 
     fewest_steps: int = 6
-    """Smallest number of steps for which all checks run. In shorter runs, only the checks for failed episodes
-    and for the sampler's weights run."""
+    """Smallest number of steps for which all checks run. In shorter runs, only the checks in `examine.ALWAYS`
+    run: those for failed or ungraded episodes and for the sampler's weights."""
     no_spread: float = 0.6
     """Report if the mean share of groups with equal rewards is at least this number: the policy then learns
     from too few groups."""
     no_update: float = 0.6
-    """Report if at least this share of the steps with unequal rewards in a group did not change the
-    weights."""
+    """Report if at least this share of the steps did not change the weights. Only steps in which some group
+    has unequal rewards count."""
     entropy: float = 0.2
     """Report a collapse of the policy if the mean entropy is below this number times its start."""
     mismatch: float = 1e-2
@@ -46,7 +46,7 @@ class Limits:
     steps."""
     task_failures: float = 0.25
     """Report a task if at least this share of its episodes ended with an infrastructure error, and if the
-    same share over all other tasks together is less than half as large as the task's."""
+    share over all other tasks together is less than half as large."""
     task_failed_episodes: int = 3
     """Report a task (see `task_failures`) only if at least this number of its episodes ended with an
     infrastructure error."""
@@ -64,16 +64,16 @@ class Limits:
     """Report if the mean share of episodes that end at the context limit, or with a reply cut off at the
     token limit, is at least this number."""
     cut_growth: float = 2.0
-    """Report the share of such episodes (see `cut`) only if it has grown to at least this number times its
-    start, or is so large that it is at least this number times the limit `cut`."""
+    """Report the share of such episodes (see `cut`) only if it is at least this number times its start, or at
+    least this number times the limit `cut`."""
     gradient_spike: float = 10.0
     """A gradient norm is a spike if it is more than this number times the median of the steps before it, and
     more than this number times the median of the steps after it."""
     gradient_spikes: int = 2
     """Report if a run has at least this number of gradient spikes."""
     gradient_growth: float = 10.0
-    """Report if the median of the last gradient norms is above this number times the median of the first
-    ones."""
+    """Report if the median of the gradient norms of the last steps is above this number times that of the
+    first steps."""
     test_gap: float = 0.1
     """Report if the normalised score φ on the validation split minus that on the test split has grown by more
     than this number, and the reward is rising."""

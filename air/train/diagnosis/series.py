@@ -1,5 +1,5 @@
-"""The values of one metric over the steps of a run, from which the means of the first and last steps and the
-step when a problem began are computed."""
+"""The values of one metric over the steps of a run. The checks of `air doctor` compute from them the means of
+the first and last steps, and the step when a problem began."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Metric = Callable[[Row], float | None]
 metrics for it."""
 
 METRICS_OF_OTHER_ALGORITHMS = ("train/value_loss", "ref_kl/mean")
-"""Metrics that only the algorithms `gae` and `opd` record. These algorithms also learn from groups with equal
-rewards."""
+"""Metrics that only the algorithms `gae` and `opd` record. Unlike the other algorithms, these two also learn
+from groups (episodes of one task that are compared) with equal rewards."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Series:
 
     @property
     def high_start(self) -> float:
-        """The larger of the first value and `first`. A fall is measured from this number, because `first`
-        already contains a fall in the first steps."""
+        """The value of the first step or the mean `first`, whichever is larger. Falls are measured from this
+        number, because `first` already contains a fall in the first steps."""
         return max(self.values[0], self.first)
 
     @property
     def low_start(self) -> float:
-        """The smaller of the first value and `first`. A rise is measured from this number, because `first`
-        already contains a rise in the first steps."""
+        """The value of the first step or the mean `first`, whichever is smaller. Rises are measured from this
+        number, because `first` already contains a rise in the first steps."""
         return min(self.values[0], self.first)
 
     @property
@@ -53,7 +53,7 @@ class Series:
 
     def began(self, bad: Callable[[float], bool]) -> int | None:
         """Returns the step at which a problem began that lasts to the last step, or None if there is no such
-        problem. `bad` says whether a value of the metric shows the problem.
+        problem. `bad` is called with a value of the metric, and returns whether it shows the problem.
 
         A problem lasts while `bad` is true for the running mean over `window` steps. The running mean reacts
         late. So the method takes the first window from which on all running means are bad, and returns the
@@ -84,8 +84,8 @@ def series(rows: Sequence[Row], value: str | Metric, window: int) -> Series | No
 
 
 def rows_that_need_spread(rows: Sequence[Row]) -> list[Row]:
-    """Returns the lines of `metrics.jsonl` in `rows` without the lines of algorithms that also learn from
-    groups with equal rewards. Such a line has one of the metrics in `METRICS_OF_OTHER_ALGORITHMS`."""
+    """Returns those of `rows` (lines of `metrics.jsonl`) in which the algorithm learns only from groups with
+    unequal rewards: the lines without any of the metrics in `METRICS_OF_OTHER_ALGORITHMS`."""
     return [row for row in rows if not any(name in row for name in METRICS_OF_OTHER_ALGORITHMS)]
 
 

@@ -1,5 +1,5 @@
-"""Checks whether the sampler uses the weights that the trainer trains, and computes the same
-probabilities."""
+"""Checks of a training run's sampler (the model server that writes the replies): whether it has the weights
+that the trainer trains, and computes the same probabilities as the trainer."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ CAUSES = (
     "the server has other weights than the trainer, another precision (dtype), or an attention that does not "
     "see the same tokens (a sliding window, eager attention)"
 )
-"""The likely causes of a mismatch between sampler and trainer."""
+"""The likely causes of a mismatch (different probabilities) between sampler and trainer, as text for the
+user."""
 _FEWEST_STALE = 2
 
 
 def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
-    """Reports that the episodes of several consecutive steps were sampled with the same weights, although the
-    trainer had changed the weights in between."""
+    """Returns a finding if the episodes of several consecutive steps were sampled with the same weights,
+    although the trainer had changed the weights in between, else None. `rows` are the lines of
+    `metrics.jsonl`; the second argument, which all checks get, is not used."""
     behind: list[tuple[int, float]] = []
     last, served = None, None
     for row in rows:
@@ -46,8 +48,8 @@ def stale_weights(rows: Sequence[Row], _: int) -> Finding | None:
 
 def on_policy(row: Row) -> Mapping[str, Any] | None:
     """Returns the recorded differences between the trainer's and the sampler's log-probabilities in one step,
-    for tokens that were sampled with the weights being trained. `row` is the step's line of `metrics.jsonl`.
-    Returns None if the step has no such tokens."""
+    for tokens that were sampled with the weights being trained: numbers by name, such as `mismatch_kl_mean`.
+    `row` is the step's line of `metrics.jsonl`. Returns None if the step has no such tokens."""
     version: Mapping[str, Any] | None = (row.get("versions") or {}).get(str(row["step"] - 1))
     return version
 
@@ -61,8 +63,9 @@ def _mismatch_kl(row: Row) -> float | None:
 
 
 def mismatch(rows: Sequence[Row], window: int) -> Finding | None:
-    """Reports that the trainer and the sampler, with the same weights, compute different probabilities of the
-    sampled tokens."""
+    """Returns a finding if the trainer and the sampler, with the same weights, compute different
+    probabilities of the sampled tokens, else None. `rows` are the lines of `metrics.jsonl`; means are over
+    `window` steps."""
     kl = series(rows, _mismatch_kl, window)
     if kl is None:
         return None

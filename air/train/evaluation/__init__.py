@@ -1,1 +1,2 @@
-"""Evaluates models: determines the settings, plays and records episodes, and reports scores."""
+"""Evaluates models, for `air eval` and during training runs: determines the settings, plays and records
+episodes, and reports scores."""

@@ -1,9 +1,10 @@
-"""Evaluates the policy during a run, on the held-out sources of `[orchestrator.eval]`.
+"""Evaluates the policy during a training run, on the held-out sources of tasks in `[orchestrator.eval]`.
 
 The episodes of an evaluation after step N are recorded in the run's folder `evaluations/step_N/SOURCE/`. The
 metrics are one line of `evaluations.jsonl`: `{"v": 1, "step": …, "reward": …, …, "sources": {SOURCE: {…}}}`.
-The numbers beside `sources` are means over the sources, except for the metrics in `SUMS`, `reward_stderr` (of
-the mean reward) and `seconds`. The line is written last, so an evaluation without a line is not finished.
+The numbers beside `sources` are means over the sources, with three exceptions: the metrics in `SUMS` are
+sums, `reward_stderr` is the standard error of the mean reward, and `seconds` is the duration. The line is
+written last, so an evaluation without a line is not finished.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _AT_ONCE = 32
 class Evaluations:
     """The evaluations of the training run in `folder`: reads recorded evaluations, and plays new ones.
 
-    `fill_in_settings` is a function of a source and the folder for the source's trajectories. It returns a
-    copy of the source, in which the environment has the settings that come from the run. `seed` seeds the
-    sampling of replies at a temperature above 0; None: no seed is sent. `best_metric` is the metric whose
-    highest value marks the best step, among the evaluations with the smallest share of episodes with
-    infrastructure errors.
+    `fill_in_settings` is called with a source of tasks and the folder for its trajectories (recorded
+    episodes). It returns a copy of the source, whose environment has the settings that come from the run.
+    `seed` seeds the sampling of replies at a temperature above 0; None: no seed is sent. `best_metric` is the
+    metric whose highest value marks the best step, among the evaluations with the smallest share of episodes
+    with infrastructure errors.
     """
 
     def __init__(
@@ -87,9 +88,9 @@ class Evaluations:
                 raise ConfigError("has no task", where=f"source {source.resolved_name}")
 
     def trained_prompts(self, trained: Iterable[vf.Task]) -> list[vf.Task]:
-        """Returns those prompts of the evaluations that are not held out, because `trained`, the prompts of
-        the training, has a prompt with the same task and the same seed. Prompts of tasks that are not air's
-        are never returned, because the seeds of such prompts are not known."""
+        """Returns the prompts of the evaluations on which the run also trains, so that they are not held out:
+        those with the same task and seed as a prompt in `trained`. Prompts of tasks that are not air's are
+        never returned, because their seeds are not known."""
         known = {_identity(task) for task in trained}
         return [
             task
@@ -101,9 +102,9 @@ class Evaluations:
     async def play(
         self, step: int, ctx: vf.ModelContext, on_done: Callable[[Rollout], None]
     ) -> dict[str, Any]:
-        """Plays and records the evaluation after training step `step`, and returns its metrics. `ctx` is the
-        model context with which the policy's replies are sampled. `on_done` is called with each episode when
-        it has ended."""
+        """Plays and records the evaluation after training step `step`, and returns its metrics: its line of
+        `evaluations.jsonl`. `ctx` says with which model, server and sampling settings the policy's replies
+        are sampled. `on_done` is called with each episode when it has ended."""
         began = time.monotonic()
         recording.TRAINING_STEP.set(step)
         played = {
@@ -124,8 +125,8 @@ class Evaluations:
 
     def summary(self, row: dict[str, Any]) -> str:
         """Returns a line of text about an evaluation: its metrics, and the best step so far. `row` is the
-        evaluation's line of `evaluations.jsonl`. Raises ConfigError if no evaluation has the metric
-        `best_metric`, although in one of them each source has an episode without an infrastructure error."""
+        evaluation's line of `evaluations.jsonl`. Raises ConfigError if the metric `best_metric` is in no
+        evaluation, although one of them has an episode without an infrastructure error in each source."""
         evaluations.check_metric(self.rows, self._best_metric)
         names = dict.fromkeys(["reward", self._best_metric])
         values = [f"{name} {number(evaluations.value(row, name), '+z.3f')}" for name in names]
@@ -170,8 +171,8 @@ class Evaluations:
 
 
 def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
-    """Returns a copy of the source whose worlds get seeds that are reserved for evaluations, so that no
-    training uses them."""
+    """Returns a copy of the source of tasks in which games, questions and other worlds with random seeds get
+    seeds that are reserved for evaluations, so that no training uses them."""
     taskset = source.env.taskset
     if not isinstance(taskset, AirTasksetConfig):
         return source
@@ -181,7 +182,8 @@ def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
 
 
 def _identity(task: vf.Task) -> tuple[str, str]:
-    """Returns the id of a prompt, which contains the seed, and the digest of its task's files."""
+    """Returns what identifies a prompt, as a pair: its id, which contains the seed, and the digest of its
+    task's files."""
     return str(getattr(task.data, "id", "")), str(getattr(task.data, "task_hash", ""))
 
 
@@ -219,8 +221,8 @@ def make_row(step: int, played: dict[str, list[Rollout]], seconds: float) -> dic
 
 
 def _stderr(sources: Sequence[dict[str, Any]]) -> float | None:
-    """Returns the standard error of the mean of the sources' mean rewards, from the standard error of each
-    source. Returns None if the standard error of a source is unknown."""
+    """Returns the standard error of the mean over the sources' mean rewards. It is computed from the standard
+    errors of the sources, and is None if one of these is unknown."""
     errors = [one["reward_stderr"] for one in sources]
     return None if None in errors else math.hypot(*errors) / len(errors)
 

@@ -1,8 +1,10 @@
-"""Computes measures of finished episodes: the best score, the last score, the test score, and others.
+"""Computes measures of finished episodes, for the tables of `air eval`: best score, last score, test score,
+and others.
 
 A try is one grading on the validation split, by `validate`, by `submit` or at the episode's end. More tries
 can only raise the best score, so there are also measures of the first one and two tries. Scores are
-normalised to φ: 0 is the task's baseline and 1 its target. An artefact without a score gets the lowest φ.
+normalised to φ: 0 is the task's baseline and 1 its target. An artefact (graded file) without a score gets the
+lowest φ.
 """
 
 from __future__ import annotations
@@ -29,14 +31,15 @@ class EpisodeScores:
     scores: tuple[float | None, ...]
     """The scores of all tries on the validation split, in order; None for an artefact without a score."""
     test: float | None
-    """The score, on the test split, of the artefact that the episode's result is based on; None if this
-    artefact has no test score. In a world that is not a research task, the world's own score."""
+    """The test score: the score, on the test split, of the artefact (the graded files) on which the episode's
+    result is based; None if this artefact has no test score. In worlds other than research tasks, such as
+    games, the world's own score."""
     reward: float
     turns: int
     format_errors: int
     success: float | None = None
-    """The number `success` that a world reports at the end of an episode; None for research tasks, and for
-    worlds that do not report this number."""
+    """The number `success` that a game, question or other world reports at the end of an episode; None for
+    research tasks, and for worlds that do not report this number."""
     seed: int | None = None
     """The seed of the episode if these results were read from a recording (`of_outcome`), else None."""
 
@@ -59,8 +62,8 @@ class EpisodeScores:
     @classmethod
     def of_outcome(cls, outcome: EpisodeOutcome, where: str) -> EpisodeScores:
         """Returns the results of a recorded episode that ended without an infrastructure error. Raises
-        ConfigError if the recording, made by an older version of air, lacks the scale of its scores; `where`
-        names the file in the message."""
+        ConfigError if the recording lacks the scale of its scores, because an older version of air made it;
+        `where` names the file in the message."""
         start = outcome.start
         if start is None or not start.scale:
             raise ConfigError("has no scale of scores", where=where, remedy="play it again")
@@ -91,7 +94,8 @@ class EpisodeScores:
         return self.scores[-1] if self.scores else None
 
     def phi(self, score: float | None) -> float:
-        """Returns the normalised score φ of `score`; if `score` is None, the lowest φ."""
+        """Returns the normalised score φ of `score`, with the task's scale; if `score` is None, the lowest
+        φ."""
         return self.scale.phi_clip[0] if score is None else phi_on(self.scale, score)
 
 
@@ -121,8 +125,9 @@ class Estimate:
         return f"{self.mean:.3f}" + ("" if self.stderr is None else f" ± {self.stderr:.3f}")
 
     def minus(self, other: Estimate) -> Estimate:
-        """Returns this mean minus the mean `other`, with the standard error of the difference, which is None
-        if that of one of the two is None. The two means must be independent of each other."""
+        """Returns the difference: this mean minus the mean `other`, with the difference's standard error.
+        This error is None if the standard error of one of the two means is None. The two means must be
+        independent of each other."""
         errors = (self.stderr, other.stderr)
         return Estimate(self.mean - other.mean, None if None in errors else math.hypot(*errors))  # type: ignore[arg-type]
 
@@ -138,7 +143,8 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]:
-    """Returns the episodes of each task, in the order in which the tasks first occur."""
+    """Returns a dict from the id of each task to its episodes, in the order in which the tasks first
+    occur."""
     tasks: dict[str, list[EpisodeScores]] = {}
     for played in episodes:
         tasks.setdefault(played.task, []).append(played)
@@ -146,8 +152,9 @@ def by_task(episodes: Sequence[EpisodeScores]) -> dict[str, list[EpisodeScores]]
 
 
 def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | None:
-    """Returns the mean over tasks of each task's mean, so that all tasks have the same weight. The standard
-    error is None if a task has only one episode. Returns None if there are no episodes."""
+    """Returns an estimate of `measure` over all tasks: the mean of the tasks' means, so that all tasks have
+    the same weight. The standard error is None if a task has only one episode. Returns None if there are no
+    episodes."""
     means = [estimate(map(measure, played)) for played in by_task(episodes).values()]
     known = [mean for mean in means if mean is not None]
     if not known:
@@ -160,8 +167,9 @@ def overall(episodes: Sequence[EpisodeScores], measure: Measure) -> Estimate | N
 def gains(
     before: Sequence[EpisodeScores], after: Sequence[EpisodeScores]
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
-    """Returns, by the name of the measure, three estimates over all tasks: the mean of the episodes `before`,
-    the mean of the episodes `after`, and the gain (`after` minus `before`)."""
+    """Compares episodes before and after a change, such as a training. Returns a dict from the name of each
+    measure to three estimates over all tasks: the mean of the episodes `before`, the mean of the episodes
+    `after`, and the gain (`after` minus `before`)."""
     table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
     for name, measure in MEASURES.items():
         then, now = overall(before, measure), overall(after, measure)

@@ -1,4 +1,4 @@
-"""Loads a model on this machine, and samples its replies for evaluations."""
+"""Loads a model on this machine and serves it, so that evaluations can sample its replies."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model and the settings with which episodes sample its replies; the field `ctx` has both, as a
-    `ModelContext` of verifiers. This process has loaded the model, unless `ctx` leads to an endpoint."""
+    """A model with the settings by which episodes sample its replies. Both are in the field `ctx`, a
+    `ModelContext` of verifiers (the library that runs episodes). This process has loaded the model, unless
+    `ctx` leads to an endpoint elsewhere."""
 
     ctx: vf.ModelContext
     fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig]
-    """A function that returns a copy of an environment's settings, with those that depend on this model
-    filled in, such as the GPU on which the model runs and the model's context length."""
+    """A function that returns a copy of an environment's settings in which the settings that depend on this
+    model are filled in, such as the GPU on which the model runs and the model's context length."""
     description: str
     """One line for the user: the model's device, the precision of its weights, and its kind of attention."""
 
 
 @asynccontextmanager
 async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
-    """Async context manager: loads `model`, a folder or a hub id, and runs an inference server for it during
-    the `with` block. `settings` has the device, the context length and the sampling settings. Raises
-    UsageError if the model or the device cannot be used."""
+    """Async context manager: loads `model`, a folder or a Hugging Face hub id, and runs an inference server
+    for it during the `with` block. Yields the model. `settings` has the device, the context length and the
+    sampling settings. Raises UsageError if the model or the device cannot be used."""
     compute = settings.compute
     compute.set_threads()
     with device.choose_beside(settings.envs, compute.device) as place:

@@ -31,12 +31,13 @@ def research_env(
 ) -> ResearchEnvConfig:
     """Returns the settings of an environment that has each task in `tasks` once.
 
-    `runtime` is the kind of box: `docker`, or `subprocess` for process boxes. `max_turns` limits the turns of
-    an episode; None: each task has its own limit. `record_dir` is the folder for trajectories; None: nothing
-    is recorded. `mlgym_root` is the folder of an MLGym checkout. `tokenizer`, a Hugging Face hub id or a
-    folder, counts the tokens of observations; None: three bytes count as one token. `max_context_tokens`
-    limits the tokens of an episode; None: only the model server limits them. `warm_boxes` is the number of
-    boxes that are started in advance for each combination of box settings."""
+    `runtime` is the kind of box (where an agent's commands run): `docker`, or `subprocess` for processes
+    without a container. `max_turns` limits the turns of an episode; None: each task has its own limit.
+    `record_dir` is the folder for trajectories (recorded episodes); None: nothing is recorded. `mlgym_root`
+    is the folder of an MLGym checkout. `tokenizer`, a Hugging Face hub id or a folder, counts the tokens of
+    observations; None: three bytes count as one token. `max_context_tokens` limits the tokens of an episode;
+    None: only the model server limits them. `warm_boxes` is the number of boxes that are started in advance
+    for each combination of box settings."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -59,10 +60,10 @@ async def evaluate(
     keep: Callable[[vf.Task], bool] = lambda _: True,
 ) -> list[Rollout]:
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
-    the episodes as rollouts. If `episodes` is a mapping, it has the number of episodes by task id; tasks that
-    it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with each
-    episode when it has ended. `keep` is called with each task of verifiers, which is one prompt; prompts for
-    which `keep` returns false are not played."""
+    one rollout (result) per episode. If `episodes` is a mapping, it has the number of episodes by task id;
+    tasks that it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with
+    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers,
+    which is one prompt; prompts for which `keep` returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
@@ -104,10 +105,10 @@ def endpoint(
     max_tokens: int | None,
     top_p: float | None = None,
 ) -> vf.ModelContext:
-    """Returns a `ModelContext` of verifiers (model, client and sampling) for the OpenAI-compatible endpoint
-    at `url`. `model` is the name by which the endpoint knows the model. `api_key_var` is the name of the
-    environment variable that holds the API key. `max_tokens` limits the tokens of each reply. If `max_tokens`
-    or `top_p` is None, the endpoint's default applies."""
+    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
+    OpenAI-compatible endpoint at `url`. `model` is the name by which the endpoint knows the model.
+    `api_key_var` is the name of the environment variable that holds the API key. `max_tokens` limits the
+    tokens of each reply. If `max_tokens` or `top_p` is None, the endpoint's default applies."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

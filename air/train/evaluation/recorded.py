@@ -49,15 +49,15 @@ class Evaluation:
         return [EpisodeScores.of_outcome(one, where) for one, where in ends if one.how == "well"]
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns, by task id, the number of episodes that are still to be played if `episodes` episodes of
-        each task are wanted."""
+        """Returns, by task id, how many episodes must still be played until each task has `episodes` episodes
+        that ended without an infrastructure error."""
         played = Counter(one.task for one in self.episodes())
         wanted = self.wanted(episodes)
         return {task: max(0, number - played[task]) for task, number in wanted.items()}
 
     def wanted(self, episodes: int) -> dict[str, int]:
-        """Returns, by task id, the number of episodes that the evaluation needs in total: `episodes` for
-        every task."""
+        """Returns, by task id, how many episodes the evaluation needs in total, including recorded ones:
+        `episodes` for every task. Subclasses may need other numbers."""
         tasks = [task for env in self.settings.envs for task in env.taskset.members]
         return dict.fromkeys(tasks, episodes)
 
@@ -67,9 +67,9 @@ class Evaluation:
         missing: Mapping[str, int],
         fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays episodes with the model in `ctx`, records them, and returns them. `missing` has the number of
-        episodes by task id. `fill_in_settings` returns a copy of an environment's settings, with those that
-        depend on the model filled in."""
+        """Plays episodes with the model in `ctx`, records them, and returns their results. `missing` has the
+        number of episodes to play, by task id. `fill_in_settings` returns a copy of an environment's settings
+        in which the settings that depend on the model are filled in."""
         rollouts: list[Rollout] = []
         remaining = {task: number for task, number in missing.items() if number}
         for env in self.settings.envs:
@@ -88,9 +88,9 @@ class Evaluation:
     def _taskset(
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
-        """Returns a copy of `taskset`, the settings of a taskset, for playing the missing episodes of the
-        tasks `own`. `missing` has the number of these episodes by task id. Tasks other than research tasks
-        get seeds that no training and no recorded episode uses."""
+        """Returns a copy of `taskset` (settings that choose the tasks of an environment) for playing only the
+        missing episodes of the tasks `own`. `missing` has the number of these episodes by task id. Tasks
+        other than research tasks get seeds that no training and no recorded episode uses."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())
@@ -104,8 +104,9 @@ class Evaluation:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Context manager that calls `open`. If the `with` block fails before an episode is recorded, such as
-        when the model cannot be loaded, removes a file `evaluation.json` that `open` has created."""
+        """Context manager that calls `open`. If the `with` block fails before an episode is recorded (for
+        example, because the model cannot be loaded), removes the file `evaluation.json` if `open` has created
+        it."""
         file = self.folder / FILE
         there = file.is_file()
         self.open()

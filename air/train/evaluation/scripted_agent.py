@@ -48,8 +48,8 @@ class ScriptedAgent:
         self._known: dict[str, dict[Choice, float]] = {}
 
     def __call__(self, conversation: Sequence[Message]) -> str:
-        """Returns the agent's next reply in a conversation. Stores the scores in the conversation, so that
-        later replies can take the task's best choices."""
+        """Returns the agent's next reply in a conversation. Remembers the scores that the conversation shows,
+        so that later replies, in any episode, can take the task's best choices."""
         seen = _scored_choices(conversation)
         turns = _turns_left(conversation)
         task = str(conversation[1]["content"]).split(maxsplit=1)[0]

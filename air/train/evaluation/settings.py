@@ -28,13 +28,13 @@ class Settings:
     envs: Sequence[ResearchEnvConfig]
     temperature: float
     max_tokens: int | None
-    """The longest reply in tokens; None: only `context` limits it."""
+    """The largest number of tokens in one reply; None: only `context` limits it."""
     context: int
-    """The longest episode in tokens."""
+    """The largest number of tokens in one episode."""
     renderer: Any = None
     """A config of the package `renderers`; None: the renderer of the model's family."""
     compute: ComputeConfig = field(default_factory=ComputeConfig)
-    """The settings of a model that this process loads: device, type of the weights and attention."""
+    """How this process computes with a model that it loads: device, type of the weights and attention."""
 
     def check_tasks(self) -> None:
         """Raises MissingError if a task does not exist, and ConfigError if the id of a task is malformed."""
@@ -60,9 +60,9 @@ class Settings:
 
 
 def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
-    """Returns the settings of an environment as JSON data, without secrets. Leaves out each setting that
-    earlier versions of air did not have and that has its default value, so that evaluations recorded by these
-    versions still count as having the same settings."""
+    """Returns the settings of an environment as JSON data, without secrets. Settings that earlier versions of
+    air did not have are left out if they have their default values. So these settings compare equal to those
+    in evaluations that earlier versions recorded."""
     data = env.model_dump(mode="json", exclude={"record_dir", "split_seed"})
     for table, key, default in (
         (data, "reuse_boxes", False),
@@ -79,8 +79,8 @@ def _plain(env: ResearchEnvConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Change:
-    """The new values, as texts, that a command-line flag gives to one key in the settings of a run's
-    environments, when a checkpoint of the run is evaluated."""
+    """A change that a command-line flag makes when a checkpoint of a run is evaluated: the new values, as
+    strings, of one key in the settings of the run's environments."""
 
     flag: str
     """The flag that set the values, such as `--tasks`; error messages name it."""
@@ -101,11 +101,11 @@ class EvaluatedCheckpoint:
 def find_checkpoint(
     model: str, step: int | Literal["best"] | None = None
 ) -> tuple[Path, Path] | None:
-    """Returns a pair: the folder of a run, and the folder of the checkpoint to evaluate. `model` is the
-    folder of a checkpoint or of a run. For a run, `step` chooses the checkpoint: the number of a step, `best`
-    (see `best_step`), or None for the last checkpoint. Returns None if `model` is something else, such as a
-    hub id or the folder of a run of `sft` (which is a model itself). Raises MissingError if the run has no
-    such checkpoint."""
+    """Returns a pair: the folder of a training run, and the folder of the checkpoint to evaluate. `model` is
+    the folder of a checkpoint or of a run. For a run, `step` chooses the checkpoint: the number of a step,
+    `best` (see `best_step`), or None for the last checkpoint. Returns None if `model` is something else, such
+    as a hub id, or the folder of a run of `sft` (supervised fine-tuning), which is a model itself. Raises
+    MissingError if the run does not have the chosen checkpoint."""
     path = Path(model).expanduser()
     if (path / run_folder.SFT_FILE).is_file():
         return None
@@ -194,9 +194,9 @@ def read_evaluated_checkpoint(
 
 
 def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
-    """Returns the settings `env` of an environment. If `env` has no limit of turns and has only research
-    tasks, returns a copy with the default limit. Worlds other than research tasks limit the turns themselves.
-    Call this function after the tasks in `env` were replaced."""
+    """Returns `env`, the settings of an environment, with a limit of turns. If `env` has no limit and has
+    only research tasks, this is a copy with the default limit; otherwise it is `env` itself, because other
+    worlds limit their turns themselves. Call this function after the tasks in `env` were replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env
@@ -205,9 +205,9 @@ def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
 
 
 def _leave_out_task_settings(data: dict[str, Any], file: Path) -> None:
-    """Removes from `data`, the settings of a run, those settings that would not fit other tasks than the
-    run's own: the weights of the tasks, and the curricula. `file` is the settings' file, which error messages
-    name."""
+    """Removes, from the settings `data` of a run, the settings that fit only the run's own tasks: the weights
+    of the tasks, and the curricula. Needed when other tasks are played. `file` is the file of the settings,
+    which error messages name."""
     for table in _tables(data, file):
         table.get("env", {}).get("taskset", {}).pop("weights", None)
     for key in ("levels", "rounds"):

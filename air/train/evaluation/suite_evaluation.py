@@ -1,4 +1,5 @@
-"""Plays a benchmark suite, and makes the table of the measured and the published accuracies.
+"""Plays a benchmark suite (a set of benchmarks of questions), and makes the table of the measured and the
+published accuracies.
 
 The accuracy of a benchmark is pass@1: the mean over questions of each question's share of right answers. The
 standard error is computed over questions, because samples of one question depend on each other.
@@ -33,20 +34,20 @@ TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
 
 @dataclass(frozen=True)
 class SuiteEvaluation(Evaluation):
-    """The evaluation of one model on the benchmarks in `data`. The model answers every question of a
-    benchmark `samples` times."""
+    """The evaluation of one model on the benchmarks in `data`. The model answers each question `samples`
+    times (see `Data.samples`)."""
 
     data: Sequence[Data] = ()
 
     def wanted(self, _: int) -> dict[str, int]:
-        """Returns, by the id of the benchmark's task, the number of episodes that the evaluation needs: the
-        number of questions times the number of answers to each question. The argument has no effect; the base
-        class needs it as the number of episodes of each task."""
+        """Returns, by the id of the benchmark's task, how many episodes the evaluation needs in total: the
+        number of questions times the number of answers to each question. The argument is not used; it is
+        there because the base class has it."""
         return {one.task: one.episodes for one in self.data}
 
     def missing(self, episodes: int) -> dict[str, int]:
-        """Returns, by the id of the benchmark's task, the number of episodes that are still to be played.
-        `episodes` has no effect; the base class needs it as the number of episodes of each task."""
+        """Returns, by the id of the benchmark's task, how many episodes must still be played. `episodes` is
+        not used; it is there because the base class has it."""
         done = self._seeds()
         return {task: n - len(done[task]) for task, n in self.wanted(episodes).items()}
 
@@ -56,9 +57,10 @@ class SuiteEvaluation(Evaluation):
         missing: Mapping[str, int],
         fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig],
     ) -> list[Rollout]:
-        """Plays episodes with the model in `ctx`, each with a seed of its own, records them, and returns
-        them. `missing` has the number of episodes by task id. `fill_in_settings` returns a copy of an
-        environment's settings, with those that depend on the model filled in."""
+        """Plays the missing episodes, one for each seed that no recorded episode has, with the model in
+        `ctx`. Records them, and returns their results. `missing` has the number of episodes to play, by task
+        id. `fill_in_settings` returns a copy of an environment's settings in which the settings that depend
+        on the model are filled in."""
         rollouts: list[Rollout] = []
         done = self._seeds()
         for one, env in zip(self.data, self.settings.envs, strict=True):

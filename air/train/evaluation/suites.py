@@ -23,15 +23,18 @@ from air.worlds.rows.splits import Deck
 from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
-"""How answers are checked: as in Agent0's evaluation of its executor."""
+"""The settings of a task whose questions have no options: the checker `agent0` decides which answers are
+right, as in Agent0's evaluation of its executor model, and all rows are asked."""
 _CHOICE = "checker=choice&options=options&split=all"
-"""How answers to multiple-choice questions are checked, and the name of the field with their options."""
+"""The settings of a task of multiple-choice questions: the checker `choice` decides which answers are right,
+the field `options` has a question's options, and all rows are asked."""
 _CHOOSE = "Answer the multiple-choice question with the letter of the right option."
 _SOLUTION = ("####", "\\boxed")
 """Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
 them."""
 _LONGEST_ANSWER = 300
-"""The largest number of characters of a final answer. All final answers of MATH are shorter."""
+"""The largest number of characters of a final answer; a longer one is taken for a whole solution. All final
+answers of the benchmark MATH are shorter."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,8 @@ class Benchmark:
     published: Mapping[str, float] | None = None
     """Published accuracies in percent, by the name of the model."""
     above: float | None = None
-    """An accuracy in percent with which the table compares the model's: it says `above`, `not above` or,
-    while episodes are missing, `incomplete`. None: the table makes no comparison."""
+    """An accuracy in percent with which the table compares the model's accuracy: the table says `above`, `not
+    above` or, while episodes are missing, `incomplete`. None: the table makes no comparison."""
     has_options: bool = False
     """Whether the questions are multiple choice: a row has a list `options`."""
 
@@ -108,7 +111,7 @@ class Data:
 
     @property
     def episodes(self) -> int:
-        """The number of episodes of the benchmark: questions times samples."""
+        """The number of episodes of the benchmark: the number of questions times `samples`."""
         return len(self.rows) * self.samples
 
 

@@ -24,8 +24,9 @@ _TASK_COLUMNS: Mapping[str, Callable[[EpisodeScores], float | None]] = {
     "tries": lambda played: float(len(played.scores)),
     "reward": lambda played: played.reward,
 }
-"""The columns of the table of `air eval` in its lines for single tasks, each with a function that computes
-its value for one episode. Scores are not normalised. A column's mean leaves out episodes without a value."""
+"""The columns of the table of `air eval`, for its lines about single tasks. Each name maps to a function that
+computes the column's value for one episode; the table shows the mean over episodes, without episodes whose
+value is None. Scores are not normalised."""
 _OVERALL_MEASURES = {
     "best attempt": "best",
     "last submission": "last",
@@ -33,8 +34,8 @@ _OVERALL_MEASURES = {
     "tries": "tries",
     "reward": "reward",
 }
-"""Maps each column of the table of `air eval` to the measure (a key of `MEASURES`) that it shows in the lines
-over all tasks. Scores are normalised there, because tasks have different scales."""
+"""Maps each column of the table of `air eval` to the measure (a key of `MEASURES`) that the column shows in
+the lines over all tasks. There, scores are normalised, because tasks have different scales."""
 
 
 def table(models: Mapping[str, Sequence[EpisodeScores]], episodes: int) -> Table:
@@ -81,8 +82,8 @@ def _signed(mean: Estimate | None) -> str:
 
 
 def _counts(played: Sequence[EpisodeScores], wanted: int) -> list[str]:
-    """Returns the texts of the last three columns: the share of episodes with a score, the share of
-    well-formed replies, and the number of episodes with the wanted number, such as `9/10`."""
+    """Returns the strings in the last three columns of the table: the share of episodes with a score, the
+    share of well-formed replies, and the number of played and of wanted episodes, such as `9/10`."""
     turns, errors = sum(one.turns for one in played), sum(one.format_errors for one in played)
     return [
         percent(sum(one.best() is not None for one in played) / len(played) if played else None),

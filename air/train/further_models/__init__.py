@@ -1,1 +1,2 @@
-"""The further models that algorithms use besides the policy: a reference model, a value model, a teacher."""
+"""The further models that algorithms use besides the policy (the model that is trained): a reference model, a
+value model, a teacher."""

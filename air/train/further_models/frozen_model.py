@@ -1,4 +1,5 @@
-"""Frozen models in the trainer's process: the reference model of KL penalties, or a local teacher.
+"""Frozen models (which are not trained) in the trainer's process: the reference model of KL penalties, or a
+local teacher.
 
 A frozen model takes the memory of its weights, without gradients or optimiser state. A reference model that
 is the base model under the policy's LoRA adapter takes no memory of its own. Frozen models compute
@@ -40,8 +41,8 @@ class LocalModel(Reference, Protocol):
 
 
 class FrozenModel:
-    """Computes the log-probabilities of sampled tokens with a frozen model. `policy` is this model with its
-    tokenizer, and not the policy that is trained.
+    """Computes the log-probabilities of sampled tokens with a frozen model: the model and tokenizer in
+    `policy`, which is here not the trained policy.
 
     One forward pass has at most `micro_batch_tokens` tokens. `temperature` divides the logits in `score`;
     None: the temperature at which each sample was sampled.
@@ -76,9 +77,9 @@ class FrozenModel:
 
 
 class WithoutAdapter:
-    """Computes the log-probabilities of sampled tokens with the policy's base model: its LoRA adapter is
-    switched off during each call. No weights are copied. The adapter may be trained between calls, since
-    training does not change the base model's weights.
+    """Computes the log-probabilities of sampled tokens with the base model under the LoRA adapter of
+    `policy`. The adapter is switched off during each call, so no weights are copied. The adapter may be
+    trained between calls, since training does not change the base model's weights.
 
     One forward pass has at most `micro_batch_tokens` tokens."""
 
@@ -121,9 +122,9 @@ def _logprobs(policy: Policy, samples: Sequence[Sample], tokens: int) -> list[li
 def divergences(
     policy: Policy, reference: Reference, samples: Sequence[Sample], tokens: int
 ) -> list[list[float]]:
-    """Returns, for each sample, one number per sampled token: the Kullback-Leibler divergence of the policy's
-    predicted distribution over the vocabulary from that of the reference model, in nats. One forward pass has
-    at most `tokens` tokens."""
+    """Returns, for each sample, a list with one number per sampled token, in nats: the Kullback-Leibler
+    divergence of the policy's predicted distribution over the vocabulary from that of the reference model.
+    One forward pass has at most `tokens` tokens."""
     found: dict[int, list[float]] = {}
     for batch in pack(samples, tokens, policy.device, mask_cost=mask_cost(policy.model)):
         statistics = entry_statistics(policy.model, batch, reference=reference)
@@ -132,8 +133,8 @@ def divergences(
 
 
 def by_sample(batch: MicroBatch, numbers: Tensor) -> dict[int, list[float]]:
-    """Regroups `numbers` [N], one per entry (sampled token) of a micro-batch: returns one list for each
-    sample. The keys of the result are the `id()` of the samples."""
+    """Divides `numbers` [N], which has one number per entry (sampled token) of a micro-batch, by sample.
+    Returns a dict from the `id()` of each sample to the list of its numbers."""
     counts = [sum(sample.mask) for sample in batch.samples]
     parts = torch.split(numbers, counts)
     return {id(sample): part.tolist() for sample, part in zip(batch.samples, parts, strict=True)}

@@ -1,5 +1,5 @@
-"""Requests the log-probabilities of given tokens from a model server, for on-policy distillation, and checks
-whether the server's model has the policy's tokenizer.
+"""Asks a model server for the log-probabilities that a teacher model gives to sampled tokens (for on-policy
+distillation), and checks whether the teacher has the policy's tokenizer.
 
 The protocol is vLLM's: `POST {base_url}/completions` with token ids as the prompt and `prompt_logprobs`. The
 server returns log-probabilities at temperature 1. If a request fails, InferenceError is raised (an
@@ -24,7 +24,7 @@ from air.train.config.further_models_config import TeacherConfig
 from air.train.tree.sample import Sample
 
 KEY = "orchestrator.algo.teacher"
-"""The key of the settings of the teacher of the algorithm `opd`."""
+"""The key, in the run file, of the teacher's settings for the algorithm `opd` (on-policy distillation)."""
 _ATTEMPTS = 4
 _POLL_SECONDS = 0.5
 _AT_ONCE = 16
@@ -41,10 +41,10 @@ class TeacherEndpoint:
     first `score`, and `close` at the end.
 
     `say` is called with one line of text if the server does not answer at once. `key` is the key of `config`
-    in the run file, for messages. A failed request of `score` is sent again after `pause` seconds, at most
-    three times; each further pause is twice as long as the one before. If the event `stopping` is set, `wait`
-    and `score` end with InferenceError: `wait` after its current request, `score` also during a request.
-    `close` sets `stopping`.
+    in the run file, which error messages name. A failed request of `score` is sent again after `pause`
+    seconds, at most three times; each further pause is twice as long as the one before. If the event
+    `stopping` is set, `wait` and `score` end with InferenceError: `wait` after its current request, `score`
+    also during a request. `close` sets `stopping`.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class TeacherEndpoint:
             self._check_model(answer)
 
     def check_tokens(self, tokenizer: Any) -> None:
-        """Raises ConfigError if the server's model has another tokenizer than `tokenizer`, that of the
-        policy, or if it cannot turn token ids into text. Compares the text of the added tokens and of about
-        256 others. Spaces are not compared, because versions of `transformers` differ in them. Raises
-        InferenceError if the server does not answer."""
+        """Raises ConfigError if the server's model has another tokenizer than the policy, whose tokenizer is
+        `tokenizer`, or if the server cannot turn token ids into text. Compares the text of the added tokens
+        and of about 256 others. Spaces are not compared, because versions of `transformers` differ in them.
+        Raises InferenceError if the server does not answer."""
         size = len(tokenizer)
         ids = sorted({*range(0, size, max(1, size // 256)), *tokenizer.added_tokens_decoder})
         url = f"{self._url.removesuffix('/v1')}/detokenize"
@@ -180,9 +180,10 @@ class TeacherEndpoint:
             ) from error
 
     async def _answer(self, http: httpx.AsyncClient, body: dict[str, Any]) -> list[Any]:
-        """Posts a request and returns the list `prompt_logprobs` of the answer, or an empty list if the
-        answer has none. Repeats the request after connection errors and the statuses 429 and 5xx. Raises
-        InferenceError if all attempts fail, or if the server refuses the request."""
+        """Posts the request `body` and returns the list `prompt_logprobs` of the answer (one entry per
+        token), or an empty list if the answer has none. Repeats the request after connection errors and the
+        statuses 429 and 5xx. Raises InferenceError if all attempts fail, or if the server refuses the
+        request."""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 await asyncio.sleep(self._pause * 2 ** (attempt - 1))

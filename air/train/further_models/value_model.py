@@ -35,15 +35,15 @@ class ValueTarget:
 
     sample: Sample
     values: Sequence[float]
-    """The value model's prediction before each token, with the weights before the training step: V_old."""
+    """V_old: the value model's prediction before each token, with the weights before the training step."""
     returns: Sequence[float]
-    """The return of each token: the target of the prediction, R."""
+    """R: the return of each token, as the algorithm computed it. The model is trained to predict it."""
 
 
 class ValueModel:
-    """Predicts values and trains the model that predicts them. The value model takes over all layers of the
-    model `start` except the output layer, and changes their weights in place. One forward pass has at most
-    `micro_batch_tokens` tokens."""
+    """Predicts values (see the module's text), and trains the model that predicts them. The value model takes
+    over all layers of the model `start` except the output layer, and changes their weights in place. One
+    forward pass has at most `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device
@@ -137,9 +137,9 @@ def value_loss(
     values: Tensor, old: Tensor, returns: Tensor, clip: float | None
 ) -> tuple[Tensor, float]:
     """Returns the sum of the value loss over N tokens, and the number of tokens whose loss is the clipped
-    term. A token's loss is half the larger of the squared errors of two predictions of its return: the value,
-    and the value clipped to within `clip` of `old`, the value before the step. All tensors are [N]. If `clip`
-    is None, there is only the first term."""
+    term. A token's loss is half the larger of two squared errors: the error of the value, and the error of
+    the value clipped to within `clip` of `old`, the value before the step. The target of both is the token's
+    return. All tensors are [N]. If `clip` is None, there is only the first error."""
     error = (values - returns).square()
     if clip is None:
         return 0.5 * error.sum(), 0.0

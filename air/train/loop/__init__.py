@@ -1,2 +1,2 @@
-"""The training loop of the embedded engine: plays episodes, converts them to samples, trains the policy, and
-writes metrics and checkpoints."""
+"""The training loop of the embedded engine (air's own trainer, for one machine): plays episodes, converts
+them to samples, trains the policy, and writes metrics and checkpoints."""

@@ -1,5 +1,5 @@
-"""Preserves results when a run resumes from an earlier step: moves the later results into a folder, called a
-branch.
+"""Preserves a run's results when the run resumes from an earlier step: moves the later results into a folder,
+called a branch.
 
 If a run resumes from step N, its results after step N move into the folder `branches/after_step_N/` of the
 run's folder: checkpoints, trajectories, evaluations, recorded tokens, and lines of `metrics.jsonl`,
@@ -127,11 +127,12 @@ def _new_branch(folder: Path, step: int) -> Path:
 
 
 def _later_episodes(folder: Path, step: int, groups: _Lines) -> list[Path]:
-    """Returns the trajectory files in `folder` of those episodes that were played after training step `step`.
+    """Returns the paths of the trajectory files in `folder` whose episodes were played after training step
+    `step`.
 
-    `groups` has the lines of `groups.jsonl`, which list most episodes. An episode that no line lists was
-    repeated after a failure, or belongs to a step that was interrupted; its trajectory file states the
-    training step. A trajectory file of an older version of air does not state the step. Such an episode
+    `groups` has the lines of `groups.jsonl`, which list most episodes. An episode is missing there if it was
+    repeated after a failure, or if its step was interrupted. Then the training step is read from its
+    trajectory file. A trajectory file of an older version of air does not state the step; such an episode
     counts as later if it began after the last listed episode of step `step` ended, because older versions
     never ran episodes of two steps at the same time.
     """
@@ -158,8 +159,8 @@ def _later_evaluations(folder: Path, lines: _Lines) -> list[Path]:
 
 
 def _members(groups: list[Line], step: int | None = None) -> Iterator[str]:
-    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. The name of an episode
-    is that of its trajectory file without `.jsonl`. If `step` is given, yields only the episodes of this
+    """Yields the names of the episodes in `groups`, which are lines of `groups.jsonl`. An episode has the
+    name of its trajectory file, without `.jsonl`. If `step` is given, yields only the episodes of this
     training step."""
     for group in groups:
         if step is None or group["step"] == step:
@@ -197,9 +198,9 @@ def _end_time(path: Path) -> float:
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves the trajectory file `path` and its verifiers trace into the folder `target`. The episode's
-    artefacts are copied to `target` and also remain in the old folder, because other episodes may use the
-    same artefacts."""
+    """Moves the trajectory file `path` and its trace file (the same episode as the library verifiers recorded
+    it) into the folder `target`. The episode's artefacts (graded files) are copied to `target` and also
+    remain in the old folder, because other episodes may use the same artefacts."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

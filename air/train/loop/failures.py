@@ -44,8 +44,8 @@ class Failures:
         return _commonest(self._reasons)
 
     def check_steps(self, most: int, how_to_resume: Callable[[], str]) -> None:
-        """Raises InfrastructureError if all episodes of the last `most` steps failed. `how_to_resume` returns
-        the end of the error message, which says how to resume the run."""
+        """Raises InfrastructureError if all episodes of at least `most` consecutive steps, up to now, failed.
+        `how_to_resume` returns the end of the error message, which says how to resume the run."""
         if self.steps >= most:
             raise InfrastructureError(
                 f"no episode of the last {self.steps} steps ended well; {self.commonest()} — fix this, "
@@ -62,9 +62,9 @@ class Failures:
 
 
 async def check_breakers(sources: Sequence[Source], how_to_resume: Callable[[], str]) -> None:
-    """Raises InfrastructureError if an environment has stopped the run: after too many consecutive
-    infrastructure errors, or after an error in code that the user added. `how_to_resume` returns the end of
-    the error message, which says how to resume the run."""
+    """Raises InfrastructureError if an environment of `sources` has stopped the run, as it does after too
+    many consecutive infrastructure errors, or after an error in code that the user added. `how_to_resume`
+    returns the end of the error message, which says how to resume the run."""
     for source in sources:
         if isinstance(source.env, ResearchEnv):
             try:

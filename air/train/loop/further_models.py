@@ -41,7 +41,8 @@ from air.train.model.policy import Policy
 from air.train.tree.sample import Sample
 
 SAMPLING_SOURCE = "orchestrator.algo.sampling.source"
-"""The key of the settings of a teacher that plays the episodes for training."""
+"""The key, in the run file, of the settings of a teacher model that samples the replies of training episodes
+in place of the policy."""
 
 
 class Scorer(Protocol):
@@ -58,29 +59,30 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Divergence:
-    """A function that computes the Kullback-Leibler divergence of the policy from `reference` at each sampled
-    token, over the whole vocabulary."""
+    """A function that computes, at each sampled token, the Kullback-Leibler divergence of the policy's
+    distribution over the whole vocabulary from that of the model `reference`."""
 
     policy: Policy
     reference: LocalModel
     micro_batch_tokens: int
 
     def __call__(self, samples: Sequence[Sample]) -> list[list[float]]:
-        """Returns, for each sample, the divergence at each sampled token in nats, with the policy's present
-        weights."""
+        """Returns, for each sample, a list with one divergence per sampled token, in nats, computed with the
+        policy's present weights."""
         return divergences(self.policy, self.reference, samples, self.micro_batch_tokens)
 
 
 @dataclass(frozen=True)
 class FurtherModels:
-    """The further models, besides the policy, that a run's algorithm needs. A model that is not needed is
-    None or absent."""
+    """The models that a run's algorithm needs besides the policy. A field is None, or lacks a key, if the
+    algorithm does not need that model."""
 
     scorers: Mapping[Need, Scorer]
     """The models that compute log-probabilities, under the keys `reference` and `teacher`."""
     values: ValueModel | None
     greedy: bool
-    """Whether the algorithm needs one more episode per group, sampled at temperature 0."""
+    """Whether the algorithm needs, for each group, the reward of one more episode, sampled at temperature
+    0."""
     temperature: float
     """The sampling temperature of the policy."""
     divergence: Divergence | None = None
@@ -136,7 +138,7 @@ class FurtherModels:
         return self.values is None or step > self.values.config.warmup_steps
 
     def loaded_bytes(self) -> int:
-        """Returns the size in bytes of all weights in this process that are not the policy's."""
+        """Returns the size in bytes of the weights of all models in this process except the policy."""
         models = [s.policy.model for s in self.scorers.values() if isinstance(s, FrozenModel)]
         weights = [p for model in models for p in model.parameters()]
         weights += [] if self.values is None else self.values.parameters
@@ -156,8 +158,8 @@ class FurtherModels:
         return {} if self.values is None else {"values": self.values.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of the value model from a result of `state_dict`. If `state` has no such state,
-        because the earlier run had no value model, the value model keeps its initial weights."""
+        """Restores the state of the value model from a result of `state_dict`. If `state` is empty, because
+        the earlier run had no value model, the value model keeps its initial weights."""
         if self.values is not None and "values" in state:
             self.values.load_state_dict(state["values"])
 
@@ -209,10 +211,10 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample for each branch of the episodes that did not fail. A branch is one linear
-    conversation of a trace. `temperature` is the policy's sampling temperature. The samples are scored but
-    not trained, so their advantages are 0. If several branches contain the same reply, `Sample.mask` is true
-    for this reply only in the first of these samples."""
+    """Yields one sample for each branch (linear conversation in a trace) of the episodes that did not fail,
+    so that further models can score its tokens. `temperature` is the policy's sampling temperature. The
+    samples are not trained, so their advantages are 0. If several branches contain the same reply,
+    `Sample.mask` is true for this reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -226,9 +228,9 @@ def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sampl
 def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
-    """Regroups numbers of sampled tokens by message. `numbers` has a list for each sample, and the result a
-    list for each message that has sampled tokens, with one number per sampled token. The keys of the result
-    are the `id()` of the messages (verifiers' nodes)."""
+    """Regroups numbers of sampled tokens by message. `numbers` has, for each sample, a list with one number
+    per sampled token. Returns a dict from the `id()` of each message (verifiers' node) that has sampled
+    tokens to the list of its numbers."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):
         remaining = iter(of_sample)
@@ -257,8 +259,8 @@ def _sampled(sample: Sample, name: str) -> list[float]:
 
 
 def _greedy_reward(group: Group) -> float | None:
-    """Returns the reward of the group's greedy episode, or None if there is no such episode or it failed. If
-    the episode has several segments, returns the mean of their rewards."""
+    """Returns the reward of the group's greedy episode (sampled at temperature 0), or None if there is no
+    such episode or it failed. If the episode has several segments, each with a reward, returns the mean."""
     greedy = group.greedy
     if greedy is None or not greedy.ok or not greedy.traces:
         return None
@@ -275,8 +277,8 @@ def _mean_difference(samples: Sequence[Sample], scores: Sequence[Sequence[float]
 
 @dataclass(frozen=True)
 class _ModelLoader:
-    """Loads the reference model, the teacher and the value model of a run, onto the device of `policy` and
-    with its attention implementation. Each method loads one of them."""
+    """Loads the reference model, the teacher and the value model of a run, with one method for each. They are
+    loaded onto the device of `policy`, and use the attention implementation `attention`."""
 
     policy: Policy
     attention: str
@@ -285,9 +287,9 @@ class _ModelLoader:
     """The largest number of tokens in a sample."""
 
     def reference(self, name: str) -> LocalModel:
-        """Returns the reference model `name` (a folder or Hugging Face id). If the policy is a LoRA adapter
-        on this very model, returns the policy with its adapter switched off, so that no second copy is
-        loaded."""
+        """Returns the reference model `name` (a folder or Hugging Face id). If this model is the base model
+        under the policy's LoRA adapter, returns the policy with its adapter switched off, so that no second
+        copy is loaded."""
         name = _expanded(name)
         if self.policy.has_adapter and self.policy.base == adapters.lasting_name(name):
             return WithoutAdapter(self.policy, self.micro_batch_tokens)

@@ -98,7 +98,7 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def of_step(groups: Sequence[Group]) -> dict[str, Any]:
     """Returns the metrics of one training step's groups, by name. Means, and sums of times, are over the
-    episodes that did not fail; numbers of episodes, groups and tokens are over all episodes."""
+    episodes that did not fail; counts of episodes, groups and tokens are over all episodes."""
     rollouts = [r for g in groups for r in g.rollouts]
     good = [r for r in rollouts if r.ok]
     values: dict[str, Any] = {
@@ -123,7 +123,7 @@ def of_step(groups: Sequence[Group]) -> dict[str, Any]:
 def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
     """Returns the number of episodes that contain reasoning and became more than one training sample each.
     The usual cause is a chat template that drops the reasoning of earlier replies from later prompts, so that
-    the conversation branches."""
+    later prompts do not continue the earlier tokens."""
     return sum(
         1
         for rollout in rollouts
@@ -134,8 +134,8 @@ def reasoning_branches(rollouts: Sequence[Rollout]) -> int:
 
 def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]]) -> None:
     """Logs a warning if this training step is the first in which episodes with reasoning became several
-    training samples each. The metric `reasoning_branches` is the number of such episodes. `row` has the
-    metrics of this step, `earlier` those of each earlier step."""
+    training samples each; the metric `reasoning_branches` counts these episodes. `row` has the metrics of
+    this step, `earlier` those of each earlier step."""
     if row["reasoning_branches"] and not any(one.get("reasoning_branches") for one in earlier):
         logger.warning(
             "%d episodes of step %d became several training samples each, because later prompts do not "
@@ -147,9 +147,9 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means (such as the mean reward), and four counts: of
-    episodes that ended at the context limit, of truncated observations, of truncated replies, and of refused
-    requests (requests of a program in the box that did not continue its conversation with the model)."""
+    """Returns metrics over the episodes, by name: means (such as the mean reward) and four counts. The counts
+    are of episodes that ended at the context limit, truncated observations, truncated replies, and refused
+    requests (of a program in the box that did not continue its own conversation with the model)."""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -169,16 +169,18 @@ def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def world_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Returns the means of the numbers that worlds report about an episode (`World.facts`), each over the
-    episodes that have this number. A key is `world/` followed by the number's name."""
+    """Returns the means of the numbers that worlds (games, questions and other environments) report about an
+    episode (`World.facts`). Each mean is over the episodes that have the number. A key is `world/` followed
+    by the number's name."""
     each = [r.info.get("facts", {}) for r in rollouts]
     names = dict.fromkeys(name for facts in each for name in facts)
     return {f"world/{n}": fmean(facts[n] for facts in each if n in facts) for n in names}
 
 
 def final_phi(rollout: Rollout) -> float | None:
-    """Returns φ, the normalised score, of the episode's last `validate`, or None if no `validate` was
-    scored."""
+    """Returns φ, the normalised score, of the episode's last grading on the validation split. Returns None if
+    that grading gave no φ, or nothing was graded. In worlds other than research tasks, such as games, φ is
+    the world's own score."""
     phis = rollout.info.get("phis", [])
     return phis[-1] if phis else None
 
@@ -208,11 +210,11 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns the distributions (see `distribution`) of the episodes' lengths and of the traces' rewards, and
-    the shares of truncated traces and failed episodes: over all training sources together (`train/agg/…`) and
-    for each source (`train/<source>/…`). Also returns each source's share of the traces (`batch/<source>`)
-    and the distribution of reply lengths (`reply_tokens/…`). Except for the reply lengths, names and
-    definitions are prime-rl's."""
+    """Returns metrics of a step's groups for which prime-rl (another trainer) defines the names. They are the
+    distributions (see `distribution`) of the episodes' lengths and of the traces' rewards, and the shares of
+    truncated traces and failed episodes: over all training sources together (`train/agg/…`) and for each
+    source (`train/<source>/…`); also each source's share of the traces (`batch/<source>`). Only the
+    distribution of reply lengths (`reply_tokens/…`) is air's own."""
     row: dict[str, float] = {}
     every = [r for g in groups for r in g.rollouts]
     traces = sum(len(r.traces) for r in every)
@@ -319,11 +321,11 @@ def _source(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def scores_by_task(rollouts: Sequence[Rollout]) -> dict[str, dict[str, Any]]:
-    """Returns a dict from the id of each task to a dict of its results. The results are the validation scores
-    (`scores`) and test scores of the episodes; the task's baseline score; whether a `higher` or a `lower`
-    score is better (`direction`); the mean reward; and three numbers: of all episodes, of episodes that ended
-    by an infrastructure error (`failed_episodes`), and of episodes whose artefact made the grader fail
-    (`ungraded_episodes`)."""
+    """Returns a dict from the id of each task to a dict of its results: the lists of the episodes' validation
+    scores (`scores`) and test scores (`test_scores`); the task's `baseline` score; the `direction`, which
+    says whether a `higher` or a `lower` score is better; the mean `reward`; and three counts: all `episodes`,
+    `failed_episodes` (ended by an infrastructure error), and `ungraded_episodes` (whose artefact, the files
+    to grade, made the grader fail)."""
     return {task: _scores(played) for task, played in by_task(rollouts).items()}
 
 

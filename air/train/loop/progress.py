@@ -1,5 +1,5 @@
-"""Displays the progress of a training run (a live table on a terminal, otherwise plain lines) and its final
-table."""
+"""Displays the progress of a training run (as a live table on a terminal, otherwise as plain lines), and at
+the end a table of the results."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def number(value: float | None, form: str = ".3f") -> str:
 
 
 def percent(value: float | None) -> str:
-    """Returns a share between 0 and 1 as a text in percent, such as `25%`, or a dash for None."""
+    """Returns a share between 0 and 1 as text in percent, such as `25%`, or a dash for None."""
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
 def split(row: Row) -> str:
-    """Returns the percentages of the step's episode time that were spent on sampling replies, on commands in
-    boxes, on grading, and on waiting in queues, as a text such as `60/20/15/5`. Returns a dash if `row` has
-    no times."""
+    """Returns how the time of a step's episodes is divided, as four percentages: sampling replies, commands
+    in boxes, grading, and waiting in queues, such as `60/20/15/5`. `row` is the step's line of
+    `metrics.jsonl`. Returns a dash if `row` has no times."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]
@@ -173,8 +173,8 @@ def last_table(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def further(console: Console, folder: Path, checkpoint: Path | None) -> None:
-    """Prints the commands with which the user can view and replay the finished run in `folder`, and evaluate
-    its last `checkpoint`, if there is one."""
+    """Prints what the user can do next: the commands that view and replay the finished run in `folder`, and
+    evaluate its last `checkpoint`, if there is one."""
     run, air = shlex.quote(str(folder)), paths.command()
     lines = [
         f"\nThe run is in {folder}: config.json metrics.jsonl log.txt trajectories/ checkpoints/"

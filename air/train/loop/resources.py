@@ -60,7 +60,8 @@ class Resources:
 
 
 class ResourceOpener:
-    """Opens the resources of one run. Call `open` only once.
+    """Opens the resources of one run: models, trainer, inference server and environments. Call `open` only
+    once.
 
     `needs` names the inputs that the run's algorithm needs beyond rewards, such as `reference`. `checkpoint`
     is the folder of the checkpoint from which the run resumes, and `state` is the training state in this
@@ -86,9 +87,9 @@ class ResourceOpener:
         self.folder = config.folder
         self._stopping = threading.Event()
         self._reserved: dict[str, Gpu | None] = {}
-        """The GPUs of the inference server and the trainer, which boxes must not use. The keys are the
-        environment settings that reserve the GPUs: `inference_gpus` and `trainer_gpus`. A value of None
-        reserves no GPU."""
+        """The GPUs that boxes (the agents' containers) must not use, by the environment setting that reserves
+        them: `inference_gpus` has the inference server's GPU, and `trainer_gpus` the trainer's. A value of
+        None reserves no GPU."""
 
     async def open(self, stack: AsyncExitStack) -> Resources:
         """Loads the models, starts the inference server and the environments, and returns all resources.
@@ -171,7 +172,7 @@ class ResourceOpener:
         return evaluations
 
     def _say_not_held_out(self, evaluations: Evaluations, sources: Sequence[Source]) -> None:
-        """Tells the user if evaluations play prompts on which the policy is trained."""
+        """Tells the user if the policy is trained on prompts that evaluations also play."""
         prompts = evaluations.trained_prompts(task for one in sources for task in one.tasks)
         if not prompts:
             return
@@ -230,8 +231,9 @@ class ResourceOpener:
     def _shared_gpu_problem(
         self, model: Policy, models: FurtherModels, choice: Choice, place: Device
     ) -> str:
-        """Returns a message if `embedded.device = "auto"` chose vLLM's GPU for the policy, but this GPU's
-        memory is too small for vLLM and the policy. Otherwise returns an empty string."""
+        """Returns why the policy cannot use vLLM's GPU, which `embedded.device = "auto"` chose for it: the
+        GPU's memory is too small for both. Returns an empty string if the memory suffices or the GPU is not
+        shared."""
         if self.config.embedded.device != "auto" or not _shared(place, choice):
             return ""
         need = self._memory(model, models, choice)
@@ -320,7 +322,7 @@ class ResourceOpener:
         )
 
     def _with_run_defaults(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns a copy of the source's config in which those settings of the environment that the user left
+        """Returns a copy of the config of a source of tasks. In it, environment settings that the user left
         out have the run's values: the tokenizer, the context length, the GPUs that boxes must not use, and
         the folder of trajectories, `record_dir`."""
         env = source.env

@@ -1,4 +1,5 @@
-"""Plays groups of episodes for training. All episodes of a group have the same task.
+"""Plays groups of episodes for training. All episodes of a group have the same task, so that their rewards
+can be compared.
 
 A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its tasks.
 A rollout is the result of one episode: its traces (verifiers' records of conversations) or its error.
@@ -50,8 +51,8 @@ class Rollout:
     """The version of the weights that sampled each reply. The keys are the `id()` of the replies' trace
     nodes. Empty if one version sampled all replies."""
     advantage: float | None = None
-    """The mean of the advantages of the episode's parts (the whole episode, its segments or its turns). None
-    before the advantages are computed, and None for an episode that is not trained on."""
+    """The mean of the advantages of the episode's parts; a part is the whole episode, a segment or a turn.
+    None before the advantages are computed, and None for an episode that is not trained on."""
 
     @property
     def ok(self) -> bool:
@@ -134,7 +135,9 @@ class Group:
 
 @dataclass
 class Source:
-    """A source of tasks (`[[orchestrator.train.source]]` of the run file), with its running environment."""
+    """A source of tasks (`[[orchestrator.train.source]]` of the run file), with its running environment.
+    `ratio` is its weight when prompts are drawn, and `group_size` the number of episodes in each of its
+    groups."""
 
     name: str
     ratio: float
@@ -154,9 +157,9 @@ def context(
     renderer: Any = None,
     name: str | None = None,
 ) -> vf.ModelContext:
-    """Returns verifiers' `ModelContext` (model, client and sampling settings) for the inference server that
-    serves `policy`. `url` is the server's root address, without `/v1`. The client sends and receives token
-    ids.
+    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
+    inference server that serves `policy`. `url` is the server's root address, without `/v1`. The client sends
+    and receives token ids.
 
     `max_tokens` limits the tokens of one reply; None: no limit. `renderer` is a config of the package
     `renderers`, which converts chat messages to token ids; None selects the default for the policy's model
@@ -191,8 +194,9 @@ def with_defaults(
     env: vf.EnvConfig, policy: Policy, *, max_context_tokens: int, record_dir: Path | None = None
 ) -> vf.EnvConfig:
     """Returns a copy of the environment config `env` in which settings that the user left out are filled in:
-    `record_dir` as the folder of trajectories and, for air's own harness, the tokenizer of `policy` and
-    `max_context_tokens`. An `env` that is not a `ResearchEnvConfig` is returned unchanged."""
+    `record_dir` as the folder of trajectories and, if air's own harness (which lets a model play an episode)
+    is used, the tokenizer of `policy` and `max_context_tokens`. An `env` that is not a `ResearchEnvConfig` is
+    returned unchanged."""
     if not isinstance(env, ResearchEnvConfig):
         return env
     harness = env.agent.harness or AirHarnessConfig()
@@ -232,14 +236,13 @@ simultaneous episodes."""
 _OPEN: Gate = nullcontext()
 
 Prompt = tuple[Source, vf.Task]
-"""The starting point of a group: a source of tasks, and one of its tasks, which all episodes of the group
-play."""
+"""The starting point of a group: a source of tasks, and the task that all episodes of the group play."""
 
 
 Positions = Mapping[str, int]
-"""The number of prompts that a run has drawn so far from each source of tasks. A key consists of the source's
-name, its number among the sources of this name (counted from 0) and, if the source has curriculum levels, the
-level. A resumed run continues at these positions."""
+"""The number of prompts that a run has drawn so far from each source of tasks, from which a resumed run
+continues. A key consists of the source's name, its index among the sources of this name (counted from 0) and,
+if the source has curriculum levels, the level."""
 
 
 def prompts(
@@ -348,8 +351,8 @@ async def play_many(
 ) -> list[Rollout]:
     """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
     their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
-    numbers. If a source has several tasks with the same id (for example one per prompt), the id's number in
-    the mapping is the number of episodes of all these tasks together, which are played in turn."""
+    numbers. Several tasks of a source may have the same id, for example one task per prompt. The number in
+    the mapping then counts the episodes of all these tasks together, which are played in turn."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

@@ -1,8 +1,10 @@
-"""Runs the embedded training engine: each training step plays episodes and then updates the policy's weights.
+"""Runs the embedded training engine (air's own, on this machine): each training step plays episodes and then
+updates the policy's weights.
 
 By default (`max_off_policy_steps = 0`), each step plays `batch_size` episodes with the present weights, so
 training is on-policy: the importance ratios in the loss correct only for numerical differences between
-sampling and training. Otherwise, the next step's episodes are played while the weights are updated (overlap).
+sampling and training. Otherwise, the next step's episodes are played while the weights are updated
+(overlap).
 """
 
 from __future__ import annotations
@@ -141,9 +143,9 @@ class EmbeddedRun:
         return resources
 
     def _move_later_results(self) -> None:
-        """If an earlier process of this run trained beyond the step from which the run now resumes, moves its
-        later results into a folder under `branches/` in the run's folder. Reads the remaining lines of
-        `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
+        """Moves results of later steps away, if an earlier process of this run trained beyond the step from
+        which the run now resumes: into a folder under `branches/` in the run's folder. Reads the remaining
+        lines of `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.move_later_results(self.folder, self._done)
         self.outcome.rows = branches.metrics(self.folder)
@@ -227,8 +229,8 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Draws the prompts of training step `step` from the sources of tasks, at their current curriculum
-        levels. `positions` has the number of prompts drawn from each source before this step."""
+        """Returns the prompts of training step `step`, drawn from the sources of tasks at their current
+        curriculum levels. `positions` has the number of prompts drawn from each source before this step."""
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
@@ -344,10 +346,10 @@ class EmbeddedRun:
         exactness: Exactness,
     ) -> tuple[dict[str, float], Exception | None]:
         """Trains the policy, then the value model if there is one. Sampling pauses meanwhile. Returns the
-        metrics and an exception or None.
+        metrics by name, and the exception that occurred after the policy had changed, or None.
 
-        If an exception occurs after the policy has changed, it is returned, so that the caller can still
-        record the step. An earlier exception is raised.
+        That exception is returned, not raised, so that the caller can still record the step. An exception
+        that occurs earlier is raised.
         """
         tokens, models = resources.tokens, resources.further_models
 

@@ -71,9 +71,9 @@ def unfinished_folder(root: Path, step: int) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes the incomplete checkpoints that remain if a process is killed while it saves. If the killed
-    process had moved an older checkpoint of the same step aside, restores it. The caller must have locked the
-    run's folder, so that no other process is saving there."""
+    """Removes the incomplete checkpoints that killed processes left in the run's folder. If such a process
+    had moved an older checkpoint of the same step aside, restores it. The caller must have locked the run's
+    folder, so that no other process is saving there."""
     root = folder / CHECKPOINTS
     for path in sorted(root.glob(".step_*")):
         match = _UNFINISHED.fullmatch(path.name)
@@ -98,8 +98,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def is_begun(folder: Path) -> bool:
-    """Returns whether `folder` contains the config of a reinforcement-learning run, with or without
-    checkpoints."""
+    """Returns whether a reinforcement-learning run has been started in `folder`: whether its config is there,
+    with or without checkpoints."""
     return "orchestrator" in read_config(folder)
 
 

@@ -36,9 +36,9 @@ class TracePart:
 
     @property
     def replies(self) -> list[base.ScoredReply]:
-        """For each message in `sampled_nodes`, the number of its sampled tokens and the execution time of its
-        action in seconds, as the environment recorded the time in `trace.info["air"]["exec_seconds"]`. The
-        time is None if the environment recorded none."""
+        """For each message in `sampled_nodes`, the number of its sampled tokens, and the seconds for which
+        its action was executed. The environment records this time in `trace.info["air"]["exec_seconds"]`; it
+        is None if not recorded."""
         recorded = self.trace.info.get("air", {}).get("exec_seconds", [])
         seconds = {one["node"]: float(one["seconds"]) for one in recorded}
         return [
@@ -50,7 +50,8 @@ class TracePart:
 
 def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
     """Divides an episode into the parts that have a reward of their own: its turns if `by_turn`, otherwise
-    its traces (one for the episode, or one for each segment)."""
+    its traces (one for the whole episode or, if the episode is divided into segments at its gradings, one for
+    each segment)."""
     if by_turn:
         return [part for trace in rollout.traces for part in turns(trace)]
     return [TracePart(t, frozenset(range(len(t.nodes))), float(t.reward)) for t in rollout.traces]
@@ -86,8 +87,8 @@ class AlgorithmInputs:
     from the `id()` of a message (verifiers' node) to a list with one number per sampled token of this
     message."""
     penalties: Mapping[int, Sequence[float]] | None = None
-    """A mapping from the `id()` of a message to one number per sampled token, which is subtracted from the
-    token's reward. None: no penalties."""
+    """A mapping from the `id()` of a message to a list with one number per sampled token. The number is
+    subtracted from the token's reward. None: no penalties."""
     greedy: Sequence[float | None] | None = None
     """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
     failed. None: the algorithm needs no greedy episodes."""
@@ -113,12 +114,12 @@ def samples(
     whose advantages are all 0, unless `keep_zeros` is set or the algorithm computes returns for a value
     model. This function sets the field `advantage` of each rollout in the groups that are trained.
 
-    `temperature` is the sampling temperature. With `by_turn`, each turn is credited with its own and all
-    later rewards; otherwise each trace is credited with its own reward. `shuffle` is a random generator that
-    permutes the rewards within each group, for a control experiment (with `by_turn`: as `_shuffled_returns`
-    does); None: no permutation. `inputs` has the numbers that `algorithm.needs` names; None: the algorithm
-    needs none. If `top_share` (0 to 1) is given, only the groups that `top_of_spread` selects with this share
-    are trained; `algorithm` gets no other group.
+    `temperature` is the sampling temperature. With `by_turn`, a turn's advantage depends on its own and all
+    later rewards; otherwise a trace's advantage depends on the trace's own reward. `shuffle` is a random
+    generator that permutes the rewards within each group, for a control experiment (with `by_turn`: as
+    `_shuffled_returns` does); None: no permutation. `inputs` has the numbers that `algorithm.needs` names;
+    None: the algorithm needs none. If `top_share` (0 to 1) is given, only the groups that `top_of_spread`
+    selects with this share are trained; `algorithm` gets no other group.
     """
     inputs = inputs or AlgorithmInputs()
     greedy = inputs.greedy or [None] * len(groups)
@@ -169,7 +170,8 @@ def top_of_spread(groups: Sequence[Group], share: float) -> set[int]:
 
 
 def _metrics(group: Group) -> dict[str, float]:
-    """Returns the mean of each metric over the group's episodes that did not fail, by the metric's name."""
+    """Returns the mean of each metric over the group's episodes that did not fail, by the metric's name.
+    Episodes without the metric are left out."""
     each = [r.trace.metrics for r in group.rollouts if r.ok]
     names = {n for metrics in each for n, value in metrics.items() if value is not None}
     return {name: fmean(float(m[name]) for m in each if m.get(name) is not None) for name in names}
@@ -204,7 +206,8 @@ def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
 def _shuffled(
     episodes: Sequence[list[TracePart] | None], rng: random.Random
 ) -> list[list[TracePart] | None]:
-    """Permutes the rewards of all parts of a group's episodes. An element is None if the episode failed."""
+    """Returns a copy of a group's episodes in which the rewards of all parts of all episodes are randomly
+    permuted. An element is None if the episode failed."""
     pool = [part.reward for parts in episodes if parts is not None for part in parts]
     rewards = iter(rng.sample(pool, len(pool)))
     return [
@@ -216,15 +219,17 @@ def _shuffled(
 def _shuffled_returns(
     groups: Sequence[Sequence[list[TracePart] | None]], rng: random.Random
 ) -> list[list[list[TracePart] | None]]:
-    """Permutes the returns of each group's first turns, those of its second turns, and so on. The return of a
-    turn is the sum of its reward and all later ones. Then the mean of these returns is replaced by the mean
-    return of the same turn in the step's other groups, or by 0 if there is none.
+    """Returns a copy of the groups in which the returns tell nothing about the turns that have them, for a
+    control experiment. The return of a turn is the sum of its reward and all later ones. The returns of the
+    first turns of a group's episodes are permuted, then those of the second turns, and so on. They are also
+    shifted: their mean becomes the mean return of the same turn in the step's other groups, or 0 if there is
+    none. An element is None if the episode failed.
 
-    Only so does an advantage tell nothing of the turn that it is given to. If the rewards of all turns were
-    permuted, an episode of two turns would get two of them, and a control would learn to make episodes longer
-    or shorter. And the baseline of a turn counts episodes that ended earlier as 0 (see
-    `air.train.algorithms.episode_baselines`): if only one of eight episodes has a second turn, its return
-    cannot change places, and without the replacement the advantage would be 7/8 of it.
+    Simpler methods would leave information in the advantages. If the rewards of all turns were permuted, an
+    episode of two turns would get two of them, and a control would learn to make episodes longer or shorter.
+    Without the shift, a return that has no partner would keep its place: the baseline of a turn counts
+    episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only one of eight
+    episodes has a second turn, the advantage of this turn would be 7/8 of its return.
     """
     returns = [[_returns(parts or []) for parts in episodes] for episodes in groups]
     for turn in range(max((len(one) for group in returns for one in group), default=0)):
@@ -243,7 +248,8 @@ def _shuffled_returns(
 
 
 def _paid(parts: Sequence[TracePart], returns: Sequence[float]) -> list[TracePart]:
-    """Returns an episode's turns with the rewards that make these returns."""
+    """Returns a copy of an episode's turns, `parts`, with new rewards, such that each turn's return (the sum
+    of its reward and all later ones) is its element of `returns`."""
     ends = zip(returns, [*returns[1:], 0.0], strict=True)
     return [
         replace(part, reward=now - later) for part, (now, later) in zip(parts, ends, strict=True)
@@ -262,9 +268,9 @@ def _of_episode(
     temperature: float,
     keep_zeros: bool,
 ) -> Iterator[Sample]:
-    """Yields the training samples of one episode, and sets the field `advantage` of `rollout`. `credits` has
-    one credit for each of the `parts`. With `keep_zeros`, branches whose advantages are all 0 give samples,
-    too."""
+    """Yields the training samples of one episode, and sets the field `advantage` of `rollout`. `credits` has,
+    for each of the `parts`, the algorithm's result: the advantages, and possibly returns and other arrays.
+    With `keep_zeros`, also yields samples for branches whose advantages are all 0."""
     by_node: _ByNode = {}
     means = []
     for part, credit in zip(parts, credits, strict=True):

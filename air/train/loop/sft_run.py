@@ -123,9 +123,9 @@ def start_from(config: SFTRunConfig) -> Path | None:
 
 
 def save(policy: Policy, folder: Path) -> None:
-    """Writes the trained model into the run's folder `folder`, which the caller must have locked. The file
-    `config.json` (for a LoRA adapter: `adapter_config.json`) is written last. So a folder that contains this
-    file contains the complete model, even if a process was killed while saving."""
+    """Writes the trained model into the run's folder `folder`, which the caller must have locked. The last
+    file written is `config.json` (for a LoRA adapter: `adapter_config.json`). So if this file is there, the
+    model is complete, even if a process was killed while saving."""
     unfinished = folder / ".policy"
     shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir()
@@ -177,9 +177,9 @@ def _steps(
 
 
 def _move_later_results(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """If an earlier process of this run trained beyond step `step`, moves its later results into a new folder
-    under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into the new
-    folder, changed so that it describes a run with this folder's path and name."""
+    """Moves results of steps after step `step`, if an earlier process of this run trained that far, into a
+    new folder under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into
+    the new folder, changed so that it describes a run with this folder's path and name."""
     branch = branches.move_later_results(config.folder, step)
     if branch is None:
         return

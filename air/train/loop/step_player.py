@@ -1,4 +1,5 @@
-"""Plays the episodes of training steps, and records which version of the weights sampled each reply."""
+"""Plays the episodes of training steps, and records for each reply which version of the weights sampled
+it."""
 
 from __future__ import annotations
 
@@ -46,13 +47,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """The finished episodes of a training step, in groups."""
+    """The finished episodes of a training step, in groups, in the order of the prompts in `batch`."""
 
     batch: Batch
     groups: Sequence[Group]
     seconds: float
-    """Seconds (wall time) during which the episodes were played. Time in which the previous step's episodes
-    were still running does not count."""
+    """Seconds (wall time) during which the episodes were played, not counting the time in which the previous
+    step's episodes were still running."""
 
 
 class StepPlayer:
@@ -66,8 +67,8 @@ class StepPlayer:
         """The version of the weights that the inference server has: the number of the training step that made
         them."""
         self._versions: dict[int | None, int] = {0: served}
-        """Maps the inference server's own version numbers to our versions: the numbers of the training steps
-        that made the weights."""
+        """Maps the inference server's own version numbers to air's version numbers, which are the numbers of
+        the training steps that made the weights."""
         self._played_until = 0.0
         """The time (monotonic clock, seconds) at which the last episode of the previous step ended. The
         playing time of a step counts only from then on, so that the times of overlapping steps add up."""
@@ -92,11 +93,11 @@ class StepPlayer:
         server.ready()
 
     async def play(self, batch: Batch, resources: Resources, gate: Gate) -> PlayedStep:
-        """Plays the groups of episodes of a step, and returns them. The run's inference server samples the
-        replies, or the teacher's server if the algorithm is `sft`. A group whose
-        rewards are all equal teaches nothing: it is discarded and played again, at most
-        `embedded.replays_without_spread` times. Each episode runs inside the context manager `gate`, which
-        can limit the number of simultaneous episodes."""
+        """Plays the groups of episodes of a step, and returns them. The replies are sampled by the run's
+        inference server or, if the algorithm is `sft`, by the teacher's server. A group whose rewards are all
+        equal teaches nothing: it is discarded and played again, at most `embedded.replays_without_spread`
+        times. Each episode runs inside the context manager `gate`, which can limit the number of simultaneous
+        episodes."""
         greedy, began = resources.further_models.greedy, time.monotonic()
         step, version = batch.step, self._served
         recording.TRAINING_STEP.set(step)
@@ -142,9 +143,8 @@ class StepPlayer:
         return PlayedStep(batch, groups, seconds)
 
     def _note_versions(self, rollout: Rollout, server: Server) -> None:
-        """Sets, for each reply in `rollout`, the version of the weights that sampled it, and the oldest of
-        these versions for the whole episode. Needed if the server loaded new weights during the step's
-        episodes."""
+        """Stores in `rollout` the version of the weights that sampled each reply, and the oldest of these
+        versions. Needed if the server loaded new weights while the step's episodes were played."""
         versions: dict[int, int] = {}
         for trace in rollout.traces:
             ends = {call.node: call.time.end for call in trace.calls if call.node is not None}
@@ -160,8 +160,9 @@ class StepPlayer:
     def training_context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` for the episodes that the policy is trained on: that of the
-        teacher's server if the algorithm is `sft`, otherwise that of `context`."""
+        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the episodes that the
+        policy is trained on. It is for the teacher's server if the algorithm is `sft`, otherwise for the
+        run's own inference server."""
         ctx = self.context(resources, temperature, max_tokens)
         source = self.config.sampling_source
         if source is None:

@@ -187,8 +187,8 @@ class Trainer:
 
 
 def _tell(listener: Listener, batch: MicroBatch, logprobs: Tensor) -> None:
-    """Calls `listener` for each sample of a micro-batch. `logprobs` [N] has the log-probability of each entry
-    (sampled token of a sample), in the order of the samples."""
+    """Calls `listener` for each sample of a micro-batch. `logprobs` [N] has the log-probabilities of all
+    entries (sampled tokens) of the batch, sample by sample."""
     counts = torch.bincount(batch.entries.samples, minlength=len(batch.samples)).tolist()
     for sample, own in zip(batch.samples, torch.split(logprobs, counts), strict=True):
         row = torch.full((len(sample.mask),), torch.nan)

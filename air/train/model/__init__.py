@@ -1,2 +1,2 @@
-"""The model that is trained: weights, tokenizer, optimiser and checkpoints; and supervised fine-tuning
-(SFT)."""
+"""The policy (the model that is trained): weights, tokenizer, optimiser, checkpoints, and supervised
+fine-tuning (SFT)."""

@@ -1,4 +1,4 @@
-"""LoRA adapters: small trained matrices beside the frozen weights of a base model.
+"""Loads, adds and merges LoRA adapters: small trained matrices beside the frozen weights of a base model.
 
 An adapter is saved in the format of the package `peft`: a folder with `adapter_config.json`,
 `adapter_model.safetensors` and the tokenizer. `adapter_config.json` names the base model by path or Hugging
@@ -95,9 +95,10 @@ def set_trained(model: Any, trained: bool) -> None:
 
 def read_weights(model: Any, folder: str | Path) -> None:
     """Copies the weights of the adapter in `folder` into the model. The model must already have this adapter,
-    with float32 weights. Needed because transformers rounds the weights of an adapter to the base model's
-    data type: a resumed training would go on from weights that are rounded to bfloat16. Does nothing if the
-    folder has no `adapter_model.safetensors`, because other programs may use another name for this file."""
+    with float32 weights. Needed because transformers rounds an adapter's weights to the base model's data
+    type, such as bfloat16, and a resumed training would continue from the rounded weights. Does nothing if
+    the folder has no `adapter_model.safetensors`, because other programs may use another name for this
+    file."""
     from safetensors.torch import load_file
 
     path = Path(folder).expanduser() / _WEIGHTS

@@ -1,11 +1,12 @@
-"""Checks that a model follows the attention masks that the module `attention` builds.
+"""Checks, each time a model is loaded, that it follows the attention masks that the module `attention`
+builds.
 
 The sampler and the trainer use attention masks and position ids to say which tokens each token attends to. A
 model that interprets masks or positions in another way would be trained on wrong probabilities without an
-error. So each time a model is loaded, computations are compared for a few tokens: two sequences with a common
-prefix together in one masked row, and each sequence alone without a mask. The trainer calls the backbone and
-the head of a model separately (see the module `logprobs`), so the result of these two calls is compared with
-that of a call of the whole model.
+error. So the check compares results for a few tokens: two sequences with a common prefix together in one
+masked row, and each sequence alone without a mask. The trainer calls the backbone and the head of a model
+separately (see the module `logprobs`), so the result of these two calls is also compared with that of a call
+of the whole model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ LIMITS = {torch.float32: 0.01, torch.bfloat16: 0.3, torch.float16: 0.3}
 nats; for other types, 0.01. Rounding causes differences of about 1e-5 in float32 and up to 0.1 in bfloat16; a
 wrong mask causes 1 or more in a trained model."""
 FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
-"""The exceptions that models raise if they do not take the arguments of sampler or trainer."""
+"""The exceptions that models raise if they do not accept the arguments with which the sampler or the trainer
+calls them."""
 _TRUNK, _TWIG = 6, 5
 
 

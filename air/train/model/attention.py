@@ -126,7 +126,7 @@ def _ropes(config: Any) -> list[Mapping[str, Any]]:
 
 def _local_layers(config: Any) -> set[str]:
     """Returns {"local"} if the model has local attention layers (as GPT-Neo does), otherwise an empty set.
-    Such layers are not supported, because their window is applied to columns and not to positions."""
+    Such layers are not supported, because their window counts columns of the mask, not token positions."""
     return {"local"} & set(getattr(config, "attention_layers", None) or ())
 
 
@@ -148,7 +148,7 @@ def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
 
 def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
     """Returns the masks in the form that the model takes: a dict by type of layer if the config lists the
-    layers' types, otherwise the one mask of sliding-window attention."""
+    types of the layers, otherwise only the mask of sliding-window attention."""
     if not getattr(config, "layer_types", None):
         return masks[SLIDING_ATTENTION]
     return dict(masks)

@@ -39,10 +39,10 @@ def save(
     and returns this folder.
 
     `state` is the training state, a dict that `load_state` returns later; None: an empty dict. After writing,
-    deletes old checkpoints under `root`, except the new one and the newest ones before it (`keep_last` in
-    all); those of the steps in `keep`; and all those of steps after `step`. If `keep_last` is None, deletes
-    nothing. Raises UsageError if the checkpoint cannot be written (disk full, no permission); the checkpoints
-    of earlier steps are then unchanged, and no incomplete files remain.
+    deletes old checkpoints, but keeps the new one and the newest ones before it (`keep_last` in all), those
+    of the steps in `keep`, and those of steps after `step`. If `keep_last` is None, deletes nothing. Raises
+    UsageError if the checkpoint cannot be written (disk full, no permission); the checkpoints of earlier
+    steps are then unchanged, and no incomplete files remain.
     """
     target = step_folder(root, step)
     unfinished = unfinished_folder(root, step)
@@ -94,9 +94,9 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
 
 
 def size(policy: Policy, state: dict[str, Any] | None = None) -> int:
-    """Returns the size in bytes of the tensors that a checkpoint of `policy` and the training state `state`
-    would have. If the model has a LoRA adapter, the base model's weights do not count, because they are not
-    written."""
+    """Returns the total size in bytes of the tensors in a checkpoint of `policy` and the training state
+    `state`, without writing it. If the model has a LoRA adapter, the base model's weights do not count,
+    because they are not written."""
     model = policy.model
     written = adapters.parameters(model) if policy.has_adapter else model.parameters()
     return sum(p.numel() * p.element_size() for p in written) + _tensor_bytes(state)

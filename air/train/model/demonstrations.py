@@ -26,8 +26,7 @@ from air.worlds.agentgym import recorded
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The name of the field in a reply (a message of the role `assistant`) that says whether the reply is
-trained."""
+"""The name of a field in a reply (a message of the role `assistant`): whether the reply is trained."""
 
 
 class Conversation(list[Message]):
@@ -57,7 +56,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """A conversation that was converted to token sequences."""
+    """The result of converting a recorded conversation to token sequences for supervised training."""
 
     examples: list[Example]
     """The token sequences: one, or several if the prompt of a later reply changes the tokens of earlier
@@ -127,9 +126,9 @@ def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demo
 
     `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
     a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
-    false. If the first reply is not trained, no model has written it: its tokens are those that it has in the
-    prompt of an episode (see `WorldTask.opening`). Messages after the last reply are omitted. Raises
-    ValueError if there is no other reply (role `assistant`).
+    false. If the first reply is not trained, it counts as text that no model has written: its tokens are then
+    the same as in the prompt of an episode (see `WorldTask.opening`). Messages after the last reply are
+    omitted. Raises ValueError if there is no other reply (role `assistant`).
     """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]
@@ -172,8 +171,8 @@ def _prompt(
     tools: list[dict[str, Any]] | None,
 ) -> list[int]:
     """Returns the token ids of the prompt for the next reply. `before` has all messages before this reply,
-    and `since` those after the previous reply. `ids` has the tokens up to the end of the previous reply, and
-    `reply` the tokens of the previous reply. `tools` are the definitions of the tools, or None."""
+    and `since` only those after the previous reply. `ids` are all tokens up to the end of the previous reply,
+    and `reply` are the previous reply's own tokens. `tools` are the definitions of the tools, or None."""
     if ids and since:
         bridged = renderer.bridge_to_next_turn(ids[: -len(reply)], reply, list(since), tools=tools)
         if bridged is not None:

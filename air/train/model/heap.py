@@ -1,4 +1,4 @@
-"""Returns freed memory of this process to the operating system."""
+"""Returns freed memory of this process to the operating system, because the C library would keep it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ times the memory that is available on the machine."""
 
 
 _LARGE_BLOCK = 4 * 2**20
-"""The size in bytes from which `return_large_blocks` makes glibc return a freed block at once."""
+"""The size in bytes of the smallest blocks that glibc returns at once when they are freed, after
+`return_large_blocks` was called."""
 _M_MMAP_THRESHOLD = -3
-"""The number of this option of glibc's function `mallopt`."""
+"""The option `M_MMAP_THRESHOLD` of glibc's function `mallopt`, as a number."""
 
 
 def trim_heap() -> None:

@@ -57,8 +57,8 @@ class Predictions(NamedTuple):
 
 @dataclass(frozen=True)
 class ReferencePredictions:
-    """The reference model's R predictions (distributions over the vocabulary) at the same positions as the
-    model's."""
+    """What is needed to compute the reference model's R predictions (distributions over the vocabulary), at
+    the same positions as the model's."""
 
     hidden: Tensor
     """[R, hidden]: the reference model's last hidden states."""
@@ -239,8 +239,8 @@ def _log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 class _BackboneOutput(BaseModelOutputWithPast):
-    """The output of a model's backbone, in place of the output class of the model family. Each model family
-    reads different fields of the output; reading a field that was not set gives None, not an
+    """The output of `_Passthrough`, in place of the output class that a model family has for its backbone.
+    Each family reads other fields of the output, so a field that was not set is None and raises no
     AttributeError."""
 
     def __getattr__(self, name: str) -> None:
@@ -256,7 +256,8 @@ class _Passthrough(nn.Module):
 
     @property
     def decoder(self) -> _Passthrough:
-        """This module itself: OPT calls its backbone's decoder instead of the backbone."""
+        """This module itself. Needed for OPT models, which call the decoder of their backbone, not the
+        backbone."""
         return self
 
 

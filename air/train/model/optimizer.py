@@ -1,4 +1,4 @@
-"""Builds the optimiser, computes learning rates from the schedule, and updates the weights."""
+"""Builds the optimiser of a training, computes learning rates from the schedule, and updates the weights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Stepper = torch.optim.Optimizer | MasterWeights
 float32."""
 
 _NEARLY_ZERO = 1e-8
-"""If the setting `min_lr` of a schedule is 0, a warm-up starts, and a linear decay ends, at this number times
-the peak learning rate, not at 0."""
+"""A factor of the peak learning rate. If the setting `min_lr` of a schedule is 0, a warm-up starts and a
+linear decay ends at this factor times the peak, not at 0."""
 
 
 def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig) -> Stepper:
@@ -51,8 +51,8 @@ def optimizer(parameters: Iterable[torch.nn.Parameter], config: OptimizerConfig)
 
 def restore(optimizer: Stepper, state: dict[str, Any]) -> None:
     """Restores an optimiser's state from a checkpoint. Raises UsageError if the state comes from training
-    with weights of another data type, because a torch optimiser would silently ignore the float32 copies of
-    bfloat16 weights."""
+    with weights of another data type. Without this check, a torch optimiser would silently ignore the float32
+    copies that the state of a training in bfloat16 contains."""
     if not isinstance(optimizer, MasterWeights) and "masters" in state:
         raise UsageError(
             "the checkpoint has float32 copies of the weights: it was trained in bfloat16",

@@ -73,9 +73,9 @@ class Policy:
 
     @contextmanager
     def base_model(self) -> Iterator[None]:
-        """Context manager that switches the LoRA adapter off, so that `model` computes the same as its base
-        model, for example as a reference model. Only the calling thread may use the model during the `with`
-        block. Raises ValueError if there is no adapter."""
+        """Context manager that switches the LoRA adapter off during the `with` block, so that `model`
+        computes the same as the base model under the adapter, for example as a reference model. Only the
+        calling thread may use the model during the block. Raises ValueError if there is no adapter."""
         if not self.has_adapter:
             raise ValueError("the model has no adapter, so its weights are not the base model's")
         with adapters.switched_off(self.model):

@@ -248,9 +248,9 @@ def _batches(data: Sequence[Example], config: SFTConfig) -> Iterator[tuple[int, 
 
 @dataclass(frozen=True)
 class _Total:
-    """The result of one pass over a batch of demonstrations: the mean cross-entropy in nats (`loss`), the
-    number of trained tokens (`tokens`), and the number of tokens that went through the model
-    (`forward_tokens`)."""
+    """The result for one batch of demonstrations: the mean cross-entropy in nats per trained token (`loss`),
+    the number of trained tokens (`tokens`), and the number of tokens that went through the model
+    (`forward_tokens`), in which shared prefixes count once."""
 
     loss: float
     tokens: int
@@ -261,7 +261,7 @@ def _loss(
     policy: Policy, batch: Sequence[Example], micro_batch_tokens: int, *, backward: bool
 ) -> _Total:
     """Computes the mean cross-entropy of a batch. With `backward`, also computes its gradients and adds them
-    to those of the weights."""
+    to the accumulated gradients of the weights."""
     samples = [
         Sample(e.token_ids, e.mask, [0.0] * len(e.token_ids), advantage=1.0, temperature=1.0)
         for e in batch

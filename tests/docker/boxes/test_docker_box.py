@@ -164,6 +164,7 @@ async def test_a_closed_stream_ends_the_container() -> None:
     await box.close()
 
 
+@pytest.mark.usefixtures("capabilities_known")
 async def test_commands_start_where_the_guest_itself_has_a_low_priority() -> None:
     name = f"air-niced-{os.getpid()}"
     arguments = container_spec.container(SPEC, name, "niced")

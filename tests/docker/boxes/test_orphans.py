@@ -133,6 +133,7 @@ def test_air_box(created: Any, dead_owner: str, capsys: pytest.CaptureFixture[st
     assert not _exists("air-test-listed")
 
 
+@pytest.mark.usefixtures("capabilities_known")
 def test_a_box_whose_harness_never_speaks_ends_by_itself() -> None:
     """As after a SIGKILL between the engine's start of a box and our first word to it."""
     client = engine.client()

@@ -452,6 +452,7 @@ async def test_sigkill_of_the_harness_ends_the_box(busybox: str) -> None:
     await until(lambda: not boxes_of(RUN), every=0.1)
 
 
+@pytest.mark.usefixtures("capabilities_known")
 async def test_a_box_whose_harness_never_speaks_ends_by_itself(busybox: str) -> None:
     client, python = engine.client(), await portable_python.mounted(RUN)
     name = f"air-silent-{os.getpid()}"

@@ -1,1 +1,2 @@
-"""The files of a run that get new lines or a new file with every training step, besides `metrics.jsonl`."""
+"""Writers of the files that grow with every training step of a run, besides `metrics.jsonl`: `groups.jsonl`
+gets new lines, and the folder `tokens/` a new file."""

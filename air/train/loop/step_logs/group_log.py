@@ -25,8 +25,8 @@ FILE = "groups.jsonl"
 
 
 def rows(step: int, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    """Returns the lines of training step `step` for `groups.jsonl`: one dict per group. The function
-    `air.train.loop.samples.samples` must be called first, because it sets the advantage of each episode."""
+    """Returns the lines of training step `step` for `groups.jsonl`, one dict per group. Call
+    `air.train.loop.samples.samples` first, because it sets the advantages of the episodes."""
     return [
         {
             "v": VERSION,

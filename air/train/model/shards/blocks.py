@@ -18,8 +18,8 @@ from air.errors import UsageError
 
 @dataclass(frozen=True)
 class Block:
-    """A rectangular part of a tensor, stored in a file. Calling `read` loads the part's values and returns
-    them."""
+    """A rectangular part of a tensor, stored in a file. The function `read` loads the part's values and
+    returns them."""
 
     where: str
     """The path of the file that contains the block."""
@@ -102,8 +102,8 @@ class Sharded:
     def wrong(
         self, where: str, message: str, remedy: str = "is the checkpoint complete, and of one run?"
     ) -> UsageError:
-        """Returns a UsageError that says with `message` why this tensor cannot be assembled. `where` is the
-        file with the problem, and `remedy` the advice for the user."""
+        """Returns a UsageError about this tensor, for the caller to raise. `message` says why the tensor
+        cannot be assembled, `where` is the file with the problem, and `remedy` the advice for the user."""
         return UsageError(f"{self.name}: {message}", where=where, remedy=remedy)
 
 

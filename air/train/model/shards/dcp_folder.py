@@ -72,10 +72,10 @@ def read(folder: Path, expected: Collection[str]) -> dict[str, Sharded]:
 
 
 def _is_not_weight(key: str, prefix: str) -> bool:
-    """Returns whether the entry `key` of a checkpoint is not a weight of the model but, for example, a state
-    of the optimiser. `prefix` is the prefix of the weights' names. If it is empty, the entries whose names
-    begin with a text in `_NO_WEIGHTS`, such as `optim`, are no weights. Otherwise all entries with the prefix
-    are weights."""
+    """Returns whether the entry `key` of a checkpoint is something else than a weight of the model, for
+    example a state of the optimiser. `prefix` is the prefix of the weights' names. If it is empty, the
+    entries whose names begin with a string in `_NO_WEIGHTS`, such as `optim`, are not weights. Otherwise all
+    entries with the prefix are weights."""
     return not prefix and key.startswith(_NO_WEIGHTS)
 
 

@@ -130,10 +130,11 @@ def _read_base(source: str) -> tuple[Any, Any]:
 
 
 def _wanted(config: Any, source: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Returns two dicts about the tensors of the config's model. The first maps each tensor's name to its
-    shape. The second lists the tied tensors, which are identical to another tensor and therefore not written:
-    it maps the name of a tied tensor to that of the other tensor. Also sets `config.architectures`. Raises
-    UsageError if the config is not that of a causal language model."""
+    """Returns two dicts about the tensors that a model with this config has. The first maps each tensor's
+    name to its shape. The second is for tied tensors, which are identical to another tensor and therefore not
+    written: it maps the name of each to the name of the other tensor. Also sets `config.architectures`.
+    Raises UsageError if the config is not that of a causal language model. `source` names the config in the
+    error."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -250,10 +251,9 @@ def _groups(
 
 
 def _copy_generation_config(source: str, folder: Path) -> str:
-    """Copies the file of the generation config of the model `source` (a folder or Hugging Face id), if it has
-    one, unchanged into `folder`. Returns a warning if the file could not be fetched from the Hugging Face
-    hub; otherwise, also if the model has no such file, an empty text. Raises OSError if the file cannot be
-    copied."""
+    """Copies the generation config file of the model `source` (a folder or Hugging Face id), if there is one,
+    unchanged into `folder`. Returns a warning if the file could not be fetched from the Hugging Face hub, and
+    an empty string otherwise. Raises OSError if the file cannot be copied."""
     if Path(source).is_dir():
         file = Path(source) / _GENERATION
         if file.is_file():

@@ -97,8 +97,8 @@ def _state_dict(path: Path) -> Mapping[str, Any]:
 
 
 def _refusal(error: pickle.UnpicklingError) -> str:
-    """Returns the short reason in an error of `torch.load`, whose text is a page long: the name of the
-    refused class, or the last line."""
+    """Returns a short reason for an error of `torch.load`, whose own text is a page long: the name of the
+    refused class, or the text's last line."""
     found = re.search(r"GLOBAL (\S+) was not an allowed", str(error))
     return found[1] if found else str(error).splitlines()[-1][:200]
 

@@ -82,8 +82,9 @@ SHARDED_TENSOR_NAMES: list[Any] = [
     (Record, "torch.distributed.remote_device._remote_device"),
     (Record, f"{_SHARD}.sharded_tensor.api.ShardedTensor.ProcessGroupState"),
 ]
-"""The names that pickles of `ShardedTensor` may contain in addition to those that torch itself allows, each
-with the object that replaces it. The list has the form that `torch.serialization.safe_globals` takes."""
+"""The names (of classes and functions) that pickles of `ShardedTensor` may contain in addition to those that
+torch itself allows, each paired with the object that replaces it. The list has the form that
+`torch.serialization.safe_globals` takes."""
 
 _METADATA_NAMES = {
     *(

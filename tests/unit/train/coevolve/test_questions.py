@@ -103,6 +103,15 @@ def test_the_report_of_a_round_by_hand() -> None:
     assert found["rewards"]["published"] == pytest.approx((0.6 + 0.6 + 0 + 0.3 + 0 + 0) / 6)
 
 
+def test_the_report_leaves_out_a_p_that_is_unknown() -> None:
+    """Whether such large powers are equal is not decided, so p may be 0.5 or 1."""
+    unknown = line("What is large?", "1", "10^{10000}", "100^{5000}")
+    found = of_proposals([unknown], config())
+    assert (sum(found["histogram"]), found["mean_p"]) == (0, None)
+    found = of_proposals([unknown, *LINES], config())
+    assert (sum(found["histogram"]), found["mean_p"]) == (5, pytest.approx(0.6))
+
+
 def test_malformed_proposals_count_by_their_share_of_all_proposals() -> None:
     """Only the rewards of the first 512 well-formed proposals are computed. Half of all are malformed."""
     same = line("What is 3 + 4?", "7", "7", "7.0", "8", None)  # p = 0.5, and a share of 1
