@@ -59,14 +59,16 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:
-    """Returns statistics of a round's answered proposals; `lines` are the lines of `answered.jsonl`.
+    """Returns a dict with statistics of a round's proposals (questions that the proposer wrote). `lines` are
+    the lines of `answered.jsonl`, which have the proposals and the executor's answers.
 
     `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
     that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
     reward of all proposals by each definition, `as_coded` and `published`. `histogram` and `mean_p` leave out
     the questions whose p is unknown, because comparisons of their answers had no result. The mean reward of
     the well-formed proposals is estimated from the first 512 of them. Similarity to other proposals, which
-    lowers rewards, is computed among these 512."""
+    lowers rewards, is computed among these 512.
+    """
     read = [line for line in lines if "malformed" not in line]
     found = [_agreement(line, config) for line in read]
     numbers = clusters([line["question"] for line in read[:MOST_TEXTS]])
