@@ -244,6 +244,8 @@ def _content(answer: dict[str, Any]) -> str:
     """Returns the text of a completion from `answer`, the parsed JSON of the endpoint's response; an empty
     string if the completion has no text."""
     message = answer["choices"][0]["message"]
+    if not isinstance(message, dict):
+        raise TypeError(f"the message is {message!r:.80}, not an object")
     content = message.get("content")
     return content if isinstance(content, str) else ""
 

@@ -191,8 +191,13 @@ async def test_a_failure_of_the_endpoint_is_never_a_reward(status: int) -> None:
         assert server.requests == (2 if status >= 429 else 1)
 
 
-async def test_an_answer_that_is_nested_too_deeply_is_a_failure_of_the_endpoint() -> None:
-    with answering((200, "[" * 100_000)) as (address, _):
+@pytest.mark.parametrize(
+    "malformed",
+    ["[" * 100_000, "[]", '{"choices": [{"message": null}]}', '{"choices": [{"message": "x"}]}'],
+    ids=["nested too deeply", "no object", "no message", "a message that is no object"],
+)
+async def test_a_malformed_answer_is_a_failure_of_the_endpoint(malformed: str) -> None:
+    with answering((200, malformed)) as (address, _):
         checker = judge(f"http://{address}/v1", attempts=1)
         with pytest.raises(InfrastructureError, match=r"the judge at .* failed"):
             await checker(prediction="Paris", question=QUESTION, answer="Paris")
