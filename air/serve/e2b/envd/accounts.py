@@ -1,4 +1,5 @@
-"""The user accounts in a sandbox's box. Clients choose one of them to run a command."""
+"""Looks up the user accounts in a sandbox's box (container). E2B's clients choose the account with which they
+run commands and access files."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ DEFAULT = "user"
 
 @dataclass(frozen=True)
 class Account:
-    """One user account from the box's `/etc/passwd`."""
+    """One user account from `/etc/passwd` in a sandbox's box (container): its name and its home folder."""
 
     name: str
     home: str
@@ -28,11 +29,11 @@ class Account:
 
 
 async def account(sandbox: Sandbox, name: str) -> Account:
-    """Returns the account with this name. Raises RpcError if the box has no such account.
+    """Looks up the account called `name` in the sandbox's box (container). Raises RpcError if there is no
+    such account.
 
-    `user` is the default account of E2B's clients. If the image has no account `user`, that name stands for
-    the account with the user id 1000, or else for root.
-    """
+    `user` is the default account of E2B's clients. If the image has no account `user`, this name stands for
+    the account with the user id 1000; if there is none either, for root."""
     try:
         data = await sandbox.running_box.read("/etc/passwd", user="root", max_bytes=1 << 20)
         text = data.decode("utf-8", "replace")

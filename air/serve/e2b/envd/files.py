@@ -1,6 +1,6 @@
-"""Serves the endpoint `/files` of envd (E2B's program in a sandbox), for downloads and uploads. The body of
-an upload is a multipart form, or the bytes of one file, perhaps compressed by gzip. Instead of a token, a
-request's URL can contain a signature."""
+"""Serves the HTTP endpoint `/files` of envd (E2B's program in a sandbox), with which clients download and
+upload files. The body of an upload is a multipart form, or the bytes of one file; it may be compressed with
+gzip. Instead of a token, a request can have a signature in its URL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _LOG = logging.getLogger(__name__)
 
 def signature(path: str, operation: str, user: str, token: str, expiration: str | None) -> str:
     """Returns the signature that permits one operation (`read` or `write`) on the file `path` as the account
-    `user`. `token` is the sandbox's secret; `expiration` is a time in epoch seconds as text, or None."""
+    `user`. `token` is the sandbox's secret. `expiration` is the time at which the permission ends, in epoch
+    seconds as text; None: it never ends."""
     parts = [path, operation, user, token, *([expiration] if expiration is not None else [])]
     digest = hashlib.sha256(":".join(parts).encode()).digest()
     return "v1_" + base64.b64encode(digest).decode().rstrip("=")
@@ -69,7 +70,8 @@ def check_expiration(request: Request) -> None:
 
 
 async def files(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `GET /files` (download) and `POST /files` (upload)."""
+    """Handles `GET /files` (download) and `POST /files` (upload). Returns the response; raises ApiError if
+    the request fails."""
     if request.method not in ("GET", "POST"):
         raise ApiError(405, f"/files serves GET and POST, not {request.method}")
     try:
@@ -105,8 +107,9 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
-    """Yields the bytes of the open file `handle` in the sandbox: exactly `size` bytes, or up to the end of
-    the file if `size` is negative. Then closes the file."""
+    """Yields the bytes of an open file in the sandbox: exactly `size` bytes, or up to the end of the file if
+    `size` is negative. Then closes the file. `handle` is the file's number in air's helper program, which
+    opened it."""
     try:
         async with sandbox.use():
             while size:
@@ -121,8 +124,8 @@ async def _pieces(
 
 
 async def _closed(program: Program, handle: int) -> None:
-    """Closes the open file `handle` in the sandbox. A sandbox that is gone, and other failures, raise no
-    error."""
+    """Closes an open file in the sandbox. `handle` is the file's number in `program`, air's helper program.
+    Raises no error if that fails, for instance because the sandbox has ended."""
     try:
         await program.ask("close", handle=handle)
     except (SandboxGone, BoxDiedError):
@@ -192,7 +195,8 @@ async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces of the request's body, decompressed if the client sent it with gzip."""
+    """Yields the pieces of the request's body, decompressed if the header `Content-Encoding` is `gzip`.
+    Raises ApiError for other encodings, or if the body is not valid gzip."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
@@ -229,8 +233,9 @@ def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    """Returns the metadata for uploaded files: the values of the request headers `X-Metadata-KEY`, by KEY. If
-    a header occurs twice, the first one counts. Raises ApiError if the metadata are malformed or too long."""
+    """Returns the metadata for uploaded files from the request headers `X-Metadata-KEY`: a dict that maps
+    each KEY to the header's value. If a header occurs twice, the first one counts. Raises ApiError if the
+    metadata is malformed or too long."""
     metadata: dict[str, str] = {}
     for name, value in request.headers.items():
         if name.startswith(_METADATA):
