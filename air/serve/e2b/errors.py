@@ -2,7 +2,8 @@
 
 The control plane (the API that manages sandboxes), `/files` and the code interpreter respond with the JSON
 object `{code, message}`, in which `code` is the HTTP status. The remote calls of envd (E2B's program in a
-sandbox) respond with the error codes of the Connect protocol."""
+sandbox) respond with the error codes of the Connect protocol.
+"""
 
 from __future__ import annotations
 

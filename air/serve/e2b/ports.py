@@ -3,7 +3,8 @@
 For each request, air's helper program in the sandbox's box (container) opens two connections and joins them:
 one to the port, and one to the port relay, a loopback port of the box whose connections reach this server. So
 the box needs no network, and requests reach only the loopback ports of that box, not other boxes or this
-machine."""
+machine.
+"""
 
 from __future__ import annotations
 

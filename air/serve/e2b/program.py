@@ -2,7 +2,8 @@
 requests, for instance to read a file.
 
 Code in the box can manipulate the helper program, so the server does not trust its answers: their size is
-limited, and after a malformed answer the program is killed. The next request starts it again."""
+limited, and after a malformed answer the program is killed. The next request starts it again.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ class Program:
         `body`.
 
         Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box has
-        ended."""
+        ended.
+        """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
         answer = self._answers[ident] = asyncio.get_running_loop().create_future()

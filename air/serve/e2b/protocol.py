@@ -4,7 +4,8 @@ each request is for.
 A request is for a sandbox if its headers name one (`E2b-Sandbox-Id` and `E2b-Sandbox-Port`), if its `Host` is
 `PORT-ID.DOMAIN`, or if it requests `/files` with a sandbox's signature in the URL. The port number then
 decides which service handles the request: envd (E2B's program in a sandbox), the code interpreter, or a
-program in the sandbox. All other requests go to the control plane, the API that manages sandboxes."""
+program in the sandbox. All other requests go to the control plane, the API that manages sandboxes.
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,8 @@ class Sandboxes:
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
         reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
         continues to run, with its timeout. There are two exceptions: if its files are stored already, it is
-        paused; if they could not be stored, its box has ended (see `Box.snapshot`)."""
+        paused; if they could not be stored, its box has ended (see `Box.snapshot`).
+        """
         async with sandbox.lock:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is already paused")

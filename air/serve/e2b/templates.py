@@ -25,7 +25,8 @@ class Templates:
     """Finds the container image of a template, and the settings of boxes (containers) that start from it.
 
     Asks the container engine for the image of a template at most once in `DIGEST_SECONDS`. The ids of images
-    are stored in `digests`, the cache of the pool of boxes, so that the pool does not ask for them again."""
+    are stored in `digests`, the cache of the pool of boxes, so that the pool does not ask for them again.
+    """
 
     def __init__(self, limits: BoxLimits, digests: Digests | None = None) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})

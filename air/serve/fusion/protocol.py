@@ -1,4 +1,5 @@
-"""SandboxFusion's protocol: its endpoints, which use the boxes of one server."""
+"""Serves SandboxFusion's protocol as one protocol of the sandbox server: its endpoints run programs and
+notebook cells in boxes (containers), and grade a model's answers to programming problems."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _GETS = {
 
 class Fusion(Protocol):
     """SandboxFusion's HTTP interface on a sandbox server: endpoints that run programs and notebook cells, and
-    that grade completions."""
+    endpoints that grade completions (a model's answers to programming problems)."""
 
     name = "sandboxfusion"
 
@@ -127,8 +128,8 @@ class Fusion(Protocol):
         return answer
 
     def _count(self, answer: Answer, language: str, log_fields: dict[str, Any]) -> None:
-        """Counts one run of a program or notebook in the metrics, and adds its status to `log_fields`, the
-        fields of the request's line in the log."""
+        """Counts one run of a program or notebook in the metrics, and adds its status to `log_fields`, which
+        appear in the line about this request in the server's log."""
         log_fields["result"] = answer.status
         if answer.message:
             log_fields["message"] = answer.message

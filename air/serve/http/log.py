@@ -1,5 +1,5 @@
-"""The log of a server, on standard error: one JSON object per line. It never contains code, file contents or
-tokens."""
+"""Writes the log of a server of `air serve`: one JSON object per line, by default on standard error. The log
+never contains code, file contents or tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Log:
 
 
 class LogHandler(logging.Handler):
-    """Logging handler that writes the warnings and errors of air and of uvicorn to a `Log`."""
+    """Handler for Python's module `logging` that writes warnings and errors to a server's `Log`."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

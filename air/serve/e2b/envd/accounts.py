@@ -33,7 +33,8 @@ async def account(sandbox: Sandbox, name: str) -> Account:
     such account.
 
     `user` is the default account of E2B's clients. If the image has no account `user`, this name stands for
-    the account with the user id 1000; if there is none either, for root."""
+    the account with the user id 1000; if there is none either, for root.
+    """
     try:
         data = await sandbox.running_box.read("/etc/passwd", user="root", max_bytes=1 << 20)
         text = data.decode("utf-8", "replace")

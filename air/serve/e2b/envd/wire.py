@@ -2,7 +2,8 @@
 messages, and time limits. The services of envd (E2B's program in a sandbox) use it.
 
 In a stream, each message is one flag byte, the length of the JSON in four bytes (big-endian), and the JSON.
-The last message has the flag 2, and contains an error or nothing."""
+The last message has the flag 2, and contains an error or nothing.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def end_of(seconds: float | None) -> float | None:
     """Returns the time that is `seconds` from now, on the event loop's clock; None if `seconds` is None.
 
     An async generator passes this time to `asyncio.timeout_at` at each of its waits. One `asyncio.timeout`
-    around the whole generator would not work, because its steps may run in different asyncio tasks."""
+    around the whole generator would not work, because its steps may run in different asyncio tasks.
+    """
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
@@ -156,7 +158,8 @@ def stream(
     If the request has the header `Keepalive-Ping-Interval`, a ping is sent whenever `events` has had no
     message for the number of seconds in this header. The ping is the message `keepalive` or, if this is None,
     `{"event": {"keepalive": {}}}`. If `events` raises RpcError or SandboxGone, the error becomes the last
-    message. If the client disconnects, `events` is closed."""
+    message. If the client disconnects, `events` is closed.
+    """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
 

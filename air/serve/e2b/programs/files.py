@@ -3,7 +3,8 @@ writes, lists and watches files there. It runs as root.
 
 The server sends requests on standard input and gets answers on standard output, both as frames (see
 `programs.frames`). A change in a watched folder is sent as a frame with the key `watch`. Standard library
-only, Python >= 3.8, and no import of `air` except the modules beside this file."""
+only, Python >= 3.8, and no import of `air` except the modules beside this file.
+"""
 
 # Neither pathlib nor contextlib is worth its import at the start of a sandbox.
 from __future__ import annotations

@@ -3,7 +3,8 @@ the programs' standard input and output.
 
 A frame consists of the lengths of its two parts (four bytes each, big-endian), a JSON object, and bytes. Each
 request gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air`
-except the modules beside this file."""
+except the modules beside this file.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ the outputs of the executed code.
 Requests and answers are frames (see `programs.frames`). The request `execute` is answered when the code has
 ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
 interrupts the running code, and `restart` restarts the kernel. The image needs `ipykernel`. No import of
-`air` except the modules beside this file."""
+`air` except the modules beside this file.
+"""
 
 from __future__ import annotations
 

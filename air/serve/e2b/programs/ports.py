@@ -4,7 +4,8 @@ connect to programs that listen on ports of the box.
 Its argument is the number of the port relay, a loopback port of the box whose connections reach the server. A
 request `dial` names a port of the box and a secret word. The program connects to the port and to the port
 relay, sends the word as one line to the relay, and then copies bytes in both directions. Standard library
-only, Python >= 3.8, and no import of `air` except the modules beside this file."""
+only, Python >= 3.8, and no import of `air` except the modules beside this file.
+"""
 
 from __future__ import annotations
 

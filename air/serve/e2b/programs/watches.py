@@ -1,7 +1,8 @@
 """Watches folders of a sandbox for changes, with inotify. The helper program `files` uses this module.
 
 Runs in the sandbox's box (container): standard library only, Python >= 3.8, and no import of `air` except the
-modules beside this file."""
+modules beside this file.
+"""
 
 from __future__ import annotations
 

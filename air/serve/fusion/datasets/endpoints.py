@@ -1,4 +1,5 @@
-"""The request handlers of SandboxFusion's dataset endpoints."""
+"""The request handlers of SandboxFusion's dataset endpoints, with which clients get programming problems and
+grade a model's answers."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from air.serve.fusion.programs import BadRequest
 
 
 class Datasets:
-    """Handles the requests about one server's datasets. All methods raise BadRequest for invalid requests."""
+    """The request handlers for one server's datasets of programming problems. All methods raise BadRequest if
+    the request is invalid."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -75,8 +77,8 @@ class Datasets:
 
 @contextmanager
 def _rows_checked() -> Iterator[None]:
-    """Context manager: raises BadRequest if code in the block fails because a problem lacks a field, or has a
-    field of the wrong type."""
+    """Context manager: raises BadRequest if the code in the block fails because a problem (a row of a
+    dataset) lacks a field, or has a field of the wrong type."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
