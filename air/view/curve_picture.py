@@ -19,7 +19,7 @@ DASHES = ("-", "--", ":", "-.")
 """Line styles of matplotlib. If there are more runs than colours, the colours are used again with the next
 style."""
 _WIDTH, _HEIGHT = 4.6, 2.9
-"""The size of one panel in inches."""
+"""The size of one chart of the picture in inches."""
 _PHASES = {
     "time/wait_for_batch": "episodes",
     "time/train": "update",

@@ -14,7 +14,8 @@ from air.serve.e2b.sandbox import SandboxSettings
 LONGEST = 86_400
 """The longest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
 MOST_BYTES = 16 << 20
-"""The maximum size in bytes of a request body, and of each message in the body of a streamed request."""
+"""The maximum size in bytes of a request's JSON body. In a body that is a stream of messages, it is the
+maximum size of each message."""
 T = TypeVar("T", bound=BaseModel)
 _CLOSED = "0.0.0.0/0"
 
@@ -45,7 +46,7 @@ class Network(_Body):
 
 
 class NewSandbox(_Body):
-    """The body of `POST /sandboxes` and `POST /v2/sandboxes`, which create a sandbox."""
+    """The body of the requests `POST /sandboxes` and `POST /v2/sandboxes`, which create a sandbox."""
 
     templateID: str
     timeout: int = Field(300, ge=0)

@@ -30,7 +30,7 @@ _PYTHON = ("python", "python3")
 
 
 class Execute(BaseModel):
-    """The body of `POST /execute`, which runs code."""
+    """The body of the request `POST /execute`, which runs code in a Jupyter kernel."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -67,8 +67,8 @@ class Context:
         return {"id": self.id, "language": "python", "cwd": self.cwd}
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one output of running code, which air's helper program reports. Waits while the client has
-        `MOST_UNREAD` outputs of this execution to read."""
+        """Receives one output of running code, which air's helper program reports. Waits while `MOST_UNREAD`
+        outputs of this execution wait for the client to read them."""
         if run := self._runs.get(header["run"]):
             await run.put(dict(header["output"]))
 

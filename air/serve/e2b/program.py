@@ -113,7 +113,7 @@ class Program:
         return header, data
 
     async def close(self) -> None:
-        """Kills the helper program, if it runs."""
+        """Kills the helper program in the box, if it is running."""
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()

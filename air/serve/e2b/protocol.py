@@ -193,7 +193,8 @@ def target_of(scope: Scope) -> Target | None:
 
 
 def _port(text: str) -> int:
-    """Parses a port number. Returns 0, on which no program can listen, if `text` is not a port number."""
+    """Converts `text` to a port number. If it is not a valid one, returns 0, on which no program can
+    listen."""
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
     return port if port < 1 << 16 else 0
 

@@ -36,7 +36,7 @@ class SandboxSettings:
     """Whether a pause at the timeout keeps the processes. If false, only the files are kept."""
     resume_on_traffic: bool = False
     public: bool = True
-    """Whether requests to the sandbox's ports need no token."""
+    """Whether anybody may send requests to the sandbox's ports. If false, the requests need a token."""
     host_header: str = ""
     """The value of the header `Host` in requests that are forwarded to programs on the sandbox's ports;
     `${PORT}` stands for the port number. Empty: the `Host` that the client sent."""
@@ -56,7 +56,7 @@ class Sandbox:
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """Held while the sandbox's state changes, for instance during a pause."""
+        """Held while the sandbox's state changes, for instance while it is being paused."""
         self.copying = asyncio.Lock()
         """Held while the box is frozen so that its files can be copied to a snapshot. `awake_box` waits for
         this lock, so that no command starts in the box meanwhile."""
@@ -68,7 +68,7 @@ class Sandbox:
         """Whether the latest pause kept the processes."""
         self.dead = False
         self.tags: dict[int, str] = {}
-        """The tags that clients gave to processes, by process id."""
+        """Maps process ids to the tags that clients gave to these processes."""
         self.tasks: set[asyncio.Task[Any]] = set()
         """Asyncio tasks that are cancelled when the sandbox loses its box."""
         self.box_state: dict[str, Any] = {}
@@ -93,12 +93,12 @@ class Sandbox:
 
     @property
     def seconds_left(self) -> float:
-        """The number of seconds until the sandbox's timeout."""
+        """Seconds until the sandbox's timeout."""
         return self.ends_at - time.time()
 
     def program(self, name: str) -> Program:
-        """Returns air's helper program called `name` (`files`, `ports` or `kernel`), which runs in the box as
-        root."""
+        """Returns air's helper program called `name` (`files`, `ports` or `kernel`), which runs as root in
+        the sandbox's box (container). The program starts with its first request."""
         if name not in self.programs:
             self.programs[name] = Program(self.awake_box, name)
         return self.programs[name]
@@ -166,7 +166,7 @@ class Sandbox:
         return body | ({"trafficAccessToken": self.traffic_token} if self.traffic_token else {})
 
     def listed(self) -> dict[str, Any]:
-        """Returns the JSON object that describes the sandbox in lists."""
+        """Returns the JSON object that describes the sandbox in E2B's lists of sandboxes."""
         limits = self.spec.limits
         return {
             "templateID": self.settings.template,

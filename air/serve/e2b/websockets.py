@@ -17,7 +17,7 @@ from air.serve.e2b.forwarded import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20
-"""The maximum size in bytes of one message on a forwarded WebSocket."""
+"""The maximum size in bytes of one WebSocket message from a program in a sandbox."""
 CLOSE_SECONDS = 5.0
 """Seconds that a program in the sandbox has to close its WebSocket after the client has disconnected. After
 this time, this server closes the connection."""
@@ -57,8 +57,8 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Performs the WebSocket handshake with the program in the sandbox; returns whether it succeeded. Reads
-    no bytes beyond the handshake."""
+    """Performs the WebSocket handshake with the program in the sandbox, and returns whether it succeeded.
+    Reads no bytes that come after the handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()

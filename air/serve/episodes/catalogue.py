@@ -1,5 +1,5 @@
 """The catalogue of an episode server (`air serve openenv` or `air serve ors`): the tasks that the server
-offers, and a list of their episodes for each split."""
+offers, and for each split (`train` and `validation`) a list of episodes of these tasks."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class ClientEpisode:
         """Whether the server ended the episode, because something that the agent did not cause failed, or
         because the client did not act for `GRACE_SECONDS` after the time limit."""
         self.over_since = math.inf
-        """The monotonic time at which the episode ended; infinity while it runs."""
+        """The time at which the episode ended, on the monotonic clock; infinity while it runs."""
         self._note, self._on_end, self._grace = note, on_end, grace
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()

@@ -75,8 +75,8 @@ class OfferedTask(Protocol):
         ...
 
     def action_of_text(self, message: str) -> Action:
-        """Converts a text message of the agent to an action. Raises InvalidAction if the message is not a
-        valid action."""
+        """Converts a text message of the agent to an action of the task. Raises InvalidAction if the message
+        does not contain a valid action."""
         ...
 
     def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:

@@ -1,4 +1,4 @@
-"""The settings of `air serve openenv` and `air serve ors`."""
+"""The settings of `air serve openenv` and `air serve ors`, the servers whose clients play air's tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ class EpisodesConfig(ListenConfig):
     many clients may play at the same time. In an episode, a client of the server plays a task."""
 
     tasks: tuple[str, ...] = Field(min_length=1)
-    """The ids of the offered tasks, in the form that run files use, such as `titanic` or `game:sokoban6`."""
+    """The ids of the offered tasks, as in the files that configure trainings (run files), such as `titanic`
+    or `game:sokoban6`."""
     task_roots: tuple[Path, ...] = ()
-    """Folders in which the task `NAME` is the subfolder `NAME`. If any folder is given, the tasks that ship
-    with air are not used."""
+    """Folders with tasks: the task `NAME` is the subfolder `NAME` of one of them. If any folder is given, the
+    tasks that ship with air are not available."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: the folder in the
-    environment variable `AIR_MLGYM_ROOT`."""
+    """The folder of a checkout of the project MLGym, for tasks whose id begins with `mlgym:`. None: the
+    folder in the environment variable `AIR_MLGYM_ROOT`."""
     provider: Literal["docker", "process"] = "docker"
     """The kind of box in which the agent works in a research task: `docker` (a container) or `process` (a
     plain process, which is not isolated)."""

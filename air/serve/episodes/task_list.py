@@ -37,7 +37,7 @@ class Refused(Exception):
 
 
 class StrictBody(BaseModel):
-    """Base class of the bodies of clients' requests and messages. Unknown fields are refused."""
+    """Base class of the bodies of clients' requests and messages. Bodies with unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

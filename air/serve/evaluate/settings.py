@@ -73,7 +73,7 @@ class EvaluateConfig(ListenConfig):
 
     @property
     def is_endpoint(self) -> bool:
-        """Whether another server runs the model: `model` is a URL."""
+        """Whether another server runs the model, which is so if `model` is a URL."""
         return self.model.startswith(("http://", "https://"))
 
     @model_validator(mode="after")

@@ -131,19 +131,19 @@ class CommandResult(Message):
     """The exit status, or 128 + N if the signal N ended the command. Null if the command was killed at its
     time limit or the server failed."""
     stdout: str | None = None
-    """The standard output. If the time limit was exceeded, the output until then. Null if the server
-    failed."""
+    """The standard output; if the command was killed at its time limit, the output until then. Null if the
+    server failed."""
     stderr: str | None = None
-    """The standard error of the command. If the server failed, the reason."""
+    """The standard error of the command or, if the server failed, the reason."""
 
 
 class Answer(Message):
     """The fields that the responses of `/run_code` and `/run_jupyter` have in common."""
 
     status: Literal["Success", "Failed", "SandboxError"]
-    """`Success`: the program exited with status 0, or all notebook cells ran, even if some raised exceptions.
-    `Failed`: the compiler or the program failed or exceeded its time limit, or not all notebook cells ran.
-    `SandboxError`: the server failed."""
+    """`Success`: the program exited with status 0, or all notebook cells ran (even if some raised
+    exceptions). `Failed`: the compiler or the program failed or exceeded its time limit, or not all notebook
+    cells ran. `SandboxError`: the server failed."""
     message: str = ""
     """The reason if `status` is `SandboxError`; otherwise empty."""
     executor_pod_name: str | None = None
@@ -159,7 +159,7 @@ class RunCodeAnswer(Answer):
     compile_result: CommandResult | None = None
     """The result of the compiler; null if the language needs none."""
     run_result: CommandResult | None = None
-    """The result of the program; null if the compilation failed."""
+    """The result of the program; null if it did not run because the compilation failed."""
 
 
 class Cell(Message):
@@ -174,8 +174,8 @@ class Cell(Message):
 
 
 class RunJupyterAnswer(Answer):
-    """The response of `/run_jupyter`: the outputs of the cells that were run. A cell that exceeded its time
-    limit was interrupted; its exceptions then include a `TimeoutError`."""
+    """The response of `/run_jupyter`: the outputs of the notebook cells that ran. If a cell exceeded its time
+    limit, it was interrupted, and its exceptions include a `TimeoutError`."""
 
     driver: CommandResult | None = None
     """The result of air's program that ran the notebook cells in the box (container)."""

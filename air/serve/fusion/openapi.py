@@ -58,7 +58,8 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def page(text: dict[str, Any]) -> str:
-    """Returns the OpenAPI description `text` as an HTML page."""
+    """Converts an OpenAPI description, the JSON object `text`, to an HTML page for people, and returns the
+    page."""
     parts = []
     for path, methods in text["paths"].items():
         for method, each in methods.items():

@@ -40,7 +40,7 @@ _OPEN_PATHS = ("/health",)
 response contains no details of the server."""
 
 _CLIENT_CLOSED = 499
-"""The HTTP status recorded for a request whose client disconnected before it had a response."""
+"""The HTTP status that the log records for a request if its client disconnected before the response began."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Protocol(ABC):
         yield
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this protocol in the response of `/health`."""
+        """Returns the fields that describe this protocol in the response of `/health`, by name."""
         return {}
 
     def domains(self) -> Sequence[str]:
@@ -259,8 +259,8 @@ def _refused(status: int, text: str) -> Response:
 
 
 async def body_of(request: Request, most: float) -> bytes:
-    """Returns a request's whole body. Raises ValueError if it is larger than `most` MiB, and ClientLeft if
-    the client disconnects."""
+    """Reads and returns a request's whole body. Raises ValueError if it is larger than `most` MiB, and
+    ClientLeft if the client disconnects."""
     pieces, size = [], 0
     try:
         async for piece in request.stream():

@@ -1,5 +1,5 @@
-"""Limits on request bodies: a minimum transfer rate for each body, and a maximum for the total size of all
-bodies in memory."""
+"""Limits request bodies: each must arrive at a minimum rate, and the total size of all bodies in memory has a
+maximum."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PACE = 1 << 16
 """A client gets one second for each `PACE` bytes of a request's body, in addition to the setting
 `body_seconds`. So a large body has more time, but must arrive at a minimum rate."""
 LATE_SECONDS = 1.0
-"""Seconds for which the server still tries to read an incomplete body after the body's time limit, before it
-refuses the request. The data may have arrived while the server was busy."""
+"""Seconds for which the server still tries to read a body after the body's time limit, before it refuses the
+request. The data may already have arrived while the server was busy with other work."""
 _BODY = "air.body"
 
 

@@ -20,9 +20,9 @@ _PROGRAM = "print(6 * 7)"
 
 
 async def examine(url: str, token: str) -> AsyncIterator[Finding]:
-    """Checks whether the server at `url` responds and can run a program. Yields the result of each check as
-    soon as the check ends. `token` is the server's token; empty if the server has none, or if `url` contains
-    the token as its password."""
+    """Checks whether the sandbox server at `url` responds and can run a program. Yields the result of each
+    check as soon as it is known. `token` is the server's token. It is empty if the server has none, or if
+    `url` contains it as the password."""
     address = _with_token(url.rstrip("/"), token)
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         try:

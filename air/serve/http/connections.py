@@ -25,8 +25,8 @@ LINGER_SECONDS = 5.0
 before the whole body came. Data that the client sends meanwhile is discarded. If the server closed the
 connection at once, the client might lose the response before reading it."""
 MOST_REFUSED = 100
-"""If there are too many connections, the server refuses further ones with an error response. But beyond this
-number of refused connections, it closes them without a response."""
+"""If there are too many connections, the server refuses further ones with an error response, and closes them
+a little later. While this number of them is open, it closes further ones at once, without a response."""
 EVICTED_SECONDS = 10.0
 """If a connection has not sent the complete headers of a request for this number of seconds, the server may
 close it when a new connection needs its place."""
@@ -38,7 +38,8 @@ class Connections:
     def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
         self.config, self._metrics = config, metrics
         self.open: set[Any] = set()
-        """All open connections, including WebSockets. uvicorn maintains this set."""
+        """All open connections, including WebSockets. The set belongs to uvicorn, which keeps it up to
+        date."""
         self.waiting: dict[Connection, float] = {}
         """The connections on which no request runs, each with the monotonic time at which it began to wait
         for (the rest of) a request's headers. The connection that has waited longest comes first."""

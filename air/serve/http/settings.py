@@ -102,15 +102,15 @@ class ServeConfig(ListenConfig):
     request. The server refuses a request if, because all boxes are in use, the response would come later than
     that."""
     datasets: Path | None = None
-    """The folder with the datasets for SandboxFusion's dataset endpoints (`air.serve.fusion.datasets.store`
-    describes its layout). None: the server has no datasets."""
+    """The folder with the datasets of programming problems for SandboxFusion's dataset endpoints
+    (`air.serve.fusion.datasets.store` describes its layout). None: the server has no datasets."""
     domain: str = ""
     """The domain DOMAIN of the URLs at which clients reach the ports of E2B sandboxes: `PORT-ID.DOMAIN`. DNS
     must resolve all names below this domain to the server. Empty: `localhost` and the server's port."""
 
     @property
     def most_paused(self) -> int:
-        """The value of `max_paused`; if that is -1, half of `max_boxes`, but at least 1."""
+        """The effective value of `max_paused`: if that is -1, half of `max_boxes`, but at least 1."""
         return self.max_paused if self.max_paused >= 0 else max(1, self.max_boxes // 2)
 
     @property

@@ -27,8 +27,8 @@ class Reset(StrictBody):
 
 
 class StepData(StrictBody):
-    """Base class for the data of a client's WebSocket message `step`. OpenEnv's own clients may add an empty
-    field `metadata`, so the field is allowed, but must be empty."""
+    """Base class for the data of a client's WebSocket message `step`. The field `metadata` is allowed because
+    OpenEnv's own clients add it, but it must be empty."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
@@ -144,4 +144,5 @@ SCHEMAS: dict[str, Any] = {
         },
     },
 }
-"""The response to `GET /schema`: the JSON schemas of actions, observations and states."""
+"""The response to `GET /schema`: the JSON schemas of the actions, the observations and the state of an
+episode."""

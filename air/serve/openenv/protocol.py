@@ -113,8 +113,8 @@ async def _close(socket: WebSocket) -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    """Returns the OpenAPI description of the HTTP requests. It does not list `/reset`, `/step` and `/state`,
-    because the server refuses them."""
+    """Returns the OpenAPI description of the server's HTTP requests. `/reset`, `/step` and `/state` are left
+    out, because the server refuses them."""
     paths = {
         "/health": "get",
         "/metadata": "get",

@@ -48,7 +48,7 @@ class Session:
         self._episode_id: str | None = None
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         self._size = 0
-        """The total number of characters in the messages that wait for responses."""
+        """The total length, in characters, of the messages that wait for their responses."""
 
     async def run(self) -> None:
         """Handles the client's messages, until the client disconnects or the server must close the

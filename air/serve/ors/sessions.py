@@ -71,7 +71,7 @@ class Session:
         return any(not call.done() for call in self._calls.values())
 
     async def close(self) -> None:
-        """Cancels the session's tool calls, and ends its episode."""
+        """Cancels the tool calls of this session (an episode of a client), and ends the episode."""
         self._closed = True
         for call in self._calls.values():
             await cancel_and_wait(call)
@@ -118,7 +118,7 @@ class Sessions:
         self._server = server
         self._ids: dict[str, None] = {}
         self._sessions: dict[str, Session | None] = {}
-        """The sessions by id. The value is None while the session's episode starts."""
+        """Maps the id of each session to the session, or to None while its episode is being started."""
 
     def new_id(self) -> str:
         """Creates and returns a session id, which nobody can guess. The client uses it to create a

@@ -1,4 +1,5 @@
-"""The request and response bodies of `POST /rollouts`."""
+"""The bodies of requests to `POST /rollouts`, which plays episodes of air's tasks with a model, and of the
+responses."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ class RolloutsRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: str = Field(min_length=1)
-    """The id of a task, in the form that run files use, such as `agentgym:textcraft@http://HOST:PORT` or
-    `game:sokoban6`."""
+    """The id of a task, as in the files that configure trainings (run files), such as
+    `agentgym:textcraft@http://HOST:PORT` or `game:sokoban6`."""
     model: str = Field(min_length=1)
     """The model's name at the server with the URL `base_url`."""
     base_url: str
@@ -40,7 +41,7 @@ class RolloutsRequest(BaseModel):
     seed: int = 0
     """A random seed. The seeds for sampling the model's replies in each episode are derived from it."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """The time limit of an episode in seconds."""
+    """The time limit of each episode in seconds."""
     action_format: str | None = None
     """The name of an action format of air, the syntax in which the model writes its actions. None: the task's
     own action format. In an AgentGym environment, `react` also means the environment's own format."""
@@ -81,7 +82,7 @@ class EpisodeResult(BaseModel):
     sum of the rewards."""
     success: bool | None
     done: bool
-    """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""
+    """Whether the task or the agent itself ended the episode. False if a limit or a failure ended it."""
     rounds: int
     stop_reason: StopReason
     error: str | None

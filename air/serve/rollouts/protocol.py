@@ -36,7 +36,8 @@ class RolloutsServer(BaseServer):
 
 
 class Rollouts(Protocol):
-    """Serves `POST /rollouts`, which plays episodes with the model whose URL is in the request."""
+    """Serves `POST /rollouts`, which plays episodes of air's tasks with the model whose URL is in the
+    request."""
 
     name = "rollouts"
 
@@ -92,7 +93,8 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the state that all requests to `air serve rollouts` share."""
+    """Async context manager: yields the state that all requests to `air serve rollouts` share (settings,
+    metrics, log, limit on episodes)."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 

@@ -32,7 +32,7 @@ class ModelRefused(Exception):
 
 @dataclass
 class ChatState:
-    """The state of a running or finished chat."""
+    """The state of a chat, while it runs and at its end."""
 
     text: str = ""
     """The final answer. Until there is one, the text of the model's last reply."""
@@ -142,8 +142,9 @@ async def run_chat(
 async def _perform(
     state: ChatState, form: ActionFormat, session: Session, message: Message
 ) -> tuple[str, bool]:
-    """Performs the tool call in a model's message. Returns a pair: the text of the result for the model, and
-    whether the chat has ended. A message without a tool call is the final answer, and ends the chat."""
+    """Performs the tool call in a model's message. Returns a pair: the text that the model gets as the
+    result, and whether the chat has ended. A final answer ends it, and a tool can do so. If the message is
+    malformed, the text says why."""
     try:
         action = form.read(message)
     except FormatError as error:

@@ -39,8 +39,8 @@ from air.serve.tools.trajectories import Trajectories, Trajectory, TrajectoryLos
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
-"""The maximum number of characters of an action (a reply of a model). In a longer reply, no tool call is
-searched."""
+"""The maximum number of characters of an action (a reply of a model). A longer one counts as an action
+without a tool call."""
 
 
 class ObservationRequest(BaseModel):

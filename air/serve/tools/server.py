@@ -32,7 +32,7 @@ class ToolsServer(BaseServer):
         return {"tools": list(sessions.tools.tools), "sessions": counts}
 
     def count(self, tool: str) -> None:
-        """Counts a call of the tool called `tool` in the metrics."""
+        """Counts one call of the tool called `tool` in the server's metrics."""
         self.metrics.add("air_serve_tool_calls_total", "Calls of tools.", tool=tool)
 
 

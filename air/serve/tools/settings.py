@@ -13,16 +13,18 @@ from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"
-"""The name of the environment variable that contains the API key for the model's endpoint."""
+"""The name of the environment variable with the API key for the server at `model_url`, which runs the
+model."""
 
 
 class ToolsConfig(ListenConfig):
-    """Settings of a tool server (`air serve tools`), which runs tools for clients."""
+    """Settings of a tool server (`air serve tools`), which runs tools, such as a code interpreter, for
+    clients."""
 
     tools: tuple[str, ...] = Field(min_length=1)
-    """The tools. Each is the name of a tool that ships with air, a function (`FILE.py:NAME` or
-    `MODULE:NAME`), or the path of a TOML file with the key `tools`. Relative paths are relative to the
-    current folder."""
+    """The tools that the server runs. Each is the name of a tool that ships with air, a function
+    (`FILE.py:NAME` or `MODULE:NAME`), or the path of a TOML file with the key `tools`. Relative paths are
+    relative to the current folder."""
     public: tuple[str, ...] = ()
     """The names of the fields that tools may read in the entries of a request's `extra_fields`, such as the
     state of a game. Empty: tools may read none of them."""
@@ -31,11 +33,12 @@ class ToolsConfig(ListenConfig):
     chats that are open at the same time. Each has its own box (container or process) if the tools need
     one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds without a request after which a trajectory (a sequence of a client's tool calls that share
-    their state) is ended."""
+    """If a client sends no request for a trajectory for this number of seconds, the server ends the
+    trajectory (a sequence of a client's tool calls that share their state)."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their state),
-    however often it is used. A running request is not interrupted; the trajectory ends after it."""
+    """The maximum lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their
+    state), even if it is used all the time. A running request is not interrupted; the trajectory ends after
+    it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
     """Seconds for which a request may wait while `max_sessions` trajectories and chats are open. After this
     time, the request is refused."""
@@ -43,7 +46,8 @@ class ToolsConfig(ListenConfig):
     """The maximum number of requests that wait because `max_sessions` trajectories and chats are open.
     Further requests are refused at once."""
     max_actions: int = Field(1024, ge=1)
-    """The maximum number of actions in one request. A request with more actions is refused."""
+    """The maximum number of actions (replies of a model) in one request. A request with more actions is
+    refused."""
     model_url: str = ""
     """The URL of a server with OpenAI's chat completions API. Its model answers chats, and calls the tools.
     Empty: the tool server handles no chats."""

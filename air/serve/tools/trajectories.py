@@ -50,8 +50,8 @@ class Trajectory:
 
 
 class Trajectories:
-    """All open trajectories (sequences of a client's tool calls that share their state) of one server, by
-    id."""
+    """All open trajectories of one server, by id (`open`). A trajectory is a sequence of a client's tool
+    calls that share the state of their tools."""
 
     def __init__(self, sessions: Sessions, config: ToolsConfig, metrics: Metrics) -> None:
         self._sessions, self._config, self._metrics = sessions, config, metrics

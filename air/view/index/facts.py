@@ -53,7 +53,7 @@ class Facts:
     """The number of turns with a failed command or without an action, plus the number of gradings in which
     the agent's result was missing or malformed."""
     seconds: float = 0.0
-    """Seconds from the first line of the trajectory to the last."""
+    """Seconds from the time of the trajectory's first line to that of its last line."""
     seconds_model: float = 0.0
     seconds_exec: float = 0.0
     seconds_grading: float = 0.0

@@ -24,7 +24,7 @@ class Item:
     others: list[Line] = field(default_factory=list)
     """Lines whose type this version of air does not know."""
     bad: bool = False
-    """Whether a line of the item records a failure (see `Place.bad`)."""
+    """Whether one of the item's lines records a failure, such as a failed command (see `Place.bad`)."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:

@@ -35,8 +35,8 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 class RunIndex:
     """The index of the training run in `folder`, which answers queries about the run's recorded episodes.
 
-    Call `file.refresh` before the first query. The constructor and all queries raise the errors of
-    `IndexFile`.
+    Call `file.refresh` before the first query. The constructor raises the errors of the class `IndexFile`,
+    and the queries those of `IndexFile.ask`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -97,12 +97,12 @@ class RunIndex:
         return [metric_rows.current(row) for row in self._log("metrics")]
 
     def tasks(self) -> list[str]:
-        """Returns the ids of the tasks that the run's episodes played, sorted."""
+        """Returns the ids of the tasks that were played in the run's episodes, sorted."""
         query = "SELECT DISTINCT task FROM episodes WHERE task IS NOT NULL ORDER BY task"
         return [row[0] for row in self.file.ask(query)]
 
     def models(self) -> list[str]:
-        """Returns the names of the models that played the run's episodes, sorted."""
+        """Returns the names of the models that played in the run's episodes, sorted."""
         query = "SELECT DISTINCT model FROM episodes WHERE model IS NOT NULL ORDER BY model"
         return [row[0] for row in self.file.ask(query)]
 

@@ -64,11 +64,11 @@ class Filter:
     """A string that must occur in the name of the recording, the model's name or the error. Upper and lower
     case do not matter."""
     reward: tuple[float, float] | None = None
-    """The lowest and the highest reward that the episode may have."""
+    """The lowest and the highest reward that the episode may have; None: any reward."""
     turns: tuple[int, int] | None = None
-    """The lowest and the highest number of turns that the episode may have."""
+    """The lowest and the highest number of turns that the episode may have; None: any number."""
     step: int | None = None
-    """The training step to which the episode must belong, according to `groups.jsonl`."""
+    """The training step to which the episode must belong, according to `groups.jsonl`; None: any step."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,8 @@ def file_of(folder: Path) -> Path:
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens a run's index file. If the file is absent or damaged, creates an empty index.
+    """Opens a run's index file, a SQLite database, and returns the connection. If the file is absent or
+    damaged, creates an empty index.
 
     Raises UsageError if the file cannot be written.
     """

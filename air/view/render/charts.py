@@ -27,7 +27,7 @@ SMOOTH = 5
 """A smoothed curve shows at each step the mean of this number of values: the value itself and those before
 it."""
 SMOOTHED_FROM = 9
-"""The curves of a chart are smoothed if one of them has at least this number of points."""
+"""If a curve of a chart has at least this number of points, the chart's curves are also drawn smoothed."""
 EACH, MEAN = "each step", f"mean of the last {SMOOTH} steps"
 """The texts of the legend in a chart with smoothed curves: `EACH` explains the thin lines, `MEAN` the thick
 ones."""

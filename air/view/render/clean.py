@@ -35,7 +35,8 @@ _NAMES = {
 
 
 def clean(text: str) -> str:
-    """Returns the text as a terminal without colours would show it, with its line breaks; see the module."""
+    """Returns the text as a terminal without colours would show it. Line breaks are kept; names replace
+    invisible characters."""
     if "\r" in text or "\b" in text:
         text = "\n".join(map(_overwritten, text.replace("\r\n", "\n").split("\n")))
     if "\x1b" in text or _HIDDEN.search(text):

@@ -22,7 +22,7 @@ from air.view.render.clean import preview as clean_preview
 FAULT_LABEL = "for people, never shown to the agent: the grader failed on this artefact, twice"
 
 CSS = Path(__file__).with_name("style.css")
-"""The style sheet of this HTML, for light and dark mode."""
+"""The path of the style sheet for this module's HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
 """The maximum number of characters of one text on a page. The middle of a longer text is left out."""
 _PREVIEW = 160

@@ -32,7 +32,8 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of all numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
+    """Returns the names of all metrics that have a number in at least one line of `metrics.jsonl`, in order
+    of appearance."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)

@@ -21,8 +21,8 @@ class Account:
     home: str
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the account's home folder; `~` at the
-        beginning stands for this folder."""
+        """Converts `path`, a path in a client's request, to an absolute path. A relative path starts at the
+        account's home folder, and `~` at the beginning stands for this folder."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self.home, path))

@@ -47,7 +47,7 @@ def signature(path: str, operation: str, user: str, token: str, expiration: str 
 
 
 def signed(request: Request, sandbox: Sandbox) -> bool:
-    """Whether the signature in the request's URL is valid for this sandbox."""
+    """Returns whether the request's URL has a signature that is valid for this sandbox (see `signature`)."""
     query = request.query_params
     operation = "read" if request.method == "GET" else "write"
     wanted = signature(
@@ -61,7 +61,8 @@ def signed(request: Request, sandbox: Sandbox) -> bool:
 
 
 def check_expiration(request: Request) -> None:
-    """Raises ApiError if the time `signature_expiration` in the request's URL is past or malformed."""
+    """Raises ApiError if the query parameter `signature_expiration` of the request is a time in the past, or
+    malformed. Does nothing without this parameter."""
     expiration = request.query_params.get("signature_expiration")
     if expiration is not None and not (expiration.isascii() and expiration.isdigit()):
         raise ApiError(401, "signature_expiration is not a number")
@@ -154,12 +155,13 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
 async def _form(
     sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a multipart form into the sandbox, and yields their paths. If `path` is not empty,
-    the form must have one file, which is written to `path`. Otherwise each file is written to the path that
-    is its name in the form. Relative paths start at the home folder of the account `user`.
+    """Writes the files of a multipart form into the sandbox, and yields their paths there. If `path` is not
+    empty, the form must have exactly one file, which is written to `path`. Otherwise, each file is written to
+    its name in the form. Relative paths start at the home folder of the account `user`. `metadata` is stored
+    with each file.
 
-    The parser first stores the form on this machine. So the form must not be larger than a sandbox's
-    workspace.
+    The parser first stores the whole form on the server's machine. So the form must not be larger than a
+    sandbox's workspace.
     """
     program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
     parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
@@ -186,7 +188,8 @@ async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
 
 
 async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces of the request's body. Raises RpcError once they exceed `size` bytes in total."""
+    """Yields the pieces of the request's body. Raises RpcError as soon as they are larger than `size` bytes
+    together."""
     async for data in _body(request):
         size -= len(data)
         if size < 0:

@@ -1,5 +1,5 @@
-"""The service `filesystem.Filesystem` of envd (E2B's program in a sandbox): remote calls that list, move,
-remove and watch files and folders."""
+"""Serves the service `filesystem.Filesystem` of envd (E2B's program in a sandbox): remote calls with which
+clients list, move, remove and watch files and folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
-"""The maximum number of changes that are stored for a watcher until its client fetches them."""
+"""The maximum number of changes that the server stores for one watched folder until the client fetches
+them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
 9999). If a file's modification time lies outside this range, clients get the nearest of these two times."""
@@ -111,8 +112,8 @@ class Watchers:
         self._watchers: dict[int, Watcher] = {}
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
-        """Maps the id of each watcher that a client created with `CreateWatcher` to the watcher's number. The
-        client knows the id, and requests the watcher's changes now and then."""
+        """The watchers that clients created with the call `CreateWatcher`: maps the id that the client got to
+        the watcher's number. The client uses the id to ask for changes."""
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
@@ -167,7 +168,7 @@ class Watchers:
 
 
 def watchers_of(sandbox: Sandbox) -> Watchers:
-    """Returns the `Watchers` (watched folders) of a sandbox. The first call creates the object."""
+    """Returns the object that holds the watched folders of a sandbox. The first call creates this object."""
     if "watchers" not in sandbox.box_state:
         sandbox.box_state["watchers"] = Watchers(sandbox.program("files"))
     watchers: Watchers = sandbox.box_state["watchers"]

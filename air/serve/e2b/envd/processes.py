@@ -1,5 +1,5 @@
-"""The service `process.Process` of envd (E2B's program in a sandbox): remote calls that start and control
-processes."""
+"""Serves the service `process.Process` of envd (E2B's program in a sandbox): remote calls with which clients
+start and control processes."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError unless `folder`, the working folder of a new process, is an existing folder. The home
-    folder of the account `user` is accepted without a check."""
+    """Raises RpcError unless `folder`, the working folder of a new process, is an existing folder. The user's
+    home folder is accepted without a check."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -252,8 +252,8 @@ async def update(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
-    """Returns the process that a message selects by process id or by tag. Raises RpcError if no such process
-    runs."""
+    """Returns the running process that a client's message names, by process id or by tag. Raises RpcError if
+    no such process runs."""
     selector = _object(message, "process")
     pid = selector.get("pid")
     if "tag" in selector:

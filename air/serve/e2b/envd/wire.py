@@ -36,7 +36,8 @@ def frame(message: Message, flag: int = 0) -> bytes:
 
 
 async def frames(request: Request) -> AsyncIterator[Message]:
-    """Yields the messages of a request whose body is a stream. Raises RpcError if the stream is malformed."""
+    """Yields the messages in a request's body, which is a stream of the Connect protocol. Raises RpcError if
+    the stream is malformed."""
     if request.headers.get("content-type", "").split(";")[0] != _STREAM:
         raise RpcError("invalid_argument", f"this stream needs the content type {_STREAM}")
     buffer = bytearray()
@@ -85,7 +86,8 @@ async def call_message(request: Request) -> Message:
 
 
 def decoded(body: bytes) -> Message:
-    """Parses a JSON message of the Connect protocol. Raises RpcError if `body` is not a JSON object."""
+    """Parses one JSON message of the Connect protocol (an empty `body` counts as `{}`). Raises RpcError if
+    `body` is not a JSON object."""
     try:
         message = json_lines.decode(body or b"{}")
     except ValueError as error:

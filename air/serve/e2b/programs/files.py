@@ -54,8 +54,8 @@ class User:
         return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the user's home folder; `~` at the
-        beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
+        """Converts `path` to an absolute path. A relative path starts at the user's home folder, and `~` at
+        the beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
         if path == "~" or path.startswith("~/"):

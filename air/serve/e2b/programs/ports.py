@@ -56,7 +56,8 @@ class PairedConnection:
 
 
 class ConnectionPairs:
-    """All pairs of joined connections: bytes received on one connection of a pair are sent on the other."""
+    """All pairs of joined connections: the bytes received on one connection of a pair are sent on the other.
+    `relay_port` is the port through which connections reach the server."""
 
     def __init__(self, relay_port: int) -> None:
         self.relay_port = relay_port

@@ -35,8 +35,8 @@ class TestConfig(Message):
     """The name of the grader, such as `CommonOJDataset`. It is needed for a dataset that the server does not
     have. Null: the server must have the dataset."""
     language: str | None = None
-    """The programming language of the completion, by SandboxFusion's name, such as `python`. Only the grader
-    `CommonOJDataset` uses this field, and needs it."""
+    """The programming language of the completion (a model's answer), by SandboxFusion's name, such as
+    `python`. Only the grader `CommonOJDataset` uses this field, and requires it."""
     locale: str | None = None
     """The natural language of the prompt: `en` or `zh`. Null: `en`."""
     is_fewshot: bool | None = None
@@ -66,8 +66,8 @@ class DatasetRequest(Message):
 
 
 class GetPromptsRequest(DatasetRequest):
-    """Requests the prompts or the ids of up to `limit` problems of a dataset, beginning with the problem at
-    the index `offset` (from 0)."""
+    """Requests the prompts or the ids of problems of a dataset: at most `limit`, beginning with the problem
+    at position `offset` (from 0)."""
 
     offset: int = Field(0, ge=0)
     limit: int = Field(MOST_ROWS, ge=0)
@@ -103,9 +103,9 @@ class EvalResult(Message):
 
     id: Id
     accepted: bool
-    """Whether the completion passed all tests."""
+    """Whether the completion (a model's answer) passed all tests."""
     extracted_code: str
-    """The code that was extracted from the completion."""
+    """The code that was found in the completion (a model's answer)."""
     full_code: str | None = None
     """The whole program that ran, including the tests. Null if a test consists of an input and an expected
     output."""
@@ -123,7 +123,7 @@ class GetMetricsRequest(DatasetRequest):
 
 
 class ChatMessage(Message):
-    """One message of a prompt in chat form."""
+    """One message of a prompt that consists of chat messages."""
 
     role: str
     content: str
@@ -146,7 +146,7 @@ class Ids(RootModel[list[Id]]):
 
 
 class Metrics(RootModel[dict[str, Any]]):
-    """The response with the metrics of grading results, by name."""
+    """The response to a request for the metrics of grading results: their values by name."""
 
 
 class MetricsFunction(Message):

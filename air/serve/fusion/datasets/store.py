@@ -41,7 +41,7 @@ class Store:
 
     @property
     def datasets(self) -> list[str]:
-        """The names of the server's datasets."""
+        """The names of the datasets that the server has, sorted."""
         return sorted(self._rows)
 
     def grader(self, request: DatasetRequest) -> Grader:

@@ -1,4 +1,4 @@
-"""The page that compares two runs: curves, metrics, tasks, times, and the settings in which the runs
+"""The page that compares two training runs: curves, metrics, tasks, times, and the settings in which the runs
 differ."""
 
 from __future__ import annotations

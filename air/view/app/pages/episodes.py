@@ -1,4 +1,4 @@
-"""The page with the table of episodes, which can be filtered, sorted and paged."""
+"""The page with the table of a run's episodes, which the user can filter, sort and page through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page with a table of scores by model and task, over several runs, such as evaluations."""
+"""The page with a table of mean scores by model and task, over several runs, such as evaluations."""
 
 from __future__ import annotations
 
