@@ -16,10 +16,10 @@ from air.view.render.metric_series import names, series
 Row = Mapping[str, Any]
 COLOURS = ("#3b6fd4", "#e08a1e", "#2f9e6e", "#c0433f", "#8458b3", "#7a6a58", "#d667a6", "#4aa5b8")
 DASHES = ("-", "--", ":", "-.")
-"""The line styles of matplotlib. When all colours are used, further runs use the colours again with the next
+"""Line styles of matplotlib. If there are more runs than colours, the colours are used again with the next
 style."""
 _WIDTH, _HEIGHT = 4.6, 2.9
-"""The size of one panel in inches."""
+"""The size of one chart of the picture in inches."""
 _PHASES = {
     "time/wait_for_batch": "episodes",
     "time/train": "update",
@@ -29,32 +29,32 @@ _PHASES = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve in a panel (chart): its label in the legend and its points (x, y)."""
+    """One curve in a chart: its label in the legend, and its points (x, y)."""
 
     label: str
     points: Points
     number: int = 0
-    """The curve's number, from 0, which determines its colour and line style."""
+    """The curve's position, from 0, which determines its colour and line style."""
     band: tuple[Points, Points] | None = None
-    """The lower and the upper edge of a shaded area around the line."""
+    """The lower and the upper edge of a shaded area around the curve; None: no area."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of the picture, with its title and curves."""
+    """One of the charts that make up the picture, with its title and curves."""
 
     title: str
     curves: Sequence[Curve]
     log: bool = False
     """Whether the vertical axis is logarithmic."""
     share: bool = False
-    """Whether the values are shares, shown from 0 to 1."""
+    """Whether the values are shares (fractions), shown on an axis from 0 to 1."""
 
 
 def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
-    """Returns the panels (charts) of the picture, without empty ones. `runs` maps each run's name to the
-    lines of its `metrics.jsonl`. For a single run, a panel may have several curves; for several runs, it has
-    one curve for each run."""
+    """Returns the charts of the picture, without empty ones. `runs` maps each run's name to the lines of its
+    `metrics.jsonl`. For a single run, a chart may have several curves; for several runs, it has one curve for
+    each run."""
     one = len(runs) == 1
     rewarded = any("reward" in row for rows in runs.values() for row in rows)
     losses = {"training": "loss/mean", "held out": "val/loss"}
@@ -102,7 +102,8 @@ def panels(runs: Mapping[str, Sequence[Row]]) -> list[Panel]:
 
 
 Value = str | Callable[[Row], float | None]
-"""A metric's name, or a function that computes a number from a line of `metrics.jsonl`."""
+"""The name of a metric, or a function that computes a number from a line of `metrics.jsonl` (None: no
+number)."""
 
 
 def _panel(
@@ -137,7 +138,8 @@ def _points(rows: Sequence[Row], value: Value) -> list[tuple[float, float]]:
 
 
 def _terms(rows: Sequence[Row]) -> Panel:
-    """Returns the panel of the reward's terms, without the terms that are always 0."""
+    """Returns the chart of the terms of which the reward is the sum, without terms that are always 0. `rows`
+    are the lines of a run's `metrics.jsonl`."""
     curves: list[Curve] = []
     for name in names(rows):
         points = series(rows, name) if name.startswith("reward/") else []
@@ -147,15 +149,15 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`. The function returns
-    None if the line's training step did not change the weights, because the 0 that such a step records has no
-    meaning."""
+    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`. It returns None for a
+    training step that did not change the model's weights, because such a step records a meaningless 0."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 
 def _test_phi(row: Row) -> float | None:
-    """Returns the mean normalised score φ on the test split: φ on the validation split minus the recorded gap
-    between the splits. Returns None if `row` lacks one of these metrics."""
+    """Returns the mean normalised score φ on the test split, from a line of `metrics.jsonl`: φ on the
+    validation split minus the recorded gap between the splits. Returns None if the line lacks one of the
+    two."""
     phi, gap = number(row.get("phi")), number(row.get("validation_test_gap"))
     return None if phi is None or gap is None else phi - gap
 
@@ -165,7 +167,8 @@ def _share(part: str, whole: str) -> Callable[[Row], float | None]:
 
 
 def save(path: Path, runs: Mapping[str, Sequence[Row]]) -> None:
-    """Writes the learning curves of `runs` (see `panels`) to the PNG file `path`.
+    """Writes the learning curves of `runs` to the PNG file `path`. `runs` maps each run's name to the lines
+    of its `metrics.jsonl`.
 
     Raises MissingError if matplotlib is not installed, and UsageError if the runs have no metrics or the file
     cannot be written.
@@ -211,8 +214,8 @@ def save(path: Path, runs: Mapping[str, Sequence[Row]]) -> None:
 
 
 def _draw(axis: Any, panel: Panel, *, legend: bool) -> None:
-    """Draws one panel on the matplotlib axis `axis`. A curve with many points is a thin line, with its
-    running mean as a thick line."""
+    """Draws one chart on the matplotlib axis `axis`. If a curve has many points, the values are a thin line,
+    and their running mean is a thick line."""
     for curve in panel.curves:
         style = _style(curve.number)
         colour = style["color"]

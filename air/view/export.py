@@ -1,4 +1,5 @@
-"""Exports a training run as one HTML page that works without a server, a network or other files.
+"""Exports a training run and its recorded episodes as one HTML page that works without a server, a network or
+other files.
 
 All recorded text is escaped. As a second protection, the page's content security policy allows only the
 page's own script (by its hash), and styles and images within the page. So even unescaped text could not run a
@@ -24,12 +25,12 @@ from air.view.render.charts import Chart
 from air.view.render.markup import chip, figure, line, seconds, text
 
 MOST_TURNS = 300
-"""The page shows at most this number of turns of an episode, and a note with the number of further turns."""
+"""The page shows at most this number of turns of an episode. If there are more, a note says how many."""
 TOKEN_BYTES = 8_000_000
-"""The largest total size, in bytes, of the parts of the page that show tokens. A token takes about 600
+"""The maximum total size, in bytes, of the parts of the page that show tokens. One token takes about 600
 bytes."""
 _WIDE = {"advantage", "step", "last", "test", "turns", "errors", "seconds", "episode"}
-"""The columns of the table of episodes that a narrow screen leaves out."""
+"""The columns of the table of episodes that are hidden on a narrow screen."""
 _HEADS = (
     "task",
     "reward",
@@ -47,7 +48,7 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes an HTML page about a training run and `episodes` to the file `out`.
+    """Writes an HTML page about a training run, with the given episodes of it, to the file `out`.
 
     An existing file is replaced only by a complete page. Raises UsageError if the file cannot be written.
     """
@@ -66,9 +67,10 @@ def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> 
 def page(
     run: Run, index: RunIndex, episodes: Sequence[Episode], *, token_bytes: int = TOKEN_BYTES
 ) -> Iterator[str]:
-    """Yields pieces of the HTML page: the run's main numbers, its tasks, and `episodes` turn by turn.
+    """Yields the HTML page about a run in pieces: the run's main numbers, its tasks, and `episodes` turn by
+    turn.
 
-    `token_bytes` limits the total size, in bytes, of the parts of the page that show tokens.
+    `token_bytes` is the maximum total size, in bytes, of the parts of the page that show tokens.
     """
     folder = Path(__file__).parent
     script = (folder / "export.js").read_text(encoding="utf-8")
@@ -85,16 +87,17 @@ def page(
 
 
 class _Tokens:
-    """Makes the HTML that shows the tokens of turns. From the first turn on whose HTML would exceed `room`
-    bytes, together with that of earlier turns, all turns get a note instead of tokens."""
+    """Makes the HTML that shows the tokens of turns, with a limit of `room` bytes for all turns together.
+    Once a turn would exceed the limit, this turn and all later ones get a note instead."""
 
     def __init__(self, index: RunIndex, room: int) -> None:
         self._index = index
         self._room = room
 
     def of(self, one: Episode, start: Mapping[str, Any], item: Item) -> str:
-        """Returns the HTML of the tokens of the turn `item`. Returns an empty text if no tokens are recorded,
-        and a note if the limit `room` is reached. `start` is the first line of the episode's trajectory."""
+        """Returns the HTML with the tokens of one turn: an empty string if no tokens are recorded, a note if
+        the limit on the size is reached. `one` is the episode, `item` has the turn's recorded lines, and
+        `start` is the first line of the episode's trajectory (its recording)."""
         if item.step is None:
             return ""
         run = self._index.file.folder

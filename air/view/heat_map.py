@@ -1,5 +1,5 @@
-"""Draws the results of `air matrix` as a heat map (a PNG file), with matplotlib: one row for each list of
-training tasks, and one column for each evaluated task."""
+"""Draws the results of `air matrix` as a heat map (a PNG file), with matplotlib. `air matrix` trains a model
+on each of several lists of tasks (the rows), and evaluates it on each of several tasks (the columns)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from air.view.render import matrix
 from air.view.render.clean import one_line
 
 _CELL_WIDTH, _CELL_HEIGHT = 1.25, 0.62
-"""The size of one cell in inches."""
+"""The size of one cell of the heat map in inches."""
 
 
 def save(path: Path, results: Mapping[str, Any]) -> None:
-    """Draws the heat map of a matrix, and writes it to the PNG file `path`. `results` is the content of the
-    matrix's `results.json`.
+    """Draws the results of `air matrix` as a heat map, and writes it to the PNG file `path`. `results` is the
+    content of the file `results.json` that `air matrix` writes.
 
     Raises MissingError if matplotlib is not installed, and UsageError if the file cannot be written.
     """
@@ -65,8 +65,8 @@ def save(path: Path, results: Mapping[str, Any]) -> None:
 
 
 def _write(axis: Any, x: int, y: int, cell: Mapping[str, Any]) -> None:
-    """Writes the value and the confidence interval of `cell` into the cell's square in column `x` and row
-    `y`."""
+    """Writes the value and the confidence interval of one cell of the heat map into its square, in column `x`
+    and row `y` (from 0)."""
     if cell["value"] is None:
         axis.text(x, y, "–", ha="center", va="center", fontsize=8, color="#666666")
         return

@@ -1,5 +1,5 @@
-"""Prints training runs and episodes on a terminal. Recorded text is cleaned, and never interpreted as
-markup."""
+"""Prints training runs and recorded episodes on a terminal. Recorded text is cleaned, and never interpreted
+as markup."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from air.view.render.markup import FAULT_LABEL, figure, seconds
 
 PIPED_WIDTH = 160
 _WHOLE_IDS = 120
-"""Ids of episodes are printed whole if the terminal has at least this number of columns; otherwise they are
-shortened."""
+"""If the terminal has at least this number of columns, ids of episodes are printed in full; otherwise they
+are shortened."""
 SHOWN_CHARACTERS = 12_000
-"""The largest number of characters of a text that is printed whole. The middle of a longer text is left out,
-unless the user asks for everything."""
+"""The maximum number of characters of a text that is printed in full. The middle of a longer text is left
+out, unless the user asks for everything."""
 SHOWN_DIFF = 3_000
-"""The largest number of characters of a diff that is printed whole. The middle of a longer diff is left out,
-unless the user asks for everything."""
+"""The maximum number of characters of a diff (of changed files) that is printed in full. The middle of a
+longer diff is left out, unless the user asks for everything."""
 _NAME, _LABEL = 15, 32
 """The minimum width, in terminal cells, of the column with the names of numbers, and the maximum number of
-characters in a curve's label."""
+characters of a curve's label."""
 _FIGURE = 10
-"""The maximum number of characters in a number that `figure` returns, such as −1.234e−05."""
+"""The maximum number of characters of a number that `figure` returns, such as −1.234e−05."""
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"model": "blue", "exec": "green", "grading": "yellow", "queue": "bright_black"}
 
 
 def console() -> Console:
-    """Returns a `rich` console on standard output.
+    """Returns a console of the library `rich` on standard output.
 
-    Its width is the width of the terminal. Without a terminal, the width is the environment variable
-    `COLUMNS` or, if this is not set, the constant `PIPED_WIDTH` (160 columns).
+    Its width is that of the terminal. If the output is not a terminal, the width is the environment variable
+    `COLUMNS` or, if this is not set, `PIPED_WIDTH` (160 columns).
     """
     result = Console(highlight=False, markup=False, emoji=False)
     if not result.is_terminal and "COLUMNS" not in os.environ:
@@ -63,7 +63,7 @@ def show_run(
 ) -> None:
     """Prints a training run: its main numbers, its tasks, and a table of `episodes`.
 
-    `count` is the number of all episodes that meet the user's filter; the table may have fewer.
+    `count` is the number of all episodes that meet the user's filter; `episodes` may be only some of them.
     """
     metrics, totals = index.metrics(), index.totals()
     out.print(Text(one_line(str(run.folder), 200), "bold"))
@@ -95,10 +95,10 @@ def show_run(
 def show_episode(
     out: Console, file: EpisodeFile, items: Sequence[Item], *, full: bool, everything: bool
 ) -> None:
-    """Prints an episode's facts, then the items (turns with their validates) in `items`.
+    """Prints the main facts about an episode, then the given items. An item is a turn with its gradings.
 
-    Each item is one line. With `full`, items are printed whole, except that very long texts are cut; with
-    `everything`, no text is cut.
+    Normally, each item is one line. With `full`, items are printed in full, except that very long texts are
+    cut; with `everything` in addition, no text is cut.
     """
     _facts(out, file)
     out.print()
@@ -114,7 +114,7 @@ def show_episode(
 
 
 def show_item(out: Console, item: Item, *, everything: bool) -> None:
-    """Prints a turn with its validates (gradings). Very long texts are cut, unless `everything` is true."""
+    """Prints a turn with its gradings in full. Very long texts are cut, unless `everything` is true."""
     step = item.step or {}
     out.rule(Text(_title(item), "bold red" if item.bad else "bold"), align="left")
     limit = 10**9 if everything else SHOWN_CHARACTERS
@@ -151,9 +151,9 @@ def _label(chart: Chart, name: str) -> str:
 
 
 def _curve(chart: Chart, name: str, label: str, column: int, out_width: int) -> Text:
-    """Returns a line of text with the curve's label, padded to `column` cells, a small curve of bar
-    characters, and the last value. The curve `name` of the chart is smoothed as in the other views. If
-    possible, the line fits on a terminal of `out_width` columns."""
+    """Returns a line of text about one curve of a chart: its label, padded to `column` cells, a small curve
+    of bar characters, and the last value. The curve is smoothed as in the other views. If possible, the line
+    fits on a terminal of `out_width` columns."""
     values = [value for _, value in chart.strong(name)]
     remark = f"  {MEAN}" if chart.smoothed else ""
     room = out_width - column - _FIGURE - len(remark) - 2
@@ -163,8 +163,8 @@ def _curve(chart: Chart, name: str, label: str, column: int, out_width: int) -> 
 
 
 def spark(values: Sequence[float], width: int = 60) -> str:
-    """Returns a curve as a line of at most `width` bar characters. Each character stands for one value, or
-    for the mean of several consecutive values."""
+    """Draws a curve as a line of at most `width` bar characters. Each character stands for one value, or for
+    the mean of several consecutive values."""
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         parts = [values[a:b] for a, b in itertools.pairwise(edges)]

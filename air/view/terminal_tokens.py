@@ -1,5 +1,5 @@
-"""Prints the tokens of one turn on a terminal, with the log-probabilities, the advantage and the rewards of
-each token."""
+"""Prints the tokens of one turn on a terminal, with each token's log-probabilities, advantage and rewards in
+training."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from air.view.render.clean import one_line
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary
 
 MOST = 300
-"""The largest number of sampled tokens of a reply that are printed, unless the user asks for everything."""
+"""The maximum number of sampled tokens of a reply that are printed, unless the user asks for everything."""
 _NUMBERS = ("log p sampler", "log p trainer", "ratio", "advantage", "id")
 
 
 def show(out: Console, file: EpisodeFile, item: Item, *, most: int | None = MOST) -> None:
-    """Prints the first `most` sampled tokens of a turn; None: all. If no tokens are recorded, prints the
-    reason."""
+    """Prints the first `most` tokens that the model sampled in a turn (None: all). If no tokens are recorded,
+    prints the reason. `file` is the recording of the episode, and `item` has the lines of the turn."""
     if item.step is None:
         return
     run = file.path.resolve().parent.parent

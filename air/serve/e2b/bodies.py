@@ -1,5 +1,5 @@
-"""The request bodies of the control plane, E2B's API that creates and manages sandboxes. Unknown fields are
-refused, because air would ignore them."""
+"""Pydantic models of the JSON request bodies of the control plane, E2B's API that creates and manages
+sandboxes. Unknown fields are refused, because air would ignore them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from air.serve.e2b.errors import ApiError
 from air.serve.e2b.sandbox import SandboxSettings
 
 LONGEST = 86_400
-"""The largest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
+"""The longest timeout of a sandbox, in seconds, that a client may set. E2B has the same limit."""
 MOST_BYTES = 16 << 20
-"""The maximum size in bytes of a request body, and of each message in the body of a streamed request."""
+"""The maximum size in bytes of a request's JSON body. In a body that is a stream of messages, it is the
+maximum size of each message."""
 T = TypeVar("T", bound=BaseModel)
 _CLOSED = "0.0.0.0/0"
 
@@ -36,8 +37,8 @@ class Network(_Body):
     rules: dict[str, Any] = {}
 
     def refuse_unserved(self) -> None:
-        """Raises ApiError if the client gives network settings that air cannot apply, because a box has no
-        network of its own."""
+        """Raises ApiError if the client sets one of the network settings `allowOut`, `egressProxy` or
+        `rules`. air cannot apply them, because a box (the sandbox's container) has no network of its own."""
         named = {"allowOut": self.allowOut, "egressProxy": self.egressProxy, "rules": self.rules}
         for name, value in named.items():
             if value:
@@ -45,7 +46,7 @@ class Network(_Body):
 
 
 class NewSandbox(_Body):
-    """The body of `POST /sandboxes` and `POST /v2/sandboxes`, which create a sandbox."""
+    """The body of the requests `POST /sandboxes` and `POST /v2/sandboxes`, which create a sandbox."""
 
     templateID: str
     timeout: int = Field(300, ge=0)
@@ -62,8 +63,8 @@ class NewSandbox(_Body):
     volumeMounts: list[Any] | None = None
 
     def settings(self, template: str) -> SandboxSettings:
-        """Returns the settings that the client wants for the sandbox; `template` is the name of the sandbox's
-        template. Raises ApiError for settings that air does not support."""
+        """Converts this body to the settings of the new sandbox. `template` is the name of the sandbox's
+        template. Raises ApiError if the client sets a field that air does not support."""
         network = self.network or Network()
         network.refuse_unserved()
         for name, value in (
@@ -119,8 +120,8 @@ class Fork(_Body):
 
 
 async def body_of(request: Request, kind: type[T]) -> T:
-    """Reads a request's JSON body, and returns it as an object of the class `kind`. Raises ApiError, which
-    names the wrong field, if the body is invalid."""
+    """Reads a request's JSON body, and returns it as an object of the class `kind`. Raises ApiError if the
+    body is invalid (the message names the wrong field) or too large."""
     data = bytearray()
     async for piece in request.stream():
         data += piece
@@ -137,12 +138,13 @@ async def body_of(request: Request, kind: type[T]) -> T:
 
 
 def checked_timeout(seconds: int) -> int:
-    """Returns `seconds`, a timeout for a sandbox. Raises ApiError if it is larger than `LONGEST`."""
+    """Returns `seconds`, a sandbox's timeout, unchanged. Raises ApiError if it is larger than `LONGEST`."""
     if seconds > LONGEST:
         raise ApiError(400, f"Timeout cannot be greater than {LONGEST // 3600} hours")
     return seconds
 
 
 def unserved(what: str) -> ApiError:
-    """Returns the error (status 400) for a field or function of E2B's interface that air does not support."""
+    """Returns the error (status 400) that refuses a request because air does not support `what`, a field of
+    the request."""
     return ApiError(400, f"`{what}` is not served by air: leave it out")

@@ -1,4 +1,5 @@
-"""E2B's control plane: the requests that create, list, change and end sandboxes and snapshots."""
+"""The request handlers of E2B's control plane, the API with which clients create, list, change and end
+sandboxes and snapshots."""
 
 from __future__ import annotations
 
@@ -28,18 +29,18 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Control:
-    """The request handlers of E2B's control plane, the API that creates, lists, changes and ends
-    sandboxes."""
+    """The request handlers of E2B's control plane, the API that creates, lists, changes and ends sandboxes.
+    `domain` is the domain of the sandboxes' addresses; if it is empty, `localhost` is used."""
 
     def __init__(self, sandboxes: Sandboxes, templates: Templates, domain: str) -> None:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
         self._creations: dict[str, asyncio.Task[Response]] = {}
         """The asyncio tasks that create sandboxes, by the header `Idempotency-Key` of the request. A repeated
-        request with the same key gets the response of the first."""
+        request with the same key gets the response of the first request."""
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Returns the routes, including those of E2B's functions that air lacks, which respond with status
-        501."""
+        """Returns the HTTP routes of the control plane. Functions of E2B that air lacks have routes, too,
+        which respond with the status 501."""
         one = "/sandboxes/{id}"
         served = [
             *(("POST", path, self.create) for path in ("/sandboxes", "/v2/sandboxes")),
@@ -68,7 +69,7 @@ class Control:
 
     async def create(self, request: Request) -> Response:
         """Creates a sandbox. If a request in the last 10 minutes had the same header `Idempotency-Key` and
-        did not fail, returns the response of that request, and creates no further sandbox."""
+        did not fail, returns the response of that request instead."""
         body = await bodies.body_of(request, bodies.NewSandbox)
         seconds = bodies.checked_timeout(body.timeout)
         settings = body.settings(body.templateID)
@@ -87,8 +88,9 @@ class Control:
         return await asyncio.shield(task)
 
     def _created(self, key: str, task: asyncio.Task[Response]) -> None:
-        """Forgets a creation that has ended: a successful one after 10 minutes, a failed one at once, so that
-        the client may try again with the same key."""
+        """Removes an ended task from `_creations`, in which its response is stored under `key`: 10 minutes
+        later if the task created a sandbox; at once if it failed, so that the client may try again with the
+        same key."""
         if task.cancelled() or task.exception() is not None:
             del self._creations[key]
         else:
@@ -164,8 +166,9 @@ class Control:
         return JSONResponse(await metrics.between(sandbox, start, end))
 
     async def list(self, request: Request) -> Response:
-        """Lists the sandboxes that meet the filters in the request's query, in pages, by default newest
-        first. `GET /sandboxes` lists only running sandboxes; `GET /v2/sandboxes` also lists paused ones."""
+        """Handles the request for a list of sandboxes. Returns one page of those that meet the filters in the
+        query, by default newest first. `GET /sandboxes` lists only running sandboxes; `GET /v2/sandboxes`
+        also lists paused ones."""
         query = request.query_params
         states = set(",".join(query.getlist("state")).split(",")) - {""}
         if not request.url.path.startswith("/v2"):
@@ -204,8 +207,8 @@ class Control:
         return JSONResponse({"templateID": name, "public": False})
 
     def _domain(self, request: Request) -> str:
-        """Returns the part DOMAIN of the addresses `PORT-ID.DOMAIN` of sandboxes' ports, such as
-        `localhost:8080`."""
+        """Returns the domain for the addresses of ports in sandboxes, such as `localhost:8080`. A client
+        reaches a port at `PORT-ID.DOMAIN`, where ID is the sandbox's id."""
         port = request.url.port
         return self._named_domain or ("localhost" + (f":{port}" if port else ""))
 
@@ -254,10 +257,10 @@ def _answering(handler: Handler) -> Handler:
 
 
 def _page(request: Request, entries: list[tuple[str, dict[str, Any]]]) -> Response:
-    """Returns one page of `entries`, a list of pairs (id, JSON object). The query parameter `limit` is the
-    number of entries on the page, by default and at most 100. The page begins after the entry that the query
-    parameter `nextToken` names. The response header `X-Next-Token` has the token of the next page, if there
-    is one."""
+    """Returns one page of `entries`, a list of pairs (id, JSON object), as a response with a JSON list of the
+    objects. The query parameter `limit` is the maximum number of entries on the page, by default and at most
+    100. The page begins after the entry that the query parameter `nextToken` names. If a next page exists,
+    the response header `X-Next-Token` has the value of `nextToken` for it."""
     limit = min(max(1, _number(request, "limit", MOST_LISTED)), MOST_LISTED)
     start = 0
     if token := request.query_params.get("nextToken"):

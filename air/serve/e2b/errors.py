@@ -1,8 +1,8 @@
-"""The errors that E2B's clients receive, in the two forms of E2B's interface.
+"""The errors that E2B's clients receive. E2B's interface has two forms of errors.
 
-The control plane, `/files` and the code interpreter respond with `{code, message}` and `code` as the HTTP
-status. The remote calls of envd (E2B's program in a sandbox) respond with the error codes of the Connect
-protocol.
+The control plane (the API that manages sandboxes), `/files` and the code interpreter respond with the JSON
+object `{code, message}`, in which `code` is the HTTP status. The remote calls of envd (E2B's program in a
+sandbox) respond with the error codes of the Connect protocol.
 """
 
 from __future__ import annotations
@@ -30,25 +30,26 @@ STATUS = {
     "unavailable": 503,
     "unauthenticated": 401,
 }
-"""The HTTP status for each error code of the Connect protocol."""
+"""Maps each error code of the Connect protocol (remote calls over HTTP) to its HTTP status."""
 
 
 class ApiError(AirError):
-    """Error: a request is refused with the HTTP status `status` and a message."""
+    """Error: a request is refused. The response has the HTTP status `status` and the message."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
 
     def response(self) -> Response:
-        """Returns the HTTP response in the form of E2B's API."""
+        """Returns the HTTP response with the JSON object `{code, message}`, the form of errors in E2B's
+        API."""
         body = {"code": self.status, "message": str(self)}
         headers = {"Retry-After": "1"} if self.status in (429, 503) else {}
         return JSONResponse(body, status_code=self.status, headers=headers)
 
 
 class RpcError(AirError):
-    """Error: a remote call is refused with `code`, an error code of the Connect protocol, and a message."""
+    """Error: a remote call fails. `code` is an error code of the Connect protocol, a key of `STATUS`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -56,16 +57,17 @@ class RpcError(AirError):
 
     @property
     def body(self) -> dict[str, str]:
-        """The error as the JSON object of the Connect protocol."""
+        """The error in the form of the Connect protocol: the JSON object `{code, message}`."""
         return {"code": self.code, "message": str(self)}
 
     def response(self) -> Response:
-        """Returns the HTTP response to a single call (not a stream) that failed."""
+        """Returns the HTTP response to a failed single call (a remote call that does not stream)."""
         return JSONResponse(self.body, status_code=STATUS[self.code])
 
 
 class SandboxGone(AirError):
-    """Error: the sandbox that a request is for does not exist, or its box has ended."""
+    """Error: the sandbox that a request is for does not exist or does not run, or its box (container) has
+    ended."""
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__("The sandbox was not found")
@@ -79,7 +81,8 @@ class SandboxGone(AirError):
 
 @contextmanager
 def box_of(sandbox_id: str) -> Iterator[None]:
-    """Context manager: raises SandboxGone if the box of this sandbox ends during the block."""
+    """Context manager: raises SandboxGone if the box (container) of the sandbox `sandbox_id` ends during the
+    block."""
     try:
         yield
     except (BoxDiedError, BoxEndedError) as error:

@@ -12,13 +12,13 @@ HOP_BY_HOP = {
     *(b"trailer", b"transfer-encoding", b"upgrade", b"expect"),
 }
 OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
-"""Request headers that are meant for this server; they are not forwarded."""
+"""Names of request headers that are meant for this server. They are not forwarded."""
 
 
 def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Returns the headers of a request that is forwarded to a program on the port `port` of the sandbox. They
-    are the client's headers without those in `OURS` and those that hold only for one connection
-    (`HOP_BY_HOP`). The header `Host` follows the sandbox's settings (`SandboxSettings.host_header`)."""
+    """Returns the headers for a request that is forwarded to the program on port `port` of the sandbox. They
+    are the client's headers, except for those in `OURS` and `HOP_BY_HOP` (headers that concern only one
+    connection). If the sandbox's settings have a `host_header`, it replaces the client's `Host`."""
     headers = [
         (name, value)
         for name, value in scope["headers"]
@@ -30,7 +30,8 @@ def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[byt
 
 
 def target(scope: Scope) -> bytes:
-    """Returns the path and the query of the request to forward, exactly as the client sent them."""
+    """Returns the path and the query of a client's request, exactly as the client sent them, for the
+    forwarded request."""
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope.get("query_string", b"")
     return path + (b"?" + query if query else b"")

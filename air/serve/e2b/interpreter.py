@@ -1,5 +1,5 @@
-"""E2B's code interpreter: `/execute` runs code in a Jupyter kernel in the sandbox, and `/contexts` manages
-the kernels."""
+"""Serves E2B's code interpreter: a client's request to `/execute` runs code in a Jupyter kernel in the
+sandbox, and requests to `/contexts` create, list and end such kernels."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from air.serve.e2b.sandbox import Sandbox
 
 MOST_CONTEXTS = 32
 MOST_UNREAD = 16
-"""The maximum number of outputs of one execution that wait until the client reads them. If this number is
-reached, the code pauses at its next output."""
+"""The maximum number of outputs of one execution that wait for the client to read them. While this number is
+reached, the running code pauses at its next output."""
 _PYTHON = ("python", "python3")
 
 
 class Execute(BaseModel):
-    """The body of `POST /execute`, which runs code."""
+    """The body of the request `POST /execute`, which runs code in a Jupyter kernel."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -41,7 +41,7 @@ class Execute(BaseModel):
 
 
 class NewContext(BaseModel):
-    """The body of `POST /contexts`, which creates a context (a kernel)."""
+    """The body of `POST /contexts`, which creates a context (E2B's word for a Jupyter kernel)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -50,8 +50,8 @@ class NewContext(BaseModel):
 
 
 class Context:
-    """A context: one Jupyter kernel with its variables. It receives the outputs that air's program in the box
-    reports."""
+    """A context (E2B's word for a Jupyter kernel with its variables). `program` is air's helper program that
+    runs the kernel in the box; this object receives the outputs that the program reports."""
 
     def __init__(self, ident: str, program: Program, cwd: str) -> None:
         self.id, self.program, self.cwd = ident, program, cwd
@@ -62,21 +62,23 @@ class Context:
 
     @property
     def body(self) -> dict[str, str]:
-        """The context as the JSON object that clients get."""
+        """The context (Jupyter kernel) as the JSON object that clients get: its id, language and working
+        folder."""
         return {"id": self.id, "language": "python", "cwd": self.cwd}
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one output of an execution. Waits while the client has `MOST_UNREAD` unread outputs."""
+        """Receives one output of running code, which air's helper program reports. Waits while `MOST_UNREAD`
+        outputs of this execution wait for the client to read them."""
         if run := self._runs.get(header["run"]):
             await run.put(dict(header["output"]))
 
     def lost(self, error: AirError) -> None:
-        """Does nothing. `Program` calls this method when the helper program in the box has ended, but each
-        running `execute` raises an error anyway."""
+        """Does nothing. `Program` calls this method when the helper program in the box has ended. Nothing is
+        to be done here, because each running `execute` then raises an error anyway."""
 
     async def execute(self, code: str, env: dict[str, str]) -> AsyncGenerator[dict[str, Any], None]:
-        """Runs code in the kernel, with `env` as further environment variables, and yields its outputs. If
-        the caller closes the generator, the code is interrupted."""
+        """Runs `code` in the kernel, with `env` as additional environment variables, and yields its outputs
+        as JSON objects in E2B's form. If the caller closes the generator early, the code is interrupted."""
         number = next(self._numbers)
         outputs = self._runs[number] = asyncio.Queue(MOST_UNREAD)
         work = asyncio.create_task(self._work(outputs, run=number, source=code, env=env))
@@ -101,7 +103,7 @@ class Context:
 
 
 class Contexts:
-    """All contexts (Jupyter kernels) of one sandbox."""
+    """All contexts of one sandbox. A context is a Jupyter kernel; clients can create several."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -110,9 +112,10 @@ class Contexts:
         self._default_lock = asyncio.Lock()
 
     async def create(self, language: str | None, cwd: str | None) -> Context:
-        """Creates a context with the working folder `cwd`, relative to the home folder of the default account
-        `user` (None: the home folder). The kernel starts at the first execution. Raises ApiError if the
-        language is not Python (None: Python), or if the sandbox has too many contexts."""
+        """Creates a context (Jupyter kernel) with the working folder `cwd`, relative to the home folder of
+        the default account `user` (None: the home folder). The kernel starts when it first executes code.
+        Raises ApiError if the language is not Python (None: Python), or if the sandbox already has
+        `MOST_CONTEXTS` contexts."""
         if (language or "python") not in _PYTHON:
             raise ApiError(400, f"language {language!r} is not served by air: use 'python'")
         sandbox = self._sandbox
@@ -132,8 +135,9 @@ class Contexts:
         return context
 
     async def of(self, body: Execute) -> Context:
-        """Returns the context (Jupyter kernel) that a request to run code names, or else the default context.
-        Raises ApiError if it does not exist."""
+        """Returns the context (Jupyter kernel) in which the code of `body`, a request to run code, must run:
+        the one that `body` names, or the default context, which is created if needed. Raises ApiError if the
+        named context does not exist, or if the language is not Python."""
         if body.context_id is not None and body.context_id != "default":
             return self.find(body.context_id)
         if (body.language or "python") not in _PYTHON:
@@ -164,13 +168,15 @@ class Contexts:
 
 
 def contexts_of(sandbox: Sandbox) -> Contexts:
-    """Returns the `Contexts` (Jupyter kernels) of a sandbox. The first call creates the object."""
+    """Returns the object that holds the contexts (Jupyter kernels) of a sandbox. The first call creates this
+    object."""
     contexts: Contexts = sandbox.box_state.setdefault("contexts", Contexts(sandbox))
     return contexts
 
 
 async def serve(sandbox: Sandbox, request: Request) -> Response:
-    """Handles one request to the sandbox's code interpreter. Raises ApiError if it fails."""
+    """Handles one request to the code interpreter of a sandbox, such as `POST /execute`, and returns the
+    response. Raises ApiError if the request fails."""
     contexts, path = contexts_of(sandbox), request.url.path.rstrip("/")
     method, _, rest = request.method, *path.partition("/contexts")[1:]
     ident = rest.strip("/")

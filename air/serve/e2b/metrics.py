@@ -1,5 +1,5 @@
-"""Samples of a sandbox's use of CPU, memory and disk. A client's request for them adds a new sample if the
-last one is at least one second old."""
+"""Measures and stores how much CPU, memory and disk space a sandbox uses. A client's request for these
+samples adds a new one if the last is at least one second old."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MOST = 1000
 
 
 async def between(sandbox: Sandbox, start: int, end: int) -> list[dict[str, Any]]:
-    """Returns a sandbox's samples from the time `start` to the time `end` (epoch seconds), as JSON objects in
-    E2B's form. Before that, adds a new sample if the sandbox is running and its last sample is at least one
-    second old."""
+    """Returns a sandbox's samples (of its use of CPU, memory and disk) from the time `start` to the time
+    `end`, both in epoch seconds, as JSON objects in E2B's form. Before that, adds a new sample if the sandbox
+    is running and its last sample is at least one second old."""
     now = time.time()
     if sandbox.state == "running" and (not sandbox.samples or now - sandbox.samples[-1]["at"] >= 1):
         async with sandbox.use():

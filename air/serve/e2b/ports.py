@@ -1,8 +1,9 @@
-"""Forwards HTTP/1.1 requests and WebSockets to programs that listen on ports of a sandbox.
+"""Forwards HTTP/1.1 requests and WebSockets from clients to programs that listen on ports of a sandbox.
 
-For each request, a program in the box (`programs.ports`) opens two connections and joins them: one to the
-port, and one to the port relay, a loopback port of the box whose connections reach this server. So the box
-needs no network, and requests reach only the loopback ports of that box, not other boxes or this machine.
+For each request, air's helper program in the sandbox's box (container) opens two connections and joins them:
+one to the port, and one to the port relay, a loopback port of the box whose connections reach this server. So
+the box needs no network, and requests reach only the loopback ports of that box, not other boxes or this
+machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ WORD_SECONDS = 10.0
 
 
 class Ports:
-    """Opens connections to the ports of one sandbox."""
+    """Opens connections from the server to programs that listen on ports of one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -39,8 +40,8 @@ class Ports:
 
     @asynccontextmanager
     async def connection(self, port: int) -> AsyncIterator[Streams]:
-        """Async context manager: yields a connection to the port `port` of the sandbox. Raises RpcError if no
-        program listens there."""
+        """Async context manager: yields a connection, as a pair of asyncio streams (reader, writer), to the
+        program that listens on `port` in the sandbox. Raises RpcError if no program listens there."""
         word = secrets.token_hex(16)
         arrival = self._awaited[word] = asyncio.get_running_loop().create_future()
         try:
@@ -52,8 +53,9 @@ class Ports:
                 arrival.result()[1].close()
 
     async def _dial(self, port: int, word: str, arrival: asyncio.Future[Streams]) -> Streams:
-        """Lets the program in the box connect the port `port` to this server, and returns the connection,
-        which `_arrived` passes to `arrival`. Raises RpcError if that fails."""
+        """Asks the helper program in the box to connect `port` to this server, and returns the connection as
+        asyncio streams. `word` is the secret by which `_arrived` recognizes the connection; it then passes
+        the streams to `arrival`. Raises RpcError if that fails."""
         try:
             program = await self._started()
             await program.ask("dial", port=port, word=word)
@@ -71,9 +73,8 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles a new connection from the box to its port relay, which connects the box to this server. The
-        first line on the connection is a secret word, by which the server finds the call of `connection` that
-        waits for this connection."""
+        """Handles a new connection that comes from the box through the port relay. The first line on the
+        connection is a secret word. It shows which call of `connection` waits for this connection."""
         try:
             async with asyncio.timeout(WORD_SECONDS):
                 word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()
@@ -88,15 +89,16 @@ class Ports:
 
 
 def ports_of(sandbox: Sandbox) -> Ports:
-    """Returns the `Ports` of a sandbox, which opens connections to its ports. The first call creates the
-    object."""
+    """Returns the `Ports` object of a sandbox, which opens connections to the sandbox's ports. The first call
+    creates the object."""
     ports: Ports = sandbox.box_state.setdefault("ports", Ports(sandbox))
     return ports
 
 
 async def serve(sandbox: Sandbox, port: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Forwards one HTTP request or WebSocket to the program that listens on `port` in the sandbox. Responds
-    with status 502 if none listens."""
+    """Forwards a client's HTTP request or WebSocket to the program that listens on `port` in the sandbox, and
+    the response to the client. If no program listens there, responds with the status 502 (or closes the
+    WebSocket). `scope`, `receive` and `send` are the arguments of an ASGI application."""
     try:
         async with sandbox.use(), ports_of(sandbox).connection(port) as streams:
             if scope["type"] == "websocket":
@@ -115,7 +117,8 @@ async def serve(sandbox: Sandbox, port: int, scope: Scope, receive: Receive, sen
 async def _http(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Forwards an HTTP request to the box over the connection `streams`, and the response to the client."""
+    """Forwards a client's HTTP request to the program on `port` over the connection `streams`, and its
+    response to the client."""
     mark_body_forwarded(scope, endless=True)
     reader, writer = streams
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 16)
@@ -174,8 +177,8 @@ def _has_body(scope: Scope) -> bool:
 async def _send_body(
     connection: h11.Connection, writer: asyncio.StreamWriter, receive: Receive
 ) -> None:
-    """Forwards the client's request body to the box. If the client disconnects, aborts the connection to the
-    box."""
+    """Forwards the client's request body to the program in the box over `writer`. When the client
+    disconnects, aborts the connection to the program."""
     with contextlib.suppress(h11.LocalProtocolError, OSError):
         more = True
         while more:

@@ -1,5 +1,5 @@
-"""Defines `Program`: a helper program of air that runs in a sandbox's box, and to which the server sends
-requests.
+"""Defines `Program`: a helper program of air that runs in a sandbox's box (container). The server sends it
+requests, for instance to read a file.
 
 Code in the box can manipulate the helper program, so the server does not trust its answers: their size is
 limited, and after a malformed answer the program is killed. The next request starts it again.
@@ -31,13 +31,14 @@ _MODULES = {
     "ports": ("frames", "ports"),
     "kernel": ("frames", "kernel"),
 }
-"""The modules of each helper program. Each module comes after those that it imports."""
+"""Maps the name of each helper program to the modules (of `air.serve.e2b.programs`) that it consists of. Each
+module comes after those that it imports."""
 
 
 @cache
 def script(name: str) -> str:
-    """Returns the source of a helper program as one Python script, which defines the program's modules and
-    calls `main` of the last one."""
+    """Returns the source of the helper program `name` as one Python script. The script defines the program's
+    modules (see `_MODULES`) and calls the function `main` of the last one."""
     package = "air.serve.e2b.programs"
     parents = [package.rsplit(".", n)[0] for n in range(4)]
     parts = ["import sys", "p = type(sys)('programs')"]
@@ -52,22 +53,23 @@ def script(name: str) -> str:
 
 
 class Events(Protocol):
-    """Interface of an object that receives the events of a helper program in a box: messages that are not
-    answers to requests, such as a changed file or an output."""
+    """Interface of an object that receives the events of a helper program in a box. An event is a message
+    that does not answer a request, such as the report of a changed file."""
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one event. Until this method returns, no further message of the helper program is read, so
-        the program pauses once the pipe is full."""
+        """Receives one event as a JSON object. Until this method returns, no further message of the helper
+        program is read; so the program pauses once the pipe is full."""
 
     def lost(self, error: AirError) -> None:
-        """Called when the helper program has ended, so that no more events follow; `error` is the reason."""
+        """Called when the helper program has ended, so that no more events will come. `error` is the
+        reason."""
 
 
 class Program:
-    """One helper program (see `air.serve.e2b.programs`) in a box, which starts with the first request.
-    `awake_box` is an async function that returns the box once commands can start in it. `name` is a key of
-    `_MODULES`, and `arguments` are the program's command-line arguments. The program runs as the account
-    `user`, with the further environment variables `env`."""
+    """One helper program of air (see `air.serve.e2b.programs`) in a box (container). The first request starts
+    it. `awake_box` is an async function that returns the box, as soon as commands can start in it. `name` is
+    a key of `_MODULES`, and `arguments` are the program's command-line arguments. The program runs as the
+    account `user`, with `env` as additional environment variables."""
 
     def __init__(
         self,
@@ -87,11 +89,12 @@ class Program:
         self.events: Events | None = None
 
     async def ask(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
-        """Sends a request to the helper program in the box, and returns the fields and the bytes of the
-        answer. The request is the operation `op` with `fields` and `body`.
+        """Sends a request to the helper program in the box, waits for the answer, and returns the answer's
+        fields and bytes. The request consists of the name of an operation (`op`), `fields` and the bytes
+        `body`.
 
-        Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box is
-        gone.
+        Raises RpcError if the helper program refuses the request or ends, and BoxDiedError if the box has
+        ended.
         """
         ident = next(self._ids)
         text = json.dumps({"op": op, "id": ident, **fields}).encode()
@@ -110,7 +113,7 @@ class Program:
         return header, data
 
     async def close(self) -> None:
-        """Kills the helper program, if it runs."""
+        """Kills the helper program in the box, if it is running."""
         command = self._command  # the end of the reader forgets it
         if self._reader is not None:
             self._reader.cancel()
@@ -129,8 +132,8 @@ class Program:
         return self._command
 
     async def _read(self, command: RunningCommand) -> None:
-        """Reads the helper program's output until its end, and passes each answer to the call of `ask` that
-        waits for it, and each event to `events`."""
+        """Reads the helper program's output until its end. Gives each answer to the call of `ask` that waits
+        for it, and each event to the object `events`."""
         buffer, errors = bytearray(), bytearray()
         error: AirError = BoxCommandError("the program ended")
         try:

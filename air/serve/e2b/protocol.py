@@ -1,9 +1,10 @@
-"""E2B's interface as one protocol: the control plane, and the services of each sandbox.
+"""Serves E2B's HTTP interface as one protocol of the sandbox server: decides which sandbox and which service
+each request is for.
 
 A request is for a sandbox if its headers name one (`E2b-Sandbox-Id` and `E2b-Sandbox-Port`), if its `Host` is
 `PORT-ID.DOMAIN`, or if it requests `/files` with a sandbox's signature in the URL. The port number then
 decides which service handles the request: envd (E2B's program in a sandbox), the code interpreter, or a
-program in the box. All other requests go to the control plane.
+program in the sandbox. All other requests go to the control plane, the API that manages sandboxes.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ ENVD_PORT, INTERPRETER_PORT = 49983, 49999
 _HOST = re.compile(r"(\d{1,5})-([a-z0-9]{1,40})\.")
 _LOG = logging.getLogger(__name__)
 _RESUMED_SECONDS = 300
-"""The timeout in seconds of a sandbox that was paused, and that a request to one of its ports has resumed.
-E2B uses the same number."""
+"""The timeout, in seconds, that a paused sandbox gets if a request to one of its ports resumes it. E2B uses
+the same value."""
 
 
 class Target(NamedTuple):
-    """The sandbox and the port that a request is for. The id is empty if only a signature in the URL shows
-    which sandbox is meant."""
+    """The sandbox and the port that a request is for. `sandbox_id` is empty if the request names no sandbox,
+    but has a signature in its URL; the signature then shows which sandbox is meant."""
 
     sandbox_id: str
     port: int
 
 
 class E2B(Protocol):
-    """E2B's HTTP interface on a sandbox server: the control plane, and the services of each sandbox, for
-    E2B's own clients."""
+    """E2B's HTTP interface on a sandbox server, for E2B's own clients: the control plane (the API that
+    manages sandboxes), and the services of each sandbox."""
 
     name = "e2b"
     domain_option = "--domain"
@@ -134,8 +135,8 @@ class E2B(Protocol):
         raise ApiError(401, "invalid signature")
 
     async def _wake(self, sandbox: Sandbox, target: Target, path: str) -> None:
-        """Resumes a sandbox that is paused with its processes, if its creator set `autoResume`. A health
-        check (`/health` of envd) does not resume it."""
+        """Resumes the sandbox if it is paused with its processes, and if the client that created it set
+        `autoResume`. A health check (`path` is `/health`, and the port is envd's) does not resume it."""
         if sandbox.state == "running" or not sandbox.settings.resume_on_traffic:
             return
         if (target.port, path) != (ENVD_PORT, "/health") and sandbox.frozen_files is None:
@@ -160,8 +161,9 @@ class E2B(Protocol):
 
 
 async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
-    """Handles one remote call to envd. Raises RpcError if the request lacks the sandbox's token, or if the
-    call does not exist."""
+    """Handles one remote call to envd (E2B's program in a sandbox), and returns the response. Raises RpcError
+    if the request lacks the sandbox's token or the call does not exist, and ApiError if air does not support
+    the service."""
     if not _has_token(sandbox, request):
         raise RpcError(
             "unauthenticated", "unauthorized access, please provide a valid access token"
@@ -178,7 +180,8 @@ async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
 
 
 def target_of(scope: Scope) -> Target | None:
-    """Returns the sandbox and port that a request is for; None if the request is for the control plane."""
+    """Returns the sandbox and the port that a request is for. Returns None if the request is for the control
+    plane, the API that manages sandboxes."""
     headers = Headers(scope=scope)
     if ident := headers.get("e2b-sandbox-id"):
         return Target(ident, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))
@@ -190,7 +193,8 @@ def target_of(scope: Scope) -> Target | None:
 
 
 def _port(text: str) -> int:
-    """Parses a port number. Returns 0, on which no program can listen, if `text` is not a port number."""
+    """Converts `text` to a port number. If it is not a valid one, returns 0, on which no program can
+    listen."""
     port = int(text) if re.fullmatch(r"[0-9]{1,5}", text) else 0
     return port if port < 1 << 16 else 0
 
@@ -206,7 +210,8 @@ def _check_token(sandbox: Sandbox, request: Request) -> None:
 
 
 def _check_traffic(sandbox: Sandbox, scope: Scope) -> None:
-    """Raises ApiError if the sandbox's ports are protected by a token that the request does not carry."""
+    """Raises ApiError if a token protects the sandbox's ports, and the request does not have this token in
+    the header `E2b-Traffic-Access-Token`."""
     given = Headers(scope=scope).get("e2b-traffic-access-token", "")
     if sandbox.traffic_token and not hmac.compare_digest(
         given.encode(), sandbox.traffic_token.encode()

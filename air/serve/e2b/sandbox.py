@@ -1,4 +1,5 @@
-"""Defines `Sandbox`: one E2B sandbox, with its box, its timeout, and air's helper programs in the box."""
+"""Defines `Sandbox`: one E2B sandbox, with its box (a container), its timeout, and air's helper programs in
+the box."""
 
 from __future__ import annotations
 
@@ -24,27 +25,27 @@ it."""
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """The settings that a client chose when it created the sandbox."""
+    """The settings that a client chose when it created a sandbox."""
 
     template: str
     metadata: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     pause_at_end: bool = False
-    """Whether the sandbox is paused at its timeout. Otherwise it is ended."""
+    """Whether the sandbox is paused at its timeout. If false, it is ended."""
     keep_processes: bool = True
-    """Whether a pause at the timeout keeps the processes. Otherwise only the files are kept."""
+    """Whether a pause at the timeout keeps the processes. If false, only the files are kept."""
     resume_on_traffic: bool = False
     public: bool = True
-    """Whether anybody may send requests to the sandbox's ports without a token."""
+    """Whether anybody may send requests to the sandbox's ports. If false, the requests need a token."""
     host_header: str = ""
-    """The value of the header `Host` in requests to programs on the sandbox's ports; `${PORT}` stands for the
-    port. Empty: the `Host` that the client sent."""
+    """The value of the header `Host` in requests that are forwarded to programs on the sandbox's ports;
+    `${PORT}` stands for the port number. Empty: the `Host` that the client sent."""
     internet: bool | None = None
 
 
 class Sandbox:
-    """One E2B sandbox of a client: its box, its timeout, and air's helper programs in the box. It has no box
-    while it is paused without its processes, and gets a new box when it is resumed."""
+    """One E2B sandbox of a client: its box (a container), its timeout, and air's helper programs in the box.
+    A sandbox that is paused without its processes has no box; when it is resumed, it gets a new one."""
 
     def __init__(self, settings: SandboxSettings, spec: BoxSpec) -> None:
         self.id = "i" + secrets.token_hex(10)
@@ -55,62 +56,64 @@ class Sandbox:
         self.started_at = time.time()
         self.ends_at = self.started_at
         self.lock = asyncio.Lock()
-        """Held while the sandbox's state changes, for instance during a pause."""
+        """Held while the sandbox's state changes, for instance while it is being paused."""
         self.copying = asyncio.Lock()
-        """Held while the box is frozen for a snapshot. `awake_box` waits for this lock, so that no command
-        starts in the box meanwhile."""
+        """Held while the box is frozen so that its files can be copied to a snapshot. `awake_box` waits for
+        this lock, so that no command starts in the box meanwhile."""
         self.box: Box | None = None
         self.frozen_files: Snapshot | None = None
-        """A snapshot of the workspace while the sandbox is paused without its processes; otherwise None."""
+        """The stored files of the workspace, while the sandbox is paused without its processes; otherwise
+        None."""
         self.paused_with_processes = False
-        """Whether its latest pause was one that keeps the processes."""
+        """Whether the latest pause kept the processes."""
         self.dead = False
         self.tags: dict[int, str] = {}
-        """The tags that clients gave to processes, by process id."""
+        """Maps process ids to the tags that clients gave to these processes."""
         self.tasks: set[asyncio.Task[Any]] = set()
-        """Asyncio tasks that are cancelled when the sandbox's box ends."""
+        """Asyncio tasks that are cancelled when the sandbox loses its box."""
         self.box_state: dict[str, Any] = {}
         """Objects of other modules that belong to the sandbox's present box, by name, such as the watchers of
-        its folders. When the sandbox loses the box, the objects are dropped."""
+        its folders. They are dropped when the sandbox loses the box."""
         self.programs: dict[str, Program] = {}
         self.samples: list[dict[str, Any]] = []
         self._timer: asyncio.Task[None] | None = None
 
     @property
     def running_box(self) -> Box:
-        """The sandbox's box. Raises SandboxGone if the sandbox is paused or has ended."""
+        """The sandbox's box (container). Raises SandboxGone if the sandbox is paused or has ended."""
         if self.box is None or self.dead or self.state != "running":
             raise SandboxGone(self.id)
         return self.box
 
     async def awake_box(self) -> Box:
-        """Waits until no snapshot is being taken, so that commands can start; then returns `running_box`."""
+        """Returns the sandbox's box (container) as soon as commands can start in it: waits while the box is
+        being copied to a snapshot. Raises SandboxGone as `running_box` does."""
         async with self.copying:
             return self.running_box
 
     @property
     def seconds_left(self) -> float:
-        """The number of seconds until the sandbox's timeout."""
+        """Seconds until the sandbox's timeout."""
         return self.ends_at - time.time()
 
     def program(self, name: str) -> Program:
-        """Returns air's helper program called `name` (`files`, `ports` or `kernel`), which runs in the box as
-        root."""
+        """Returns air's helper program called `name` (`files`, `ports` or `kernel`), which runs as root in
+        the sandbox's box (container). The program starts with its first request."""
         if name not in self.programs:
             self.programs[name] = Program(self.awake_box, name)
         return self.programs[name]
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Box]:
-        """Async context manager: yields the box. Raises SandboxGone if the sandbox is not running, or if its
-        box ends during the block."""
+        """Async context manager: yields the sandbox's box (container). Raises SandboxGone if the sandbox is
+        not running, or if its box ends during the block."""
         try:
             yield self.running_box
         except BoxDiedError as error:
             raise SandboxGone(self.id) from error
 
     def set_end(self, seconds: float, at_end: Callable[[], Awaitable[None]]) -> None:
-        """Sets the timeout to `seconds` from now, in place of the earlier one. At the timeout, `at_end` is
+        """Sets the timeout to `seconds` from now, instead of the earlier timeout. At that time, `at_end` is
         called once, in an asyncio task of its own."""
         self.ends_at = time.time() + seconds
         self.stop_timer()
@@ -123,14 +126,14 @@ class Sandbox:
         self._timer = asyncio.create_task(wait())
 
     def stop_timer(self) -> None:
-        """Cancels the timeout, until `set_end` is called again."""
+        """Cancels the timeout. `set_end` can set a new one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     async def stop_programs(self) -> None:
-        """Cancels the sandbox's asyncio tasks and kills air's helper programs in its present box. Call this
-        method before the box is closed."""
+        """Cancels the sandbox's asyncio tasks, and kills air's helper programs in its box (container). Call
+        this method before the box is closed."""
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -142,15 +145,16 @@ class Sandbox:
             await program.close()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Runs a coroutine in an asyncio task that is cancelled when the sandbox's box ends. Returns the
-        task."""
+        """Runs the coroutine `work` in a new asyncio task, and returns the task. It is cancelled when the
+        sandbox loses its box (container)."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def created(self, domain: str) -> dict[str, Any]:
-        """Returns the JSON object that a client gets when it creates or connects to the sandbox."""
+        """Returns the JSON object that a client gets when it creates the sandbox or connects to it. `domain`
+        is the domain of the sandbox's addresses."""
         body: dict[str, Any] = {
             "templateID": self.settings.template,
             "sandboxID": self.id,
@@ -162,7 +166,7 @@ class Sandbox:
         return body | ({"trafficAccessToken": self.traffic_token} if self.traffic_token else {})
 
     def listed(self) -> dict[str, Any]:
-        """Returns the JSON object that describes the sandbox in lists."""
+        """Returns the JSON object that describes the sandbox in E2B's lists of sandboxes."""
         limits = self.spec.limits
         return {
             "templateID": self.settings.template,
@@ -180,7 +184,8 @@ class Sandbox:
         }
 
     def details(self, domain: str) -> dict[str, Any]:
-        """Returns the JSON object that describes the sandbox in full, with its token."""
+        """Returns the JSON object that describes the sandbox in full, including its access token. `domain` is
+        the domain of the sandbox's addresses."""
         settings = self.settings
         lifecycle = {
             "onTimeout": "pause" if settings.pause_at_end else "kill",
@@ -192,5 +197,5 @@ class Sandbox:
 
 
 def stamp(seconds: float) -> str:
-    """Formats a time in epoch seconds as E2B does: ISO 8601 in UTC, ending in `Z`."""
+    """Formats a time in epoch seconds as E2B does, in ISO 8601 and UTC: `2026-01-31T12:00:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

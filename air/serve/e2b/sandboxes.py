@@ -1,5 +1,5 @@
-"""Defines `Sandboxes`, which creates, finds, pauses and ends the sandboxes of one server, and stores
-snapshots of them."""
+"""Defines `Sandboxes`, which creates, finds, pauses and ends the E2B sandboxes of one server, and stores
+snapshots (copies of their files)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from air.serve.http.app import Server
 from air.serve.http.boxes import NoBoxInTime
 
 CREATE_SECONDS = 50.0
-"""Seconds that the creation of a sandbox waits for a box. E2B's clients wait at most 60 seconds."""
+"""Seconds that the creation of a sandbox waits for a free box (container). E2B's clients wait at most 60
+seconds."""
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class KeptSnapshot:
-    """A snapshot that a client took of a sandbox. New sandboxes can be created from it."""
+    """A copy of a sandbox's files that a client has stored on the server. New sandboxes can be created from
+    it."""
 
     id: str
     name: str
@@ -38,12 +40,12 @@ class KeptSnapshot:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The snapshot as the JSON object that clients get."""
+        """The snapshot as the JSON object that clients get: its id and its names."""
         return {"snapshotID": self.id, "names": [self.name] if self.name else []}
 
 
 class Sandboxes:
-    """The sandboxes of one server, and the snapshots that clients took of them."""
+    """The E2B sandboxes of one server, and the snapshots (copies of their files) that clients have stored."""
 
     def __init__(self, server: Server, templates: Templates) -> None:
         self._server, self._templates = server, templates
@@ -51,7 +53,8 @@ class Sandboxes:
         self._leases: dict[Box, AsyncExitStack] = {}
         self._ends: set[asyncio.Task[None]] = set()
         self._begun_snapshots = 0
-        """The number of snapshots of running sandboxes that are being stored, or that forks start from."""
+        """The number of snapshots that are not in `snapshots` but count towards the limit: those that are
+        being stored, and temporary ones from which sandboxes are being copied (`fork`)."""
         self.snapshots: dict[str, KeptSnapshot] = {}
 
     def all(self) -> list[Sandbox]:
@@ -68,8 +71,8 @@ class Sandboxes:
         return sandbox
 
     async def create(self, settings: SandboxSettings, seconds: int) -> Sandbox:
-        """Creates a sandbox from an image or a snapshot, with a timeout of `seconds`. Raises ApiError if its
-        template does not exist, or its box does not start."""
+        """Creates a sandbox from `settings.template`, an image or a snapshot, with a timeout of `seconds`.
+        Raises ApiError if the template does not exist, or the sandbox's box (container) does not start."""
         kept = self.snapshots.get(settings.template)
         spec = kept.source.spec if kept else await self._templates.spec(settings.template)
         return await self._create(Sandbox(settings, spec), seconds, kept.files if kept else None)
@@ -82,8 +85,8 @@ class Sandboxes:
         return sandbox
 
     async def _box(self, spec: BoxSpec, files: Snapshot | None = None) -> Box:
-        """Takes a box from the pool, and fills its workspace from the snapshot `files`, if given. Raises
-        ApiError if the box does not start."""
+        """Takes a box (container) from the pool, and fills its workspace with the files of the snapshot
+        `files` (None: leaves it empty). Raises ApiError if the box does not start."""
         stack = AsyncExitStack()
         try:
             box = await stack.enter_async_context(
@@ -107,7 +110,7 @@ class Sandboxes:
 
     def set_end(self, sandbox: Sandbox, seconds: float) -> None:
         """Sets a sandbox's timeout to `seconds` from now. At the timeout, the sandbox is paused or ended, as
-        its creator chose."""
+        the client chose when it created the sandbox."""
         sandbox.set_end(seconds, lambda: self._at_end(sandbox))
 
     async def _at_end(self, sandbox: Sandbox) -> None:
@@ -125,8 +128,8 @@ class Sandboxes:
                 await self.kill(sandbox)
 
     async def kill(self, sandbox: Sandbox) -> None:
-        """Ends a sandbox with everything in it. The box is removed or reset in the background, after this
-        method returns."""
+        """Ends a sandbox and all its processes, and deletes its files. The sandbox's box (container) is given
+        back to the pool, which removes or resets it in the background."""
         self._sandboxes.pop(sandbox.id, None)
         await wait_shielded(self._end(sandbox))
 
@@ -141,7 +144,7 @@ class Sandboxes:
                 await files.close()
 
     async def _give_back(self, sandbox: Sandbox) -> None:
-        """Kills air's helper programs in a sandbox's box, and returns the box to the pool."""
+        """Kills air's helper programs in a sandbox's box (container), and returns the box to the pool."""
         box, sandbox.box = sandbox.box, None
         try:
             await sandbox.stop_programs()
@@ -150,7 +153,7 @@ class Sandboxes:
                 await self._leases.pop(box).aclose()
 
     def _drop_dead(self) -> None:
-        """Removes the sandboxes whose boxes have ended, for instance because a process in the box used too
+        """Removes the sandboxes whose boxes (containers) have ended, for instance because a process used too
         much memory."""
         for sandbox in list(self._sandboxes.values()):
             if sandbox.box is not None and not getattr(sandbox.box, "alive", True):
@@ -160,13 +163,13 @@ class Sandboxes:
                 task.add_done_callback(self._ends.discard)
 
     async def pause(self, sandbox: Sandbox, *, memory: bool) -> None:
-        """Pauses a sandbox. With `memory`, its processes are frozen; otherwise only its workspace is kept,
-        and its box is returned to the pool.
+        """Pauses a sandbox. With `memory`, its processes are frozen; otherwise, only the files in its
+        workspace are stored, and its box (container) is returned to the pool.
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
         reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout; but if its workspace is stored already, it is paused, and if its
-        workspace could not be stored, its box has ended (see `Box.snapshot`).
+        continues to run, with its timeout. There are two exceptions: if its files are stored already, it is
+        paused; if they could not be stored, its box has ended (see `Box.snapshot`).
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -193,15 +196,16 @@ class Sandboxes:
                     raise
 
     def paused(self) -> tuple[int, int]:
-        """Returns two numbers: how many sandboxes are paused with their processes, and how many are paused
-        with only their files. A sandbox whose files are being stored is one of the latter already."""
+        """Returns two counts: the sandboxes that are paused with their processes, and those that are paused
+        with only their files. A sandbox whose files are still being stored counts among the latter."""
         paused = [each for each in self._sandboxes.values() if each.state == "paused"]
         with_processes = sum(each.paused_with_processes for each in paused)
         return with_processes, len(paused) - with_processes
 
     def _check_room(self, memory: bool) -> None:
-        """Raises ApiError if the server's limit on sandboxes paused with processes (`memory`), or on
-        snapshots (not `memory`), is reached."""
+        """Raises ApiError if the server can hold no further paused sandbox. With `memory`, checks the limit
+        on sandboxes that are paused with their processes; otherwise, the limit on snapshots (stored
+        files)."""
         config, (frozen, files) = self._server.config, self.paused()
         if memory and frozen >= config.most_paused:
             raise ApiError(
@@ -219,9 +223,9 @@ class Sandboxes:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """Context manager: during the block, which stores a snapshot, it counts towards the server's limit on
-        snapshots, so that requests at the same time cannot exceed the limit. Raises ApiError if the limit is
-        reached."""
+        """Context manager around the code that stores a snapshot: this snapshot counts towards the server's
+        limit already during the block, so that concurrent requests cannot exceed the limit. Raises ApiError
+        if the limit is reached."""
         self._check_room(memory=False)
         self._begun_snapshots += 1
         try:
@@ -230,8 +234,8 @@ class Sandboxes:
             self._begun_snapshots -= 1
 
     async def resume(self, sandbox: Sandbox) -> bool:
-        """Resumes a paused sandbox. Returns False if it was not paused. Raises SandboxGone if the sandbox was
-        killed meanwhile."""
+        """Resumes a paused sandbox. Returns whether the sandbox was paused; if it was not, does nothing.
+        Raises SandboxGone if the sandbox was killed meanwhile."""
         async with sandbox.lock:
             if sandbox.state == "running":
                 return False
@@ -251,16 +255,16 @@ class Sandboxes:
             return True
 
     async def connect(self, sandbox: Sandbox, seconds: int) -> bool:
-        """Resumes a sandbox if it is paused. Sets the timeout to `seconds` from now if the sandbox was paused
-        or the present timeout is earlier. Returns whether the sandbox was paused."""
+        """Resumes the sandbox if it is paused. Sets the timeout to `seconds` from now if the sandbox was
+        paused, or if less time than that is left. Returns whether the sandbox was paused."""
         resumed = await self.resume(sandbox)
         if resumed or sandbox.seconds_left < seconds:
             self.set_end(sandbox, seconds)
         return resumed
 
     async def snapshot(self, sandbox: Sandbox, name: str = "") -> KeptSnapshot:
-        """Stores a copy of a sandbox's workspace, from which new sandboxes can be created. The sandbox
-        continues to run."""
+        """Stores a copy of a sandbox's workspace (its files) under a new id and the optional name `name`. New
+        sandboxes can be created from it. The sandbox continues to run."""
         with self._storing():
             files = await self._files(sandbox)
         kept = KeptSnapshot("s" + secrets.token_hex(10), name, sandbox, files)
@@ -268,9 +272,9 @@ class Sandboxes:
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        """Returns a copy of a running sandbox's workspace. While it is copied, new commands and changes of
-        the sandbox's state must wait. Raises ApiError if the sandbox is paused or the copy cannot be stored,
-        and SandboxGone if its box has ended."""
+        """Returns a copy of the workspace (the files) of a running sandbox. Until it is complete, no command
+        can start in the sandbox, and its state cannot change. Raises ApiError if the sandbox is paused or the
+        copy cannot be stored, and SandboxGone if its box (container) has ended."""
         async with sandbox.lock, sandbox.copying:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")
@@ -285,10 +289,9 @@ class Sandboxes:
                 raise ApiError(500, str(error)) from error
 
     async def fork(self, sandbox: Sandbox, count: int, seconds: int) -> list[Sandbox | ApiError]:
-        """Creates `count` sandboxes with copies of a sandbox's workspace and a timeout of `seconds`. Returns
-        a list with one element for each: the new sandbox, or the error with which its creation failed. They
-        start from a snapshot, which is deleted afterwards. Raises ApiError if the server keeps as many
-        snapshots as it may."""
+        """Creates `count` sandboxes with copies of a sandbox's files and a timeout of `seconds`. Returns a
+        list with one entry for each: the new sandbox, or the error with which its creation failed. The files
+        come from a temporary snapshot. Raises ApiError if the server's limit on snapshots is reached."""
         with self._storing():
             async with await self._files(sandbox) as files:
                 return await self._forks(sandbox, count, seconds, files)
@@ -308,16 +311,16 @@ class Sandboxes:
         return await asyncio.gather(*(one() for _ in range(count)))
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        """Deletes a snapshot. Sandboxes that were created from it continue. Raises ApiError if there is no
-        such snapshot."""
+        """Deletes a snapshot (a stored copy of a sandbox's files). Sandboxes that were created from it
+        continue to run. Raises ApiError if there is no such snapshot."""
         kept = self.snapshots.pop(snapshot_id, None)
         if kept is None:
             raise ApiError(404, f"template {snapshot_id!r} not found")
         await kept.files.close()
 
     async def close(self) -> None:
-        """Ends all sandboxes, and deletes all snapshots. If that fails for one of them, logs the error, and
-        goes on with the others."""
+        """Ends all sandboxes, and deletes all snapshots. If that fails for one of them, logs the error and
+        continues with the others."""
         ends = [partial(self.kill, sandbox) for sandbox in self._sandboxes.values()]
         ends += [partial(self.delete_snapshot, snapshot_id) for snapshot_id in self.snapshots]
         for end in ends:

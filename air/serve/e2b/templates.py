@@ -1,5 +1,6 @@
-"""Templates of sandboxes. A template is the name of a container image on this machine, with or without the
-prefix `air-`, or the name of one of E2B's own templates."""
+"""Finds the container image for a sandbox's template (E2B's name for what a sandbox starts from). A template
+is the name of a container image on this machine, with or without the prefix `air-`, or the name of one of
+E2B's own templates."""
 
 from __future__ import annotations
 
@@ -16,28 +17,28 @@ from air.serve.e2b.errors import ApiError
 OWN = {"base": "air-e2b", "code-interpreter-v1": "air-e2b", "code-interpreter": "air-e2b"}
 """Maps the name of each of E2B's own templates to the container image that replaces it."""
 _MARGIN = 3600
-"""Seconds that are added to the longest timeout of a sandbox for the lifetime of its box, so that the sandbox
-always ends before its box does."""
+"""Seconds by which the lifetime of a sandbox's box (container) exceeds the longest timeout of a sandbox, so
+that the sandbox always ends before its box does."""
 
 
 class Templates:
-    """Finds the image of a template, and the settings of boxes that start from it.
+    """Finds the container image of a template, and the settings of boxes (containers) that start from it.
 
-    The container engine is asked for the image of a template at most once in `DIGEST_SECONDS`, as often as
-    the pool asks for the image of a box. The ids of images are stored in `digests`, the cache of the pool, so
-    that the pool does not ask again.
+    Asks the container engine for the image of a template at most once in `DIGEST_SECONDS`. The ids of images
+    are stored in `digests`, the cache of the pool of boxes, so that the pool does not ask for them again.
     """
 
     def __init__(self, limits: BoxLimits, digests: Digests | None = None) -> None:
         self._limits = limits.model_copy(update={"seconds": float(LONGEST + _MARGIN)})
         self._digests = digests or Digests()
         self._images: dict[str, tuple[float, str]] = {}
-        """The time of the last request to the engine and the name of the image, by the template's name."""
+        """Maps each template's name to a pair: the time of the last request to the container engine, and the
+        name of the image."""
         self._asking = asyncio.Lock()
 
     async def spec(self, template: str) -> BoxSpec:
-        """Returns the settings of the box of a sandbox with this template. Raises ApiError if there is no
-        such template."""
+        """Returns the settings of the box (container) for a sandbox with this template. Raises ApiError if
+        there is no such template."""
         image = await self.image(template)
         return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
@@ -56,7 +57,7 @@ class Templates:
 
     async def _requested(self, template: str) -> str:
         """Asks the container engine for the image of a template, and returns the image's name. Raises
-        ApiError as `image` does."""
+        ApiError if there is no such image, or the container engine fails."""
         for name in (template, f"air-{template}"):
             asked_at = time.monotonic()
             if digest := await asyncio.to_thread(_digest, name):
@@ -66,8 +67,8 @@ class Templates:
 
 
 def _digest(name: str) -> str:
-    """Returns the id of the container engine's image with this name; empty if there is none. Raises ApiError
-    if the container engine fails."""
+    """Returns the id of the container image called `name`, or an empty string if the container engine has no
+    such image. Raises ApiError if the container engine fails."""
     if not name.strip() or name.startswith("-"):
         return ""
     try:

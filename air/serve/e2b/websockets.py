@@ -1,4 +1,4 @@
-"""Forwards a WebSocket connection to a program in a sandbox."""
+"""Copies the messages of a client's WebSocket to and from a WebSocket server that runs in a sandbox."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from air.serve.e2b.forwarded import request_headers, target
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_BYTES = 16 << 20
-"""The maximum size in bytes of one message on a forwarded WebSocket."""
+"""The maximum size in bytes of one WebSocket message from a program in a sandbox."""
 CLOSE_SECONDS = 5.0
 """Seconds that a program in the sandbox has to close its WebSocket after the client has disconnected. After
-this time, the server closes the connection."""
+this time, this server closes the connection."""
 _OF_THE_HANDSHAKE = {
     *(b"sec-websocket-key", b"sec-websocket-version", b"sec-websocket-extensions"),
     *(b"sec-websocket-protocol", b"host"),
@@ -30,8 +30,9 @@ _OF_THE_HANDSHAKE = {
 async def serve(
     sandbox: Sandbox, port: int, streams: Streams, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Opens a WebSocket over the connection `streams` to the program that listens on `port` in the sandbox.
-    Then copies messages between the program and the client until one side closes."""
+    """Forwards a client's WebSocket to the program that listens on `port` in the sandbox: opens a WebSocket
+    over the connection `streams`, and copies messages in both directions until one side closes. `scope`,
+    `receive` and `send` are the arguments of an ASGI application."""
     reader, writer = streams
     headers = request_headers(sandbox, port, scope)
     host = dict(headers)[b"host"].decode("latin-1")
@@ -56,8 +57,8 @@ async def serve(
 async def _handshake(
     protocol: ClientProtocol, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    """Performs the WebSocket handshake with the program in the sandbox; returns whether it succeeded. Reads
-    no bytes beyond the handshake."""
+    """Performs the WebSocket handshake with the program in the sandbox, and returns whether it succeeded.
+    Reads no bytes that come after the handshake."""
     await _flush(protocol, writer)
     while protocol.state is State.CONNECTING:
         line = await reader.readline()
@@ -105,7 +106,7 @@ def _message(kind: Opcode, data: bytes) -> dict[str, Any]:
 
 
 async def _to_box(protocol: ClientProtocol, writer: asyncio.StreamWriter, receive: Receive) -> None:
-    """Forwards the client's messages to the program in the sandbox until the client disconnects, then closes
+    """Forwards the client's messages to the program in the sandbox until the client disconnects. Then closes
     the connection to the program."""
     while (message := await receive())["type"] == "websocket.receive":
         if (text := message.get("text")) is not None:
@@ -128,8 +129,8 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
 
 
 async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
-    """Passes bytes that the program in the sandbox sent to `protocol`, which parses them. Returns False at
-    the end of the connection."""
+    """Reads bytes that the program in the sandbox has sent, and gives them to `protocol`, which parses them.
+    Returns False at the end of the connection."""
     data = await reader.read(PIECE)
     if data:
         protocol.receive_data(data)

@@ -1,5 +1,5 @@
 """The catalogue of an episode server (`air serve openenv` or `air serve ors`): the tasks that the server
-offers, and a list of their episodes for each split."""
+offers, and for each split (`train` and `validation`) a list of episodes of these tasks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from air.worlds import sources
 
 
 class Catalogue:
-    """All tasks that an episode server (for OpenEnv and ORS clients) offers, in the order in which the
-    server's settings name them. Each split has `seeds` episodes of each task."""
+    """All tasks that an episode server (`air serve openenv` or `air serve ors`) offers, in the order in which
+    the server's settings name them. There are two splits, `train` and `validation`; each contains `seeds`
+    episodes of each task."""
 
     def __init__(self, tasks: Sequence[OfferedTask], seeds: int) -> None:
         self.tasks = {task.id: task for task in tasks}
@@ -23,14 +24,14 @@ class Catalogue:
     splits = ("train", "validation")
 
     def count(self) -> int:
-        """Returns the number of episodes in the list of one split (`train` or `validation`). Both lists have
-        this length."""
+        """Returns the number of episodes in one split. The splits `train` and `validation` have equally
+        many."""
         return len(self.tasks) * self._seeds
 
     def entry(self, split: str, index: int) -> tuple[str, int]:
-        """Returns the task id and the seed of the episode at `index` (from 0) in the list of a split (`train`
-        or `validation`). The list goes through all tasks with the first seed, then through all tasks with the
-        next seed, and so on.
+        """Returns the task id and the random seed of the episode at `index` (from 0) in a split (`train` or
+        `validation`). The episodes of a split are sorted by seed: all tasks with the first seed, then all
+        tasks with the next seed, and so on.
 
         Raises UsageError if there is no such split or index.
         """
@@ -43,7 +44,7 @@ class Catalogue:
         return list(self.tasks)[number], first + seed
 
     def task(self, task_id: str) -> OfferedTask:
-        """Returns the offered task with this id. Raises UsageError if the server does not offer it."""
+        """Returns the task with this id. Raises UsageError if the server does not offer this task."""
         if task_id not in self.tasks:
             raise UsageError(
                 f"the server does not offer task {task_id!r}",
@@ -54,8 +55,8 @@ class Catalogue:
 
 @asynccontextmanager
 async def catalogue(config: EpisodesConfig) -> AsyncIterator[Catalogue]:
-    """Async context manager: loads the tasks that the settings name, opens their pools of boxes if they need
-    boxes, and yields the catalogue.
+    """Async context manager: loads the tasks that the settings name, and yields them as a `Catalogue`. If
+    tasks run in boxes (containers or processes), a pool of boxes is open during the block.
 
     Raises UsageError if a task does not exist, or cannot run on this machine.
     """

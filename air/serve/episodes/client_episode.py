@@ -1,4 +1,5 @@
-"""Runs one episode of a task on an episode server. The agent is a client of the server."""
+"""Runs one episode (one playthrough of a task) on an episode server. A client of the server plays the agent:
+it sends actions, and gets observations and rewards."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from air.serve.episodes.offered_tasks import InvalidAction, OfferedTask
 from air.worlds.base import Refusal, World
 
 GRACE_SECONDS = 60.0
-"""Seconds after an episode's time limit in which one more action of the client still gets the final reward.
-If the client does not act in this time, the server ends the episode, so that its box is freed."""
+"""Seconds after an episode's time limit in which the client can still send one action, for which it gets the
+final reward. If no action comes in this time, the server ends the episode, so that its box is freed."""
 _LOG = logging.getLogger(__name__)
 
 
 class NoRunningEpisode(Exception):
-    """Error: a client acts before its episode has begun, or after the episode has ended."""
+    """Error: the client sent an action before its episode has begun, or after the episode has ended."""
 
 
 class UnknownTool(InvalidAction):
@@ -33,14 +34,14 @@ class UnknownTool(InvalidAction):
 
 
 class EpisodeFailed(Exception):
-    """Error: the server has ended the episode, because of an infrastructure error or because the time is
-    over. There is no further reward."""
+    """Error: the server has ended the episode, because something that the agent did not cause failed, or
+    because the time was over. There is no further reward."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The result of one action of the agent: the observation as text, the reward, and whether the episode has
-    ended."""
+    """The result of one action of the agent: the observation as text, the reward (None if this action has no
+    reward), and whether the episode has ended."""
 
     text: str
     reward: float | None
@@ -51,12 +52,12 @@ class Turn:
 
 
 class ClientEpisode:
-    """One episode, in which a client of the server plays the agent. `start` begins the episode, and `close`
-    ends it. The caller must not run two methods at the same time.
+    """One episode (one playthrough of a task), in which a client of the server plays the agent. `start`
+    begins the episode, and `close` ends it. The caller must not run two methods at the same time.
 
-    When the episode ends, `note` gets the task's id and the way in which the episode ended (`done`, `left`,
-    `expired` or `failed`). `on_end` is called after the episode's box has been freed. `grace` is used in
-    place of `GRACE_SECONDS`.
+    When the episode ends, `note` is called with the task's id and the way in which the episode ended: `done`,
+    `left` (the client went away), `expired` or `failed`. `on_end` is called after the episode's box has been
+    freed. `grace` replaces `GRACE_SECONDS`.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class ClientEpisode:
         self.turns = 0
         self.done = False
         self.failed = False
-        """Whether the server ended the episode: because of an infrastructure error, or because the client
-        did not act for `GRACE_SECONDS` after the time limit."""
+        """Whether the server ended the episode, because something that the agent did not cause failed, or
+        because the client did not act for `GRACE_SECONDS` after the time limit."""
         self.over_since = math.inf
-        """The monotonic time at which the episode ended; infinity while it runs."""
+        """The time at which the episode ended, on the monotonic clock; infinity while it runs."""
         self._note, self._on_end, self._grace = note, on_end, grace
         self._world: World[Action] | None = None
         self._stack = AsyncExitStack()
@@ -85,8 +86,8 @@ class ClientEpisode:
         self._turn_runs = False
 
     async def start(self) -> str:
-        """Starts the episode, and returns the first text for the agent. Raises EpisodeFailed if the start
-        fails."""
+        """Starts the episode, and returns the first text for the agent: the task's description and perhaps
+        the first observation. Raises EpisodeFailed if the start fails."""
         try:
             self._world, text = await self._stack.enter_async_context(self.task.open(self.seed))
         except BaseException as error:  # cancellation too: nobody else would end the episode
@@ -109,13 +110,15 @@ class ClientEpisode:
             self._expired = asyncio.create_task(self._end("expired"))
 
     async def say(self, message: str) -> Turn:
-        """Performs the action in a text message of the agent. Raises NoRunningEpisode if the episode has not
-        begun or has ended, and EpisodeFailed after an infrastructure error."""
+        """Carries out the action that a text message of the agent contains, and returns the result. Raises
+        NoRunningEpisode if the episode has not begun or has ended, and EpisodeFailed if something fails that
+        the agent did not cause."""
         return await self._turn(lambda: self.task.action_of_text(message))
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
-        """Performs the agent's call of the tool `name`. Raises NoRunningEpisode if the episode has not begun
-        or has ended, and EpisodeFailed after an infrastructure error."""
+        """Carries out the agent's call of the tool `name`, and returns the result. Raises NoRunningEpisode if
+        the episode has not begun or has ended, and EpisodeFailed if something fails that the agent did not
+        cause."""
 
         def action() -> Action:
             names = [each["function"]["name"] for each in self.task.tools]
@@ -126,7 +129,8 @@ class ClientEpisode:
         return await self._turn(action)
 
     async def close(self) -> None:
-        """Ends the episode and frees its box. Does nothing if the episode has ended already."""
+        """Ends the episode, and frees its box (if it has one). Does nothing if the episode has ended
+        already."""
         await wait_shielded(self._end("left"))
         if self._expired is not None:
             await wait_shielded(self._expired)
@@ -180,8 +184,8 @@ class ClientEpisode:
         invalid_action: InvalidAction | None = None,
     ) -> Turn:
         """Returns the last turn of an episode that has reached its limit of actions or time. The turn's
-        reward is the sum of `reward`, the reward of the last action, and the task's reward for such an end
-        (`OfferedTask.at_limit`)."""
+        reward is the sum of `reward` (that of the last action) and the reward that the task gives for such an
+        end (`OfferedTask.at_limit`); None if both are None. `text` is the observation."""
         last = await self.task.at_limit(world)
         total = None if reward is None and last is None else (reward or 0.0) + (last or 0.0)
         return Turn(text, total, True, invalid_action, self._metadata(world) | {"truncated": True})

@@ -19,8 +19,8 @@ Schema = Mapping[str, Any]
 
 
 def tool(name: str, description: str, **arguments: str) -> Schema:
-    """Returns the schema of a tool in the form of OpenAI's `tools`. `arguments` maps the name of each
-    argument of the tool to a description. All arguments are texts, and none may be left out."""
+    """Returns the description of a tool in the form of OpenAI's parameter `tools`. `arguments` maps the name
+    of each argument of the tool to a description. All arguments are strings, and all are required."""
     properties = {key: {"type": "string", "description": text} for key, text in arguments.items()}
     parameters = {"type": "object", "properties": properties, "required": list(arguments)}
     function = {"name": name, "description": description, "parameters": parameters}
@@ -28,18 +28,18 @@ def tool(name: str, description: str, **arguments: str) -> Schema:
 
 
 ACT = tool("act", "Carries out an action, as the task describes it.", answer="The action.")
-"""The tool that an episode server offers for a world that has no tools. The tool's argument is the action as
-text."""
+"""The tool `act`, which an episode server offers for a task that has no tools of its own, such as a game. Its
+argument `answer` is the action as text."""
 
 
 class InvalidAction(Exception):
-    """Error: a client's message or tool call is not a valid action of the task. The error's text is sent to
-    the client as the observation."""
+    """Error: a client's message or tool call is not a valid action of the task. The client gets the error's
+    text as the observation."""
 
 
 class OfferedTask(Protocol):
-    """Interface of one task that an episode server (for OpenEnv and ORS clients) offers: its tools, limits,
-    actions and rewards."""
+    """Interface of one task that an episode server (`air serve openenv` or `air serve ors`) offers: its
+    tools, limits, actions and rewards."""
 
     @property
     def id(self) -> str:
@@ -48,7 +48,7 @@ class OfferedTask(Protocol):
 
     @property
     def tools(self) -> Sequence[Schema]:
-        """The tools that a client can call, in the form of OpenAI's `tools`."""
+        """The descriptions of the tools that a client can call, in the form of OpenAI's parameter `tools`."""
         ...
 
     @property
@@ -63,47 +63,51 @@ class OfferedTask(Protocol):
 
     @property
     def no_reward(self) -> float | None:
-        """The reward that a client gets for an action that the task rejected: 0, or None in a task that does
-        not reward each action."""
+        """The reward for an action that the task rejected: 0, or None for a task in which not every action
+        has a reward."""
         ...
 
     def open(self, seed: int) -> AbstractAsyncContextManager[tuple[World[Action], str]]:
-        """Async context manager: yields a world after its reset, and the first text for the agent
-        (instructions and first observation). Leaving the block frees the world's resources."""
+        """Async context manager: yields a world and the first text for the agent. The world is the object
+        that runs the episode with the random seed `seed`: it carries out actions and returns observations.
+        The text has the task's instructions and perhaps the first observation. Leaving the block frees the
+        world's resources."""
         ...
 
     def action_of_text(self, message: str) -> Action:
-        """Converts a text message of the agent to an action. Raises InvalidAction if the message is not a
-        valid action."""
+        """Converts a text message of the agent to an action of the task. Raises InvalidAction if the message
+        does not contain a valid action."""
         ...
 
     def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts the agent's call of one of the task's tools to an action. Raises InvalidAction if the
-        arguments are invalid."""
+        """Converts the agent's call of the tool `name`, one of the task's tools, to an action. Raises
+        InvalidAction if the arguments are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:
-        """Returns the reward of a step of the world; None if the step has none. In a research task, only a
-        step with a validate or submit has a reward."""
+        """Returns the reward of one step of an episode; None if this step has no reward. In a research task
+        (the agent develops a result, which is graded), only the steps that grade it have a reward: `validate`
+        and `submit`."""
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Returns the reward for an end of the episode at its limit of actions or time, or by an action
-        without a reward, in addition to the reward of the last action. Returns None if there is no such
-        reward. `world` is the world that `open` yielded. In a research task, this method validates the
-        artefact, which counts as missing if the agent has ended its box."""
+        """Returns the additional reward when the episode ends at its limit of actions or time, or ends by an
+        action that has no reward. It is added to the reward of the last action. Returns None if there is no
+        such reward. `world` is the object that `open` yielded. In a research task, this method grades the
+        agent's result, which counts as missing if the agent has ended its box."""
         ...
 
 
 @dataclass(frozen=True)
 class OfferedWorld:
-    """The `OfferedTask` of a task that is not a research task, such as a game."""
+    """An `OfferedTask` for all tasks except research tasks, for instance for a game."""
 
     task: WorldTask
     max_turns: int
     seconds: float
     env: ResearchEnv | None = None
-    """The environment that provides the world with a box; None if the world needs no box."""
+    """The environment that provides a box (container or process) for the episode; None if the task needs no
+    box."""
     no_reward: float | None = 0.0
 
     @property
@@ -143,8 +147,8 @@ class OfferedWorld:
 
 
 def text_of(arguments: Mapping[str, Any], name: str) -> str:
-    """Returns the value of the argument `name`. Raises InvalidAction if this argument is missing or not a
-    text, or if there are other arguments."""
+    """Returns the value of the argument `name` of a tool call. Raises InvalidAction unless this is the only
+    argument and its value is a string."""
     value = arguments.get(name)
     if not isinstance(value, str) or len(arguments) != 1:
         raise InvalidAction(f"The arguments must be one text: `{name}`.")

@@ -1,5 +1,6 @@
-"""Offers research tasks to the clients of an episode server. A client's message is a shell script, the word
-`validate` or `submit`, or a script whose last line is one of these words."""
+"""Offers research tasks to the clients of an episode server. In such a task, the agent runs shell scripts in
+a box (a container or process), and develops a result that is graded. A client's message is a shell script,
+the word `validate` or `submit` (both grade the result), or a script whose last line is one of these words."""
 
 from __future__ import annotations
 
@@ -33,12 +34,13 @@ TOOLS = (
     tool("validate", "Scores the artefact. The reward is the change of the score."),
     tool("submit", "Scores the artefact as validate does, and ends the episode."),
 )
-"""The tools of every research task: `bash`, `validate` and `submit`."""
+"""The descriptions of the tools of every research task: `bash`, `validate` and `submit`."""
 
 
 @dataclass(frozen=True)
 class OfferedResearchTask:
-    """The `OfferedTask` of a research task, whose episodes run in boxes of a pool."""
+    """The `OfferedTask` for a research task: in each episode, the agent works in a box (container or process)
+    from a pool, and develops a result that is graded."""
 
     spec: TaskSpec
     env: ResearchEnv
@@ -98,8 +100,8 @@ class OfferedResearchTask:
 async def open_tasks(
     config: EpisodesConfig, names: Sequence[str]
 ) -> AsyncIterator[dict[str, OfferedTask]]:
-    """Async context manager: yields a dict of the tasks with the ids `names`, and opens the pools of boxes
-    and of grader boxes for them.
+    """Async context manager: loads the tasks with the ids `names`, and yields them as a dict by id. During
+    the block, two pools are open: boxes in which agents work, and boxes in which their results are graded.
 
     Raises UsageError if a task does not exist, or cannot run on this machine.
     """
@@ -122,7 +124,8 @@ async def open_tasks(
 
 
 def _env_config(config: EpisodesConfig, names: Sequence[str]) -> ResearchEnvConfig:
-    """Returns the settings of the environment that provides the episodes with boxes and graders."""
+    """Converts the server's settings to the settings of the environment that provides boxes and graders for
+    the tasks `names`."""
     runtime = "docker" if config.provider == "docker" else "subprocess"
     return ResearchEnvConfig.model_validate(
         {

@@ -1,5 +1,5 @@
-"""The state that the protocols of an episode server share: its tasks, and a limit on the number of its
-clients."""
+"""The state that the protocols of an episode server (`air serve openenv` or `air serve ors`) share: the
+offered tasks, and a limit on the number of clients."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from air.serve.http.metrics import Metrics
 
 
 class Full(Exception):
-    """Error: the number of clients that play episodes has reached the server's limit, so a further client is
-    refused."""
+    """Error: a client is refused, because as many clients as the server allows are playing episodes."""
 
 
 class ClientLimit:
-    """Counts the clients that play episodes, and enforces the server's limit on their number."""
+    """Counts the clients that play episodes, and enforces the server's limit on this count (`total`)."""
 
     def __init__(self, total: int, metrics: Metrics) -> None:
         self.total, self.taken = total, 0
@@ -43,8 +42,8 @@ class ClientLimit:
 
 @dataclass(frozen=True)
 class EpisodesServer(BaseServer):
-    """The state that the protocols of an episode server (OpenEnv or ORS) share: its tasks, and the limit on
-    the number of clients that play."""
+    """The state of an episode server (`air serve openenv` or `air serve ors`): settings, metrics, log, the
+    offered tasks, and the limit on the number of clients that play."""
 
     config: EpisodesConfig
     catalogue: Catalogue
@@ -58,8 +57,8 @@ class EpisodesServer(BaseServer):
     def new_episode(
         self, task: str, seed: int, on_end: Callable[[], None] = lambda: None
     ) -> ClientEpisode:
-        """Returns a new episode of a task with this seed; `ClientEpisode.start` begins it. `task` is the
-        task's id. `on_end` is called once, after the episode's end.
+        """Returns a new episode of the task with the id `task`, with this random seed. The method
+        `ClientEpisode.start` begins the episode. `on_end` is called once, after the episode's end.
 
         Raises UsageError if the server does not offer the task.
         """
@@ -77,9 +76,10 @@ async def serve_episodes(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs an episode server until SIGINT or SIGTERM. Once the server accepts requests, calls `say` with one
-    line of text that has the server's URL. `protocols` are the constructors of the server's protocols. `log`
-    is the server's log (None: standard error).
+    """Runs an episode server (`air serve openenv` or `air serve ors`) until SIGINT or SIGTERM. As soon as the
+    server accepts requests, calls `say` with one line of text that contains the server's URL. `protocols` are
+    the classes of the server's protocols; each is called with the server's state. `log` is the server's log
+    (None: standard error).
 
     Raises UsageError if the address is in use, or a task does not exist or cannot run on this machine.
     """

@@ -1,5 +1,5 @@
-"""Handles requests for the names of the splits and for lists of tasks. The protocols OpenEnv and ORS have
-these requests in common."""
+"""Handles requests for the names of the splits (`train` and `validation`), and for the list of episodes in a
+split, which the protocols call tasks. The servers for OpenEnv and ORS clients share this module."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from air.serve.episodes.server import EpisodesServer
 from air.serve.http.app import body_of
 
 NAME = "air"
-"""The name of the one environment that a server of air offers. OpenEnv and ORS have environment names in the
-paths of requests."""
+"""The name of the one environment that a server of air offers. In OpenEnv and ORS, the paths of requests
+contain an environment's name."""
 T = TypeVar("T", bound=BaseModel)
 
 
 class Refused(Exception):
-    """Error: a request is refused with the HTTP status `status`; `detail` is the reason."""
+    """Error: a request is refused with the HTTP status `status`. `detail` is the reason, as any JSON
+    value."""
 
     def __init__(self, status: int, detail: Any) -> None:
         super().__init__(str(detail))
         self.status, self.detail = status, detail
 
     def response(self) -> Response:
-        """Returns the HTTP response for this error."""
+        """Returns the HTTP response for this error, with the JSON body `{"detail": …}`."""
         return JSONResponse({"detail": self.detail}, self.status)
 
 
 class StrictBody(BaseModel):
-    """Base class of the bodies of clients' requests and messages. Unknown fields are refused."""
+    """Base class of the bodies of clients' requests and messages. Bodies with unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -57,8 +58,9 @@ class _Range(_Split):
 def answering(
     handler: Callable[[Request], Awaitable[Any]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Returns a route handler that responds with the return value of `handler` as JSON. If `handler` raises
-    Refused or UsageError, the response is that error (status 400 for UsageError)."""
+    """Converts `handler`, an async function that returns a JSON value, to a handler for a route, which
+    returns the value as a JSON response. If `handler` raises Refused or UsageError, the response reports this
+    error (with status 400 for UsageError)."""
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -73,8 +75,8 @@ def answering(
 
 
 async def body(request: Request, kind: type[T], most_mb: float) -> T:
-    """Reads a request's JSON body of at most `most_mb` MiB, and returns it as an object of the class `kind`.
-    Raises Refused if it is malformed or too large."""
+    """Reads a request's JSON body, and returns it as an object of the class `kind`. Raises Refused if the
+    body is malformed or larger than `most_mb` MiB."""
     try:
         return kind.model_validate_json(await body_of(request, most_mb) or b"{}")
     except ValidationError as error:
@@ -84,15 +86,15 @@ async def body(request: Request, kind: type[T], most_mb: float) -> T:
 
 
 def problems(error: ValidationError) -> list[dict[str, Any]]:
-    """Converts pydantic's errors about a body or message to a list of objects, the form that clients of
-    OpenEnv and ORS expect."""
+    """Converts pydantic's error about an invalid body or message to a list with one JSON object per problem,
+    the form that clients of OpenEnv and ORS expect."""
     rows: list[dict[str, Any]] = json.loads(error.json(include_url=False, include_input=False))
     return rows
 
 
 def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Sequence[BaseRoute]:
-    """Returns the routes for lists of splits and tasks, once for each of `prefixes`, with which their paths
-    begin."""
+    """Returns the HTTP routes for the requests about splits and their episodes. Each path exists once for
+    each of `prefixes`, with which it begins."""
     tasks, most = server.catalogue, server.config.max_body_mb
 
     async def environments(_: Request) -> list[str]:
@@ -136,8 +138,8 @@ def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Seq
 
 
 def spec(tasks: Catalogue, split: str, index: int) -> dict[str, Any]:
-    """Returns the description of the episode at `index` (from 0) in the list of a split, in the form that
-    clients get: the task's id and the seed. Raises UsageError if there is no such split or index."""
+    """Returns the description of the episode at `index` (from 0) in a split, as clients get it: `{"task": ID,
+    "seed": SEED}`. Raises UsageError if there is no such split or index."""
     task, seed = tasks.entry(split, index)
     return {"task": task, "seed": seed}
 
@@ -149,6 +151,6 @@ def _range(tasks: Catalogue, split: str, start: int, stop: int | None) -> list[d
 
 
 def check(request: Request) -> None:
-    """Raises Refused if the request's path contains an environment name other than `NAME`."""
+    """Raises Refused (status 404) if the request's path contains an environment name other than `NAME`."""
     if request.path_params.get("env", NAME) != NAME:
         raise Refused(404, f"unknown environment {request.path_params['env']!r}: it is {NAME!r}")

@@ -1,3 +1,4 @@
-"""Serves `POST /evaluate`, which measures how hard proposed questions are: a model answers each question
-several times. The model is not trained meanwhile. `air coevolve` handles the same request with its
+"""The server `air serve evaluate`. Its request `POST /evaluate` measures how hard proposed questions are: the
+server's model answers each question several times. This server never trains its model. `air coevolve`, which
+trains a proposer of questions and an executor that answers them, serves the same request with its
 executor."""

@@ -1,5 +1,5 @@
-"""The server of `air serve evaluate`, in which a model answers proposed questions to find out how hard they
-are. The episodes are played by `air.train.coevolve.evaluate_service`."""
+"""The server of `air serve evaluate`, whose model answers proposed questions, to find out how hard they are.
+`air.train.coevolve.evaluate_service` lets the model answer, and compares the answers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from air.train.coevolve.executor import Executor, open_executor
 
 @dataclass(frozen=True)
 class EvaluateServer(BaseServer):
-    """The state that all requests to `air serve evaluate` share: the model that answers proposed questions,
-    and the queue of requests."""
+    """The state that all requests to `air serve evaluate` share: settings, metrics, log, the model that
+    answers proposed questions (`executor`), its tools, and the queue of requests."""
 
     config: EvaluateConfig
     executor: Executor
@@ -47,8 +47,8 @@ class EvaluateServer(BaseServer):
 
 
 class Evaluate(Protocol):
-    """Serves `POST /evaluate`: the server's model answers each proposed question several times, to find out
-    how hard it is."""
+    """Serves `POST /evaluate`: the server's model answers each proposed question several times. The agreement
+    of its answers shows how hard the question is."""
 
     name = "evaluate"
 
@@ -71,9 +71,9 @@ class Evaluate(Protocol):
 async def opened(
     config: EvaluateConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[EvaluateServer]:
-    """Async context manager: loads the tools and the model, and yields the state that all requests to
-    `air serve evaluate` share. Raises UsageError if the tools or the model cannot be used, or a package that
-    the comparison of answers needs is not installed."""
+    """Async context manager: loads the tools and the model, and yields the state that all requests to `air
+    serve evaluate` share. Raises UsageError if the tools or the model cannot be used, or if the package that
+    compares mathematical answers is needed but not installed."""
     check_equality(config.equality)
     model, settings = config.model_and_settings()
     tools = config.tool_set(settings)
@@ -87,8 +87,8 @@ async def opened(
 
 
 async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
-    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are keyword arguments of
-    `air.serve.http.server.run`, which listens and handles signals."""
+    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are further keyword
+    arguments of `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
     )

@@ -1,4 +1,4 @@
-"""The settings of `air serve evaluate`."""
+"""The settings of `air serve evaluate`, a server whose model answers proposed questions."""
 
 from __future__ import annotations
 
@@ -22,43 +22,47 @@ from air.train.evaluation.settings import Settings, find_checkpoint, read_evalua
 from air.worlds.proposals.posed import PosedSettings, own_tools, read_settings, tool_set
 
 TASK = "posed:later"
-"""The id of a placeholder task. An environment needs a task when it starts, but the questions for the model
-come only later, with each request."""
+"""The id of a placeholder task. The environment in which the model answers needs a task when it starts, but
+the questions come only later, with each request."""
 
 
 class EvaluateConfig(ListenConfig):
-    """Settings of `air serve evaluate`, a server whose model answers proposed questions."""
+    """Settings of `air serve evaluate`, a server whose model answers proposed questions several times, to
+    find out how hard they are."""
 
     model: str = Field(min_length=1)
-    """The model: the folder of a training run (its last checkpoint is used), the folder of a checkpoint or of
-    a model, a Hugging Face hub id, or the URL of an endpoint with OpenAI's chat completions API. Relative
-    paths are relative to the current folder."""
+    """The model that answers: the folder of a training run (its last checkpoint is used), the folder of a
+    checkpoint or of a model, a Hugging Face hub id, or the URL of an endpoint with OpenAI's chat completions
+    API. Relative paths are relative to the current folder."""
     model_name: str = ""
-    """The model's name at the endpoint. It must be set if and only if `model` is a URL."""
+    """The model's name at the endpoint. It must be set if `model` is a URL, and must not be set otherwise."""
     temperature: float | None = Field(None, ge=0, le=2)
-    """The sampling temperature, unless a request sets its own. None: the temperature of the model's training
-    run, or 1 for a model without a training run."""
+    """The sampling temperature for requests that do not set their own. None: the temperature of the model's
+    training run, or 1 for a model without a training run."""
     max_tokens: int | None = Field(None, ge=1)
-    """The maximum number of tokens of one reply, unless a request sets its own. None: the number of the
-    model's training run, or 1024 for a model without a training run."""
+    """The maximum number of tokens of one reply, for requests that do not set their own. None: the value of
+    the model's training run, or 1024 for a model without a training run."""
     context: int | None = Field(None, ge=1)
-    """The maximum number of tokens of an episode (prompt, replies and observations together). None: the
-    number of the model's training run, or 8192 for a model without a training run."""
+    """The maximum number of tokens in one conversation about a question (prompt, replies and results of tools
+    together). None: the value of the model's training run, or 8192 for a model without a training run."""
     tools: tuple[str, ...] | None = None
-    """The tools with which the model answers, as in `air.serve.tools.tool_names.load_named`; an empty tuple:
-    no tools. None: the tools in the files of the tasks `posed:FILE` (proposed questions) of the model's
-    training run; no tools if the run has no such tasks."""
+    """The tools with which the model answers: each is the name of a tool that ships with air, a function
+    (`FILE.py:NAME` or `MODULE:NAME`), or a TOML file. An empty tuple: no tools. None: the tools that the
+    model had in training, from the files of the tasks `posed:FILE` (proposed questions) of its training run;
+    no tools if the run has no such tasks."""
     format: str = ""
-    """The name of the action format. Empty: the format of the model's training run. If the run sets none and
-    `tools` is None, the format in the run's task files `posed:FILE` is used. If there is none either, the
-    format is `tool_calls` if the model has tools; otherwise the whole reply is the answer."""
+    """The name of the action format (the syntax in which the model writes tool calls and answers). Empty: the
+    format of the model's training run. If the run sets none and `tools` is None, the format in the run's task
+    files `posed:FILE` is used. If there is none either, the format is `tool_calls` if the model has tools;
+    otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
-    """The kind of box for tools that need a box. None: the kind of the model's training run, or `docker` for
-    a model without a training run."""
+    """The kind of box for tools that need one: `docker` (a container) or `process` (a plain process). None:
+    the kind of the model's training run, or `docker` for a model without a training run."""
     equality: Equality = "math"
-    """The rule by which two answers are equal, for `majority` and `p_hat`: `math`, by the checker of
-    mathematical answers, or `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal
-    `x*2`."""
+    """The rule by which two answers to a question count as equal. The results `majority` (the most frequent
+    answer) and `p_hat` (how far the answers agree, from 0 to 1) depend on it. `math`: a checker of
+    mathematical answers decides. `forms`: only canonical forms are compared; `0.5` equals `1/2`, but `2x`
+    does not equal `x*2`."""
     seed: int = Field(0, ge=0)
     """The random seed of all replies. Equal questions with equal settings get equal replies, apart from
     rounding differences."""
@@ -69,7 +73,7 @@ class EvaluateConfig(ListenConfig):
 
     @property
     def is_endpoint(self) -> bool:
-        """Whether another server runs the model: `model` is a URL."""
+        """Whether another server runs the model, which is so if `model` is a URL."""
         return self.model.startswith(("http://", "https://"))
 
     @model_validator(mode="after")
@@ -83,16 +87,16 @@ class EvaluateConfig(ListenConfig):
         return self
 
     def model_and_settings(self) -> tuple[str, Settings]:
-        """Returns the model's folder, hub id or URL, and the settings with which the model answers. For a
-        model from a training run, these are the run's settings, changed by this server's settings. Raises
+        """Returns the model (its folder, hub id or URL), and the settings with which it answers. For a model
+        from a training run, these are the run's settings, changed by this server's settings. Raises
         ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
         model, settings = self._base_model_and_settings()
         return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
 
     def tool_set(self, settings: Settings) -> ToolSet:
         """Loads the tools for a model that answers with `settings`. Raises UsageError if a tool does not
-        exist or cannot be used, if the action format cannot call tools, or if the tasks of the model's run
-        have different tools."""
+        exist or cannot be used, if the action format cannot express tool calls, or if the tasks on which the
+        model was trained have different tools."""
         if self.tools is None:
             tools = self._tools_of(settings.envs[0])
         else:
@@ -109,7 +113,8 @@ class EvaluateConfig(ListenConfig):
 
     def _tools_of(self, env: ResearchEnvConfig) -> ToolSet:
         """Loads the tools of the tasks `posed:FILE` (files of proposed questions) on which the model was
-        trained. Returns an empty set if there are no such tasks. Raises ConfigError if their tools differ."""
+        trained. `env` has the settings of these tasks. Returns an empty set if there are no such tasks.
+        Raises ConfigError if they have different tools."""
         sets = {tools.digest: tools for tools in starmap(own_tools, _posed(env))}
         if len(sets) > 1:
             raise ConfigError(
@@ -120,10 +125,10 @@ class EvaluateConfig(ListenConfig):
         return next(iter(sets.values()), ToolSet(()))
 
     def _format(self, env: ResearchEnvConfig) -> str:
-        """Returns the name of the action format that replaces the one in `env`, the settings of the run's
-        episodes. Returns an empty text if the format in `env` is kept. The new format is the one in this
-        server's settings. If these set neither a format nor tools, and `env` sets no format, it is the format
-        in the files of the run's tasks `posed:FILE`."""
+        """Returns the name of the action format (the syntax of tool calls and answers) that must replace the
+        one in `env`, the settings of the model's training; an empty string if that one stays. The new format
+        is the one in this server's settings. If these set neither a format nor tools, and `env` sets no
+        format, it is the format in the run's task files `posed:FILE`."""
         if self.format or self.tools is not None:
             return self.format
         harness = env.agent.harness or AirHarnessConfig()
@@ -132,8 +137,9 @@ class EvaluateConfig(ListenConfig):
         return ""
 
     def _changed(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
-        """Returns `env`, the settings of episodes, changed to this server's action format and kind of box.
-        Raises ConfigError if a format is set but the episodes do not use air's own harness."""
+        """Returns a copy of `env`, the settings of the model's training, with this server's action format and
+        kind of box. Raises ConfigError if an action format is set, but `env` does not use air's own harness
+        (the loop that lets a model play an episode), which alone has formats."""
         agent, name = env.agent, self._format(env)
         if name:
             harness = agent.harness or AirHarnessConfig()
@@ -169,8 +175,8 @@ class EvaluateConfig(ListenConfig):
 
 
 def _posed(env: ResearchEnvConfig) -> Sequence[tuple[str, PosedSettings]]:
-    """Returns a pair (FILE, its settings) for each task `posed:FILE` of an environment in which FILE is a
-    file of settings. Tasks in which FILE is a file of questions are left out."""
+    """Returns a pair (FILE, settings in FILE) for each task `posed:FILE` in `env` whose FILE has settings for
+    proposed questions. Tasks whose FILE contains the questions themselves are left out."""
     taskset: Any = env.taskset
     kind = TASK.partition(":")[0] + ":"
     names = (task.removeprefix(kind) for task in taskset.worlds if task.startswith(kind))

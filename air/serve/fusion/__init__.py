@@ -1,2 +1,3 @@
-"""Serves SandboxFusion's protocol: `/run_code` runs a program, `/run_jupyter` runs notebook cells, and the
-dataset endpoints grade completions, which are a model's answers to programming problems."""
+"""Serves the protocol of SandboxFusion, so that its clients can run code in air's boxes (containers):
+`/run_code` runs a program, and `/run_jupyter` runs notebook cells. The dataset endpoints grade completions,
+which are a model's answers to programming problems."""

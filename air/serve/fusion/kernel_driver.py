@@ -1,5 +1,5 @@
-"""Runs notebook cells in a new Jupyter kernel. This program runs inside a box, whose image must have
-jupyter_client.
+"""Runs notebook cells in a new Jupyter kernel. The server starts this program inside a box (container), whose
+image must have jupyter_client.
 
     python3 kernel_driver.py REQUEST.json RESULT.json
 
@@ -7,9 +7,9 @@ The object in REQUEST has `cells` (the source code of each cell), `cell_timeout`
 seconds; a `cell_timeout` of 0 is no limit), and `most_output` (the maximum number of characters that are kept
 of each output stream of a cell). RESULT is written again after every cell. It has `cells`, the outputs of
 each cell so far, and `ended`: `all` (all cells so far have ended), `time` (the total time is over, or a cell
-did not end after its interruption) or `died` (the kernel has ended). If no kernel starts, the exit status is
-`NOT_STARTED`. The program imports nothing of air. The server, which may lack jupyter_client, also imports
-this module, for `NOT_STARTED`.
+did not end after it was interrupted) or `died` (the kernel has ended). If no kernel starts, the exit status
+is `NOT_STARTED`. The program imports nothing of air. The server also imports this module, to get
+`NOT_STARTED`; so jupyter_client, which the server may lack, must not be imported at the top.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _POLL_SECONDS = 0.5
 _INTERRUPT_SECONDS = 3.0
 READY_SECONDS = 150
 NOT_STARTED = 75
-"""The exit status that says that the Jupyter kernel did not start, so that no cell has run."""
+"""The exit status if the Jupyter kernel did not start, so that no cell has run."""
 
 
 def main(request_path: str, result_path: str) -> None:
     """Runs the notebook cells in the request file one after another, and writes the result file after each.
-    Stops early only if the total time is over, a cell does not end after its interruption, or the kernel has
+    Stops early if the total time is over, a cell does not end after it was interrupted, or the kernel has
     ended."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 — any Python of an image
         request = json.load(file)
@@ -57,8 +57,8 @@ def main(request_path: str, result_path: str) -> None:
 
 
 def _started() -> tuple[Any, Any]:
-    """Starts a kernel. Returns its manager and its client. Exits with status `NOT_STARTED` if the kernel does
-    not start."""
+    """Starts a Jupyter kernel, and returns its manager and its client (objects of jupyter_client). If the
+    kernel does not start, ends this program with the exit status `NOT_STARTED`."""
     try:
         from jupyter_client.manager import KernelManager
 
@@ -76,8 +76,8 @@ def _started() -> tuple[Any, Any]:
 
 
 class Cell:
-    """Collects the output, the displayed results and the exceptions of one notebook cell while the cell runs.
-    At most `most` characters of each output stream are kept."""
+    """Collects the outputs of one notebook cell while it runs: printed text, displayed results and
+    exceptions. At most `most` characters of each output stream are kept."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -97,15 +97,15 @@ class Cell:
             self.result["error"].append({name: content[name] for name in names})
 
     def fail(self, name: str, text: str) -> None:
-        """Adds an error to the cell's exceptions, for instance about an ended kernel. This program, not the
-        cell's code, found the error."""
+        """Adds an error that this program has found, such as the end of the kernel, to the exceptions of the
+        cell."""
         self.result["error"].append({"ename": name, "evalue": text, "traceback": []})
 
 
 def _run(manager: Any, client: Any, code: str, cell: Cell, limit: float) -> str:
     """Runs one notebook cell, and interrupts it at the monotonic time `limit`. Returns `all` if the cell has
-    ended, interrupted or not; `time` if it does not end soon after the interruption; or `died` if the kernel
-    has ended."""
+    ended, interrupted or not; `time` if it did not end soon after the interruption; `died` if the kernel has
+    ended."""
     ident = client.execute(code, store_history=True, allow_stdin=False)
     interrupted = False
     while True:

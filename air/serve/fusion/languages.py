@@ -1,6 +1,7 @@
-"""The programming languages of SandboxFusion, with the commands that compile and run their programs in a box.
+"""The programming languages of SandboxFusion, with the commands that compile and run their programs in a box
+(container).
 
-A server supports the languages whose compilers and interpreters its image has.
+A server supports those languages whose compilers and interpreters are in its container image.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ NAMES = (
     *("rust", "cuda", "lua", "R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit"),
     *("kotlin_script", "jest", "verilog", "python_gpu", "lean", "swift", "racket"),
 )
-"""The names of all languages that SandboxFusion knows. air also knows `c`."""
+"""The names of all languages that SandboxFusion has. air supports some of them (see `LANGUAGES`), and also
+`c`."""
 _PROGRAM = "air_program"
 # Debian's packages of Go and Node lie in /usr/share. Without modules, Go looks for nothing on the network.
 _GO = {
@@ -51,17 +53,19 @@ class Language:
     file: str
     """The program's file name in the workspace."""
     run: tuple[str, ...]
-    """The command that runs the program, without a shell."""
+    """The command that runs the program, as a list of arguments (no shell is used)."""
     compile: tuple[str, ...] = ()
-    """The command that compiles the program, without a shell; empty if none is needed."""
+    """The command that compiles the program, as a list of arguments (no shell is used); empty if none is
+    needed."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables for the commands that compile and run the program."""
     needs: tuple[str, ...] = ()
-    """Shell commands that succeed only in an image with this language, in addition to the test that the
-    commands of `compile` and `run` exist."""
+    """Further shell commands that must succeed in an image that supports this language. That the programs in
+    `compile` and `run` exist is tested anyway."""
 
     def check(self) -> str:
-        """Returns a shell command that succeeds if the box's image supports this language."""
+        """Returns a shell command that succeeds in a box (container) if the box's image supports this
+        language."""
         programs = {command[0] for command in (self.compile, self.run) if command}
         there = [f"command -v {name}" for name in sorted(programs) if not name.startswith("./")]
         return " && ".join([*there, *self.needs])
@@ -112,20 +116,21 @@ LANGUAGES: dict[str, Language] = {
         "iverilog -Wall -Winfloop -Wno-timescale -g2012 -s tb -o test.vvp {file}",
     ),
 }
-"""The commands for each supported language. Other languages in `NAMES` are known to SandboxFusion, but air
-has no commands for them."""
+"""The commands for each language that air can run, by SandboxFusion's name of the language. For the other
+languages in `NAMES`, air has no commands."""
 
 
 def source(language: str, code: str) -> str:
-    """Returns the text to write into a program's file: `code` itself. PHP code without an opening tag gets
-    one."""
+    """Returns the text of the file for a program: `code` itself, but PHP code without an opening tag gets
+    this tag."""
     if language == "php" and not re.search(r"<\?(php|=)", code):
         return f"<?php\n{code}"
     return code
 
 
 async def available(box: Box) -> tuple[str, ...]:
-    """Returns the languages that the image of `box` supports. Raises BoxStartError if the check fails."""
+    """Returns the names of the languages that the image of `box` (a container) supports. Raises BoxStartError
+    if the check fails."""
     tests = [f"if {each.check()}; then echo {name}; fi" for name, each in LANGUAGES.items()]
     result = await box.exec("{\n" + "\n".join(tests) + "\n} | grep -v /", timeout=60)
     if result.timed_out or result.code > 1:

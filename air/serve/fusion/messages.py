@@ -11,13 +11,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 
 COMPILE, RUN, TOTAL = 10.0, 10.0, 45.0
 _SKIPPED = "IGNORE_THIS_FILE"
-"""A file of a request is not written if its path contains this text. SandboxFusion itself has the same
-rule."""
+"""If the path of a file in a request contains this string, the file is not written. SandboxFusion has the
+same rule."""
 
 
 def _inside(path: str) -> str:
-    """Returns the relative path of a file in the workspace in normal form. Raises ValueError if the path
-    leads out of the workspace."""
+    """Returns `path`, the relative path of a file in the workspace, in normal form (without `..` and `//`).
+    Raises ValueError if the path leads out of the workspace or is not the path of a file."""
     short = posixpath.normpath(path)
     outside = short.startswith(("/", "../")) or short in (".", "..")
     if outside or "\0" in path or path.endswith("/"):
@@ -37,10 +37,10 @@ def _decoded(files: dict[str, str | None]) -> dict[str, str | None]:
 
 
 def first_fault(*kinds: type) -> BeforeValidator:
-    """Returns a pydantic validator. It raises ValueError at the first item of a list, or value of a dict,
-    that has none of the given types.
+    """Returns a pydantic validator for a list or dict. The validator raises ValueError at the first item (or
+    value) that has none of the types `kinds`.
 
-    pydantic alone would collect the errors of all items. A request with millions of wrong items would then
+    Pydantic alone would collect the errors of all items. A request with millions of wrong items would then
     need gigabytes of memory.
     """
 
@@ -72,15 +72,15 @@ class FilesRequest(Message):
     """The memory limit, in MiB, of the code that the request runs. 0 or less: the server's own limit, which
     is also the maximum. Values from 1 to 31 count as 32."""
     files: Files = Field(default_factory=dict)
-    """Files to write before the request's code runs: base64 content by path relative to the workspace. A file
-    whose content is null is not written."""
+    """Files that are written before the request's code runs: maps a path relative to the workspace to the
+    content as base64. A file whose content is null is not written."""
     fetch_files: Texts = Field(default_factory=list)
     """Paths of files whose contents are returned after the request's code has ended. Relative paths are
-    relative to the workspace. Files that do not exist are left out. All files together may be at most as
-    large as the workspace."""
+    relative to the workspace. Files that do not exist are left out. The total size of the files must not
+    exceed that of the workspace."""
 
     def contents(self) -> dict[str, bytes]:
-        """Returns the decoded contents of the files to write, by path."""
+        """Returns the files to write, as a dict that maps the path to the decoded content."""
         return {
             _inside(path): base64.b64decode(content)
             for path, content in self.files.items()
@@ -89,7 +89,8 @@ class FilesRequest(Message):
 
 
 class RunCodeRequest(FilesRequest):
-    """The body of `/run_code`: a program to run, after compilation if its language needs that."""
+    """The body of a request to `/run_code`: a program that is compiled (if its language needs that) and
+    run."""
 
     code: str
     """The program's source code."""
@@ -100,12 +101,12 @@ class RunCodeRequest(FilesRequest):
     run_timeout: float = Field(RUN, ge=0)
     """Seconds that the program may take."""
     stdin: str | None = None
-    """The text for the program's standard input. Null: the standard input is empty."""
+    """The text that the program gets on standard input. Null: standard input is empty."""
 
 
 class RunJupyterRequest(FilesRequest):
-    """The body of `/run_jupyter`: cells to run one after another in a new Jupyter kernel. If a cell raises an
-    exception, the next ones still run."""
+    """The body of a request to `/run_jupyter`: notebook cells that run one after another in a new Jupyter
+    kernel. If a cell raises an exception, the next ones still run."""
 
     cells: Texts
     """The source code of each cell."""
@@ -118,8 +119,8 @@ class RunJupyterRequest(FilesRequest):
 
 
 class CommandResult(Message):
-    """The result of one command: a compiler, the client's program, or air's program that runs notebook cells
-    in the box."""
+    """The result of one command in a box (container): a compiler, the client's program, or air's program that
+    runs notebook cells."""
 
     status: Literal["Finished", "Error", "TimeLimitExceeded"]
     """`Finished`: the command ended before its time limit. `TimeLimitExceeded`: it was killed at the limit.
@@ -130,25 +131,26 @@ class CommandResult(Message):
     """The exit status, or 128 + N if the signal N ended the command. Null if the command was killed at its
     time limit or the server failed."""
     stdout: str | None = None
-    """The standard output. If the time limit was exceeded, the output until then. Null if the server
-    failed."""
+    """The standard output; if the command was killed at its time limit, the output until then. Null if the
+    server failed."""
     stderr: str | None = None
-    """The standard error of the command. If the server failed, the reason."""
+    """The standard error of the command or, if the server failed, the reason."""
 
 
 class Answer(Message):
     """The fields that the responses of `/run_code` and `/run_jupyter` have in common."""
 
     status: Literal["Success", "Failed", "SandboxError"]
-    """`Success`: the program exited with status 0, or all notebook cells ran, even if some raised exceptions.
-    `Failed`: the compiler or the program failed or exceeded its time limit, or not all notebook cells ran.
-    `SandboxError`: the server failed."""
+    """`Success`: the program exited with status 0, or all notebook cells ran (even if some raised
+    exceptions). `Failed`: the compiler or the program failed or exceeded its time limit, or not all notebook
+    cells ran. `SandboxError`: the server failed."""
     message: str = ""
     """The reason if `status` is `SandboxError`; otherwise empty."""
     executor_pod_name: str | None = None
     """Always null. SandboxFusion itself returns the name of its Kubernetes pod."""
     files: Annotated[dict[str, str], first_fault(str)] = Field(default_factory=dict)
-    """The contents of the files in `fetch_files`, as base64, by the path in the request."""
+    """The contents of the files that `fetch_files` in the request names: maps each path to the content as
+    base64."""
 
 
 class RunCodeAnswer(Answer):
@@ -157,7 +159,7 @@ class RunCodeAnswer(Answer):
     compile_result: CommandResult | None = None
     """The result of the compiler; null if the language needs none."""
     run_result: CommandResult | None = None
-    """The result of the program; null if the compilation failed."""
+    """The result of the program; null if it did not run because the compilation failed."""
 
 
 class Cell(Message):
@@ -172,20 +174,20 @@ class Cell(Message):
 
 
 class RunJupyterAnswer(Answer):
-    """The response of `/run_jupyter`: the outputs of the cells that were run. A cell that exceeded its time
-    limit was interrupted; its exceptions then include a `TimeoutError`."""
+    """The response of `/run_jupyter`: the outputs of the notebook cells that ran. If a cell exceeded its time
+    limit, it was interrupted, and its exceptions include a `TimeoutError`."""
 
     driver: CommandResult | None = None
-    """The result of air's program in the box that ran the notebook cells."""
+    """The result of air's program that ran the notebook cells in the box (container)."""
     cells: Annotated[list[Cell], FailFast()] = Field(default_factory=list)
 
 
 def status_of(
     *results: CommandResult | None,
 ) -> tuple[Literal["Success", "Failed", "SandboxError"], str]:
-    """Returns the status and the message of a response to a request that ran the commands with these results
-    (None: the command did not run). The status is `SandboxError` if one of the commands has the status
-    `Error`, else `Failed` if one exceeded its time limit or exited with another status than 0, else
+    """Returns the fields `status` and `message` of the response to a request that ran commands with these
+    results (None: the command did not run). The status is `SandboxError` if a result has the status `Error`;
+    otherwise `Failed` if a command exceeded its time limit or its exit status is not 0; otherwise
     `Success`."""
     known = [result for result in results if result is not None]
     for result in known:

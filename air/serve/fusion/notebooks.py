@@ -1,4 +1,4 @@
-"""Runs the cells of `/run_jupyter` in a Jupyter kernel inside a box."""
+"""Handles `/run_jupyter`: runs notebook cells in a Jupyter kernel inside a box (container)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from air.serve.fusion.programs import (
 
 FOLDER = "/tmp/air-kernel"
 RESULT_BYTES = 4 * OUTPUT_BYTES
-"""The maximum size in bytes of the result file that the server reads. A cell can overwrite the file, and the
-server needs many times its size as memory to parse it."""
+"""The maximum size in bytes of the file with the cells' outputs that the server reads from the box. The limit
+is needed because a cell can overwrite this file, and parsing it needs many times its size as memory."""
 START_SECONDS = 180.0
-"""Seconds that the kernel may take to start and to end, in addition to the time limit of the cells."""
+"""Seconds that the kernel may take to start and to end, in addition to the request's time limit for the
+cells."""
 CHECK = 'python3 -c "import ipykernel, jupyter_client"'
 
 
@@ -36,20 +37,20 @@ class _Result(BaseModel):
 
 
 class Notebooks:
-    """Runs the notebook cells of `/run_jupyter` requests in the boxes of one server."""
+    """Runs the notebook cells of requests to `/run_jupyter`, each request in a box (container) of its own."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
         self.available = False
-        """Whether the server's image has a Jupyter kernel."""
+        """Whether the server's container image has a Jupyter kernel."""
 
     async def look(self, box: Box) -> None:
-        """Sets `available` by checking whether the image of `box` has a Jupyter kernel."""
+        """Checks whether the image of `box` (a container) has a Jupyter kernel, and sets `available`."""
         self.available = (await box.exec(CHECK, timeout=60)).ok
 
     async def run(self, request: RunJupyterRequest) -> RunJupyterAnswer:
-        """Runs the cells of a request. Raises BadRequest if the image has no kernel, and the errors of
-        `Programs.run`."""
+        """Runs the notebook cells of a request, and returns their outputs. Raises BadRequest if the server's
+        image has no Jupyter kernel, and also the errors of `Programs.run`."""
         if not self.available:
             raise BadRequest("the server's image has no Jupyter kernel", "kernel")
         self._programs.check_seconds(request.total_timeout, "total_timeout")

@@ -1,5 +1,5 @@
-"""Builds the OpenAPI description of SandboxFusion's endpoints, and an HTML page of it that needs no external
-files."""
+"""Builds the OpenAPI description of SandboxFusion's endpoints as JSON, and as an HTML page that needs no
+external files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _STYLE = (
 
 
 def description(endpoints: Sequence[Endpoint], gets: dict[str, str]) -> dict[str, Any]:
-    """Returns the OpenAPI description of `endpoints` as a JSON object. `gets` maps the path of each GET
-    request to a text about its result."""
+    """Returns the OpenAPI description of `endpoints` (all are POST requests) as a JSON object. `gets` adds
+    the GET requests: it maps the path of each to a sentence about the result."""
     used = [(each.request, "validation") for each in endpoints]
     used += [(each.answer, "serialization") for each in endpoints]
     names, schemas = models_json_schema(
@@ -58,7 +58,8 @@ def _json(schema: Any) -> dict[str, Any]:
 
 
 def page(text: dict[str, Any]) -> str:
-    """Returns the OpenAPI description `text` as an HTML page."""
+    """Converts an OpenAPI description, the JSON object `text`, to an HTML page for people, and returns the
+    page."""
     parts = []
     for path, methods in text["paths"].items():
         for method, each in methods.items():

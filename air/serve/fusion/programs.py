@@ -1,5 +1,5 @@
-"""Runs the programs of requests, each in a box of its own, and converts the results to SandboxFusion's
-form."""
+"""Runs the programs in requests of SandboxFusion's clients, each in a box (container) of its own, and
+converts the results to SandboxFusion's form."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from air.serve.http.app import Server
 
 OUTPUT_BYTES = 8 << 20
 """The maximum number of bytes that are kept of a command's standard output, and likewise of its standard
-error. The middle of a longer output is replaced by a line that says so."""
+error. The middle of a longer output is replaced by a line that says how much was removed."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds that the server needs for its own work on a request. They are subtracted from the time for which a
-client waits."""
+"""Seconds that the server reserves for its own work on a request: it must respond by this much before the end
+of the time for which the client waits."""
 FOLDERS = ("/mnt",)
-"""Writable folders in a box besides the workspace. Programs written for SandboxFusion write files into
-/mnt."""
+"""Folders in a box (container) that are writable in addition to the workspace. Programs for SandboxFusion
+write files into /mnt."""
 TRIES = 2
 A = TypeVar("A", bound=Answer)
 T = TypeVar("T")
 
 
 class BadRequest(AirError):
-    """Error: the request is invalid. `field` is the wrong field, and `status` the HTTP status of the
-    response."""
+    """Error: the request is invalid. `field` is the name of the wrong field, and `status` the HTTP status of
+    the response."""
 
     def __init__(self, message: str, field: str, status: int = 422) -> None:
         super().__init__(message)
@@ -47,17 +47,17 @@ class BadRequest(AirError):
 
 
 class Programs:
-    """Runs the programs of SandboxFusion's clients in the boxes of one server."""
+    """Runs the programs of SandboxFusion's clients in the boxes (containers) of one server."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.languages: tuple[str, ...] = ()
-        """The languages that the server's image supports. If Python is one of them, boxes start a Python
-        interpreter in advance."""
+        """The languages that the server's container image supports. If Python is one of them, a Python
+        interpreter is started in each box in advance."""
 
     def spec(self, memory_mb: int = -1) -> BoxSpec:
-        """Returns the settings of the box for a request with this memory limit in MiB (0 or less: the
-        server's limit).
+        """Returns the settings of the box (container) for a request with the memory limit `memory_mb` in MiB
+        (0 or less: the server's own limit).
 
         Raises BadRequest if the request wants more memory than the server allows.
         """
@@ -77,8 +77,8 @@ class Programs:
         return spec.model_copy(update={"limits": limits})
 
     def language(self, name: str) -> Language:
-        """Returns the language with this name. Raises BadRequest if the server's image does not support
-        it."""
+        """Returns the commands for the language `name`. Raises BadRequest if the server's image does not
+        support this language."""
         if name in self.languages:
             return LANGUAGES[name]
         raise BadRequest(
@@ -88,8 +88,9 @@ class Programs:
         )
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Compiles (if needed) and runs a request's program in a box. Raises BadRequest if the server cannot
-        run such a request, and NoBoxInTime if no box becomes free in time."""
+        """Compiles (if needed) and runs a request's program in a box (container), and returns the result.
+        Raises BadRequest if the server cannot run such a request, and NoBoxInTime if no box becomes free in
+        time."""
         language = self.language(request.language)
         self.check_seconds(request.compile_timeout, "compile_timeout")
         self.check_seconds(request.run_timeout, "run_timeout")
@@ -111,9 +112,9 @@ class Programs:
         work: Callable[[Box], Awaitable[A]],
         failed: type[A],
     ) -> A:
-        """Calls `work` with a box, in which it runs the client's program, and returns the response of `work`.
-        If the program ended the box or the server failed, returns a response of the class `failed` that says
-        so. `spec`, `asked` and `needed` are as in `in_box`.
+        """Calls `work` with a box (container), in which `work` runs the client's program, and returns the
+        response that `work` builds. If the program ended the box, or the server failed, returns a response of
+        the class `failed` that says so. `spec`, `asked` and `needed` have the same meaning as in `in_box`.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -130,8 +131,8 @@ class Programs:
             return failed(status="SandboxError", message=str(error))
 
     def check_seconds(self, seconds: float, name: str) -> None:
-        """Raises BadRequest if `seconds`, the time limit in the request's field `name`, exceeds half of a
-        box's lifetime."""
+        """Raises BadRequest if `seconds`, the time limit in the request's field `name`, is longer than half
+        of the lifetime of a box (container)."""
         most = self._server.config.limits.seconds / 2
         if seconds > most:
             raise BadRequest(f"must be at most {most:.0f} seconds on this server", name)
@@ -139,14 +140,14 @@ class Programs:
     async def in_box(
         self, spec: BoxSpec, asked: float, needed: float, work: Callable[[Box], Awaitable[T]]
     ) -> T:
-        """Calls `work` with a box of the settings `spec`, in which it runs the client's program, and returns
-        the result of `work`. If the box fails through no fault of the program, tries once more with another
-        box, if there is time.
+        """Calls `work` with a box (container) that has the settings `spec`, and returns the result of `work`,
+        which runs the client's program in it. If the box fails, and the program is not the cause, tries once
+        more with another box, if there is time.
 
         `asked` is the sum of the time limits in the request, in seconds. `needed` is the part of this sum
-        that the program can use: a limit for a compiler, for example, is unused if the language has none. The
-        client is assumed to wait for `asked` plus the setting `queue_seconds`. So the request may wait for a
-        box until only `needed` seconds of this time remain.
+        that the program can use: a compiler's time limit, for example, is not used if the language has no
+        compiler. The client is assumed to wait for `asked` plus the setting `queue_seconds`. So the request
+        may wait for a box until only `needed` seconds of this time remain.
         """
         config = self._server.config
         until = time.monotonic() + asked + config.queue_seconds - MARGIN_SECONDS
@@ -172,10 +173,11 @@ async def exec_first(
     env: Mapping[str, str] | None = None,
     stdin: bytes = b"",
 ) -> ExecResult:
-    """Writes the request's files and then the server's `own` files (contents by path) into a box, runs
-    `command`, the first command in this box, and returns its result.
+    """Writes the request's files and then the server's `own` files (content by path) into a box (container),
+    and runs `command` there. It must be the first command in this box. Returns its result.
 
-    Raises BadRequest if the files do not fit into the workspace.
+    Raises BadRequest if the files cannot be written, for instance because they do not fit into the
+    workspace.
     """
     try:
         return await box.exec(
@@ -192,8 +194,8 @@ async def exec_first(
 
 
 async def fetch_all(box: Box, paths: Iterable[str]) -> dict[str, str]:
-    """Returns the contents of those files in `paths` that can be read, as base64, by path. Relative paths are
-    relative to the workspace.
+    """Reads the files `paths` in a box (container). Returns a dict that maps each path to the content as
+    base64; files that cannot be read are left out. Relative paths are relative to the workspace.
 
     Raises BadRequest if the contents are together larger than the workspace. This is possible, because
     several paths can name the same file.
@@ -245,10 +247,10 @@ async def _run(box: Box, language: Language, request: RunCodeRequest) -> RunCode
 
 
 def result_of(result: ExecResult, *, first: bool) -> CommandResult:
-    """Returns the result of a command in SandboxFusion's form.
+    """Converts the result of a command to SandboxFusion's form.
 
-    `first` says whether the command was the first one in its box. If the first command could not be started,
-    the status is `Error`: the server is at fault, because no code of the client has run yet.
+    `first` says whether the command was the first one in its box (container). If such a command could not be
+    started, the status is `Error`: no code of the client has run yet, so the server is the cause.
     """
     stdout, stderr = (data.decode("utf-8", "replace") for data in (result.stdout, result.stderr))
     if first and not result.began:

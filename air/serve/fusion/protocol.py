@@ -1,4 +1,5 @@
-"""SandboxFusion's protocol: its endpoints, which use the boxes of one server."""
+"""Serves SandboxFusion's protocol as one protocol of the sandbox server: its endpoints run programs and
+notebook cells in boxes (containers), and grade a model's answers to programming problems."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _GETS = {
 
 class Fusion(Protocol):
     """SandboxFusion's HTTP interface on a sandbox server: endpoints that run programs and notebook cells, and
-    that grade completions."""
+    endpoints that grade completions (a model's answers to programming problems)."""
 
     name = "sandboxfusion"
 
@@ -111,7 +112,7 @@ class Fusion(Protocol):
         ]
 
     async def _run_code(self, request: RunCodeRequest, log_fields: dict[str, Any]) -> RunCodeAnswer:
-        """Handles `/run_code`: compiles and runs a client's program, in a box of its own."""
+        """Handles `/run_code`: compiles and runs a client's program in a box (container) of its own."""
         log_fields["language"] = request.language
         answer = await self._programs.run(request)
         self._count(answer, request.language, log_fields)
@@ -120,15 +121,15 @@ class Fusion(Protocol):
     async def _run_jupyter(
         self, request: RunJupyterRequest, log_fields: dict[str, Any]
     ) -> RunJupyterAnswer:
-        """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel, in a box of its own."""
+        """Handles `/run_jupyter`: runs notebook cells in a new Jupyter kernel in a box (container)."""
         log_fields["cells"] = len(request.cells)
         answer = await self._notebooks.run(request)
         self._count(answer, "jupyter", log_fields)
         return answer
 
     def _count(self, answer: Answer, language: str, log_fields: dict[str, Any]) -> None:
-        """Counts one run of a program or notebook in the metrics, and adds its status to `log_fields`, the
-        fields of the request's line in the log."""
+        """Counts one run of a program or notebook in the metrics, and adds its status to `log_fields`, which
+        appear in the line about this request in the server's log."""
         log_fields["result"] = answer.status
         if answer.message:
             log_fields["message"] = answer.message

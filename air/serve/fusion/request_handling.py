@@ -1,5 +1,5 @@
-"""One HTTP endpoint of SandboxFusion's protocol: parses requests, calls a handler, and converts errors to
-responses."""
+"""Defines `Endpoint`: one HTTP endpoint of SandboxFusion's protocol. It parses a request, calls a handler,
+and converts errors to responses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from air.serve.http.app import LOG_FIELDS, Server, body_of
 from air.serve.http.boxes import NoBoxInTime
 
 Handler = Callable[[Any, dict[str, Any]], Awaitable[BaseModel]]
-"""The type of functions that handle a parsed request and return the response body. Their second argument is a
-dict to which they add fields for the request's line in the log."""
+"""The type of functions that handle a request and return the response body. The first argument is the parsed
+request. The second is a dict to which the function adds fields for the line about this request in the
+server's log."""
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One path for POST requests, with the classes of its request and response bodies and its handler."""
+    """One path for POST requests: the classes of the request and response bodies, and the function that
+    handles a request."""
 
     path: str
     request: type[BaseModel]
@@ -33,7 +35,7 @@ class Endpoint:
     handle: Handler
 
     def route(self, server: Server) -> Route:
-        """Returns the HTTP route of this endpoint on `server`."""
+        """Returns the HTTP route for this endpoint on `server`."""
 
         async def answered(request: Request) -> Response:
             try:
@@ -68,7 +70,8 @@ def _refused(error: BadRequest) -> Response:
 
 
 def _invalid(errors: Sequence[Any]) -> Response:
-    """Returns the response to an invalid request, with one entry per error, which names the wrong field."""
+    """Returns the response (status 422) to an invalid request. It has one entry for each error, which names
+    the wrong field."""
     details = [
         {"type": each["type"], "loc": ["body", *each["loc"]], "msg": each["msg"]} for each in errors
     ]

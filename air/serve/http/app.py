@@ -1,8 +1,9 @@
-"""The HTTP application that all services share: it checks the token and the host's name, logs and counts
-requests, answers `/health` and `/metrics`, and turns errors into HTTP responses.
+"""The HTTP application that all servers of `air serve` share: it checks the token and the host's name, logs
+and counts requests, answers `/health` and `/metrics`, and turns errors into HTTP responses.
 
-A protocol, such as SandboxFusion's, is a subclass of `Protocol`. The constructor of the subclass takes the
-server's state, a `BaseServer`; that of a sandbox server is a `Server`, which holds the boxes.
+A protocol, such as SandboxFusion's, is a subclass of `Protocol`. The argument of its constructor is the
+server's state: a `BaseServer` or a subclass. In a sandbox server it is a `Server`, which also holds the boxes
+(containers in which clients' code runs).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from air.serve.http.metrics import Metrics
 from air.serve.http.settings import HEALTHY, ListenConfig, ServeConfig
 
 LOG_FIELDS = "air.log_fields"
-"""The key of a dict in each request's ASGI scope. The fields that a protocol adds to this dict appear in the
-line that the server's log has for the request."""
+"""The key of a dict in each request's ASGI scope. A protocol can add fields to this dict. They appear in the
+line about this request in the server's log."""
 _OPEN_PATHS = ("/health",)
-"""Paths that can be requested without the server's token, because monitoring programs request them. The
-response to such a request without the token contains no details of the server."""
+"""Paths that clients may request without the server's token, for monitoring programs. Without the token, the
+response contains no details of the server."""
 
 _CLIENT_CLOSED = 499
-"""The HTTP status recorded for a request whose client disconnected before it had a response."""
+"""The HTTP status that the log records for a request if its client disconnected before the response began."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,18 @@ class BaseServer:
     metrics: Metrics
     log: Log
     healthy: ClassVar[str] = HEALTHY
-    """The text of the field `status` in the response of `/health`. It is constant: a server that responds is
-    healthy."""
+    """The value of the field `status` in the response of `/health`. It is constant, because a server that
+    responds is healthy."""
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this server in the response of `/health`."""
+        """Returns the fields that describe this server in the response of `/health`, by name."""
         return {}
 
 
 @dataclass(frozen=True)
 class Server(BaseServer):
     """The state that the protocols of a sandbox server (SandboxFusion's and E2B's) share: settings, metrics,
-    log, and the server's boxes."""
+    log, and the boxes (containers) in which clients' code runs."""
 
     config: ServeConfig
     boxes: Boxes
@@ -78,47 +79,49 @@ class Server(BaseServer):
 
 
 class Protocol(ABC):
-    """Base class of a protocol: an HTTP interface, such as E2B's, that a server offers. A subclass has the
-    protocol's routes, its state, and its work in the background."""
+    """Base class of an HTTP interface, such as E2B's, that a server offers. A subclass has the interface's
+    routes, its state, and its work in the background."""
 
     name: str
     domain_option: ClassVar[str] = ""
     """The flag of `air serve`, such as `--domain`, with which a user sets the domains that the method
-    `domains` returns. Empty: there is no such flag."""
+    `domains` returns. Empty if there is no such flag."""
 
     @abstractmethod
     def routes(self) -> Sequence[BaseRoute]:
-        """Returns the protocol's routes. The paths of all protocols of one server must differ."""
+        """Returns the protocol's HTTP routes. Different protocols of one server must not have the same
+        path."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager that the server keeps open while it accepts requests. A subclass runs the
-        protocol's background work inside the block, which ends before the server's boxes are closed. Raises
-        AirError on entry if the protocol cannot be served on this machine."""
+        """Async context manager that the server keeps open while it accepts requests. A subclass overrides it
+        to do the protocol's background work during the block. The block ends before the server's boxes
+        (containers) are closed. Raises AirError on entry if the protocol cannot be served on this machine."""
         yield
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this protocol in the response of `/health`."""
+        """Returns the fields that describe this protocol in the response of `/health`, by name."""
         return {}
 
     def domains(self) -> Sequence[str]:
-        """Returns the domains that clients of this protocol may use in the header `Host`, in addition to this
-        machine's own names (see `air.loopback`). Users set such domains, for instance with `--domain`."""
+        """Returns the domains that clients may use in the request header `Host`, in addition to the names of
+        this machine (see `air.loopback`). A user sets them, for instance with `--domain`. The check of `Host`
+        protects servers without a token."""
         return ()
 
     def checks_own_token(self, scope: Scope) -> bool:
-        """Returns whether the protocol itself checks a secret in this request, such as the token of one
-        sandbox. The server then does not require its own token."""
+        """Returns whether the protocol itself checks a secret of this request, such as the token of one
+        sandbox. Then the server does not check its own token."""
         return False
 
     def sandbox_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that handles a request for one sandbox, whatever the request's path
-        is. Returns None for all other requests, which the server's routes handle."""
+        """Returns the ASGI application that must handle this request, if the request is for one sandbox; its
+        path does not matter then. Returns None for all other requests, which the server's routes handle."""
         return None
 
 
 def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
-    """Returns the ASGI application that serves `protocols`, `/health` and `/metrics`."""
+    """Returns the ASGI application that serves `/health`, `/metrics` and the routes of `protocols`."""
 
     async def health(request: Request) -> Response:
         body: dict[str, Any] = {"status": server.healthy}
@@ -146,9 +149,9 @@ def application(server: BaseServer, protocols: Sequence[Protocol]) -> Starlette:
 
 
 class _Guard:
-    """ASGI middleware that checks, logs and counts every request. If the server has a token, rejects requests
-    without it. If the server has no token, rejects requests that may come from a web page of another site.
-    Always rejects requests whose body is too large."""
+    """ASGI middleware that checks, logs and counts every request. If the server has a token, it rejects
+    requests without this token; otherwise, it rejects requests that may come from a web page of another site.
+    It always rejects requests whose body is too large."""
 
     def __init__(self, app: ASGIApp, server: BaseServer, protocols: Sequence[Protocol]) -> None:
         self._app, self._server, self._protocols = app, server, protocols
@@ -206,8 +209,8 @@ class _Guard:
 
     def _foreign(self, scope: Scope, headers: Headers) -> str:
         """Checks a request to a server without a token. Returns an error message if the header `Host` or
-        `Origin` shows that the request may come from a web page of another site. Returns an empty text if the
-        request may be answered."""
+        `Origin` shows that the request may come from a web page of another site; otherwise, an empty
+        string."""
         problem = loopback.foreign_host(headers.getlist("host"), self._domains)
         if problem:
             named = "".join(f"add the name ({option}), " for option in self._domain_options)
@@ -236,9 +239,9 @@ class _Guard:
 
 
 def _status(message: Message, before: int) -> int:
-    """Returns the HTTP status to record for a request after the server has sent the ASGI message `message`.
-    `before` is the status before this message. An accepted WebSocket has the status 101, and a refused one
-    the status of the refusal."""
+    """Returns the HTTP status to record for a request, after the server has sent the ASGI message `message`
+    in response. `before` is the status that was recorded before this message. An accepted WebSocket has the
+    status 101; a refused one has the status of the refusal."""
     kind = message["type"]
     if kind in ("http.response.start", "websocket.http.response.start"):
         return int(message["status"])
@@ -249,15 +252,15 @@ def _status(message: Message, before: int) -> int:
 
 
 def _refused(status: int, text: str) -> Response:
-    """Returns an error response that clients of all protocols can read: SandboxFusion's clients read
-    `detail`, and E2B's clients read `code` and `message`."""
+    """Returns an error response that clients of all protocols understand: SandboxFusion's clients read its
+    field `detail`, and E2B's clients read `code` and `message`."""
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"detail": text, "code": status, "message": text}, status, headers)
 
 
 async def body_of(request: Request, most: float) -> bytes:
-    """Returns a request's whole body. Raises ValueError if it is larger than `most` MiB, and ClientLeft if
-    the client disconnects."""
+    """Reads and returns a request's whole body. Raises ValueError if it is larger than `most` MiB, and
+    ClientLeft if the client disconnects."""
     pieces, size = [], 0
     try:
         async for piece in request.stream():

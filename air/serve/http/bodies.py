@@ -1,5 +1,5 @@
-"""Limits on request bodies: a minimum transfer rate for each body, and a maximum for the total size of all
-bodies in memory."""
+"""Limits request bodies: each must arrive at a minimum rate, and the total size of all bodies in memory has a
+maximum."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from air.serve.http.metrics import Metrics
 from air.serve.http.settings import ListenConfig
 
 PACE = 1 << 16
-"""The number of bytes of a request's body for which a client gets one second in addition to the setting
-`body_seconds`. So large bodies have more time, at a minimum transfer rate."""
+"""A client gets one second for each `PACE` bytes of a request's body, in addition to the setting
+`body_seconds`. So a large body has more time, but must arrive at a minimum rate."""
 LATE_SECONDS = 1.0
-"""Seconds for which the server still tries to read an incomplete body after the body's time limit, before it
-refuses the request. The data may have arrived while the server was busy."""
+"""Seconds for which the server still tries to read a body after the body's time limit, before it refuses the
+request. The data may already have arrived while the server was busy with other work."""
 _BODY = "air.body"
 
 
 @dataclass
 class BodyRefused(Exception):
-    """Error: the server stops reading a request's body, and answers with the HTTP status `status` and the
-    message `text`."""
+    """Error: the server does not read a request's body to its end, and responds with the HTTP status `status`
+    and the message `text`."""
 
     status: int
     text: str
 
 
 class Bodies:
-    """The request bodies that one server holds in memory, with their total size in bytes (`kept`)."""
+    """The request bodies that one server holds in memory. `kept` is their total size in bytes."""
 
     def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
         self.config = config
@@ -42,19 +42,19 @@ class Bodies:
 
 
 class Body:
-    """The body of one request. The application calls this object in place of the request's ASGI function
-    `receive`.
+    """The body of one request. The application calls this object instead of the request's ASGI function
+    `receive`, so that the body's speed and size are checked.
 
     A call raises BodyRefused if the client sends too slowly, or if the bodies of all requests in memory
-    exceed the server's limit (`max_bodies_mb`).
+    exceed the server's limit (the setting `max_bodies_mb`).
     """
 
     def __init__(self, bodies: Bodies, receive: Receive, scope: Scope) -> None:
         self._bodies, self._receive = bodies, receive
         self._size = 0
         self._seconds_waited = 0.0
-        """Seconds that the server has spent waiting for the client's data. The server's own work is not
-        counted."""
+        """Seconds that the server has spent waiting for data from the client, without the time of the
+        server's own work."""
         self._complete = False
         self.paced = self.kept = True
         scope[_BODY] = self
@@ -91,18 +91,19 @@ class Body:
                 raise BodyRefused(503, text)
 
     def release(self) -> None:
-        """Subtracts this body's size from the total size of the bodies in memory. Call this method when the
-        request ends, or when no part of the body stays in memory. A second call does nothing."""
+        """Subtracts this body's size from the total size of the bodies in memory. It must be called when the
+        request ends, or as soon as the body does not stay in memory. Further calls do nothing."""
         if self.kept:
             self._bodies.kept -= self._size
             self.kept = False
 
 
 def mark_body_forwarded(scope: Scope, *, endless: bool = False) -> None:
-    """Declares that a request's handler forwards the body piece by piece, for instance to a box. The body
-    then does not count towards the limit on all bodies in memory.
+    """Declares that the handler of this request forwards the body piece by piece, for instance to a box
+    (container). The body then does not count towards the limit on all bodies in memory.
 
-    With `endless`, the body is a stream without a time limit: the client may pause for as long as it likes.
+    With `endless`, the body is a stream without a time limit: the client may pause for as long as it
+    likes.
     """
     body: Body | None = scope.get(_BODY)
     if body is not None:

@@ -1,5 +1,5 @@
-"""Provides HTTP requests with boxes. Each request has a box to itself, which is reset or removed
-afterwards."""
+"""Lends boxes (containers in which code runs) to HTTP requests. While a request has a box, no other request
+uses it. Afterwards, the box is reset or removed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ _QUEUE = "air_serve_queue_seconds"
 
 
 class NoBoxInTime(AirError):
-    """Error: all boxes are in use, and none became free within the request's waiting time."""
+    """Error: all boxes (containers) are in use, and none became free within the time for which the request
+    could wait."""
 
 
 class QueueFull(NoBoxInTime):
-    """Error: all boxes are in use, and the maximum number of requests is already waiting for a box."""
+    """Error: no further request may wait, because the maximum number of requests is waiting already."""
 
 
 class Boxes:
-    """The boxes of one server, shared by all of its protocols. Use this object with `async with`: leaving the
-    block closes every box.
+    """The boxes (containers in which code runs) of one server, shared by all of its protocols. Use this
+    object with `async with`: at the end of the block, all boxes are closed.
 
     At most `max_boxes` boxes exist at the same time; `warm` of them are started in advance. At most `queue`
-    requests wait for a box.
+    requests wait for a box. `fresh` says whether each request gets a new box.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class Boxes:
     ) -> None:
         self.max_boxes, self.max_queued = max_boxes, queue
         self.pool = Pool(max_boxes, warm=min(warm, max_boxes))
-        """The underlying pool of boxes, whose statistics the log and `/health` report."""
+        """The pool that starts, resets and removes the boxes (containers). The log and `/health` report its
+        statistics."""
         self.fresh = fresh
-        """Whether each request gets a new box. Otherwise, a box is reset after each request, and serves
-        further requests."""
+        """Whether each request gets a new box (container). If false, a box is reset after each request, and
+        then used for other requests."""
         self.lent = 0
         self.queued = 0
         self._metrics = metrics
@@ -82,15 +84,15 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: yields a box with the settings `spec` and without any trace of earlier
-        requests (see `Box.reset`).
+        """Async context manager: yields a box (container) with the settings `spec` and without any trace of
+        earlier requests (see `Box.reset`).
 
         At the end of the block, all processes in the box are killed. If the block raised an exception, the
         box is removed.
 
-        Raises NoBoxInTime if no box becomes free within `within` seconds, but EngineAwayError if that is
-        because the container engine does not respond. Raises QueueFull if too many requests wait already, and
-        the errors of `Pool.take`.
+        Raises NoBoxInTime if no box becomes free within `within` seconds; but if the reason is that the
+        container engine does not respond, raises EngineAwayError. Raises QueueFull if too many requests wait
+        already, and also the errors of `Pool.take`.
         """
         since = time.monotonic()
         self._check_queue()

@@ -1,5 +1,5 @@
-"""The checks of the command `air doctor URL`: whether a sandbox server responds, and whether it can run a
-program."""
+"""The checks that the command `air doctor URL` performs: whether a sandbox server responds, and whether it
+can run a program."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PROGRAM = "print(6 * 7)"
 
 
 async def examine(url: str, token: str) -> AsyncIterator[Finding]:
-    """Checks whether the server at `url` responds and can run a program. Yields the result of each check as
-    soon as the check ends. `token` is the server's token; empty if the server has none, or if `url` contains
-    the token as its password."""
+    """Checks whether the sandbox server at `url` responds and can run a program. Yields the result of each
+    check as soon as it is known. `token` is the server's token. It is empty if the server has none, or if
+    `url` contains it as the password."""
     address = _with_token(url.rstrip("/"), token)
     async with httpx.AsyncClient(timeout=_SECONDS) as client:
         try:
@@ -37,9 +37,9 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
 
 
 def _state(response: httpx.Response) -> list[Finding]:
-    """Returns the results of the checks of a server's response to `/health`. A response unlike that of air's
-    servers is not a failure, because a server of another project may run programs, too: the check that runs a
-    program then decides."""
+    """Checks a server's response to `/health`, and returns the results. A response that is not one of air's
+    servers counts as success, because a server of another project can run programs, too. Whether it does is
+    found out by the check that runs a program."""
     try:
         health = json_lines.decode(response.content)
         if response.status_code == 200 and health["status"] == HEALTHY:
@@ -50,8 +50,8 @@ def _state(response: httpx.Response) -> list[Finding]:
 
 
 def _described(health: Mapping[str, Any]) -> list[Finding]:
-    """Returns the results of the checks of `health`, the JSON body of the response to `/health`. Raises
-    KeyError or TypeError if the body is not that of a sandbox server of air."""
+    """Checks `health`, the JSON body of the response to `/health`, and returns the results. Raises KeyError
+    or TypeError if the body does not come from a sandbox server of air."""
     if health.keys() == {"status"}:
         return [Finding("server", "ok", "answers, and tells more only with its token")]
     boxes, fusion = health["boxes"], health["sandboxfusion"]
@@ -79,8 +79,8 @@ async def _program(address: str) -> Finding:
 
 
 def _with_token(url: str, token: str) -> str:
-    """Returns `url` with `token` inserted as the password. If the URL has a password already, or `token` is
-    empty, returns `url` unchanged. Raises ConfigError if `url` has no host."""
+    """Returns `url` with `token` inserted as the password. Returns `url` unchanged if it has a password
+    already, or if `token` is empty. Raises ConfigError if `url` has no host."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise ConfigError("not a URL", where=url, remedy="write http://HOST:PORT")

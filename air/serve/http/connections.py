@@ -1,7 +1,7 @@
 """Limits the number of a server's connections, and the time that a client may take on each of them.
 
-uvicorn alone would wait without limit for a request's headers, and for a client that does not read its
-response.
+Without this module, the HTTP server uvicorn would wait without limit for a request's headers, and for a
+client that does not read its response.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from air.serve.http.metrics import Metrics
 from air.serve.http.settings import ListenConfig
 
 HEAD_BYTES = 1 << 16
-"""The maximum size in bytes of a request line with its headers."""
+"""The maximum size in bytes of a request's first line and headers together."""
 LINGER_SECONDS = 5.0
-"""Seconds for which the server still reads and discards a client's data after it has refused the client's
-request. If the server closed the connection at once, the client might lose the response before reading it."""
+"""Seconds for which a connection stays open after the server has refused a request on it, or has answered
+before the whole body came. Data that the client sends meanwhile is discarded. If the server closed the
+connection at once, the client might lose the response before reading it."""
 MOST_REFUSED = 100
-"""The maximum number of connections beyond the limit on connections that get an error response before they
-are closed. All further connections are closed without a response."""
+"""If there are too many connections, the server refuses further ones with an error response, and closes them
+a little later. While this number of them is open, it closes further ones at once, without a response."""
 EVICTED_SECONDS = 10.0
-"""Seconds after which a connection that has not sent the complete headers of a request may be closed, if a
-new connection needs its place."""
+"""If a connection has not sent the complete headers of a request for this number of seconds, the server may
+close it when a new connection needs its place."""
 
 
 class Connections:
-    """The open connections of one server."""
+    """The open connections of one server, with the server's limits on them."""
 
     def __init__(self, config: ListenConfig, metrics: Metrics) -> None:
         self.config, self._metrics = config, metrics
         self.open: set[Any] = set()
-        """All open connections, including WebSockets. uvicorn maintains this set."""
+        """All open connections, including WebSockets. The set belongs to uvicorn, which keeps it up to
+        date."""
         self.waiting: dict[Connection, float] = {}
-        """The connections that wait for a request's headers, each with the monotonic time at which its wait
-        began. The connection that has waited longest comes first."""
+        """The connections on which no request runs, each with the monotonic time at which it began to wait
+        for (the rest of) a request's headers. The connection that has waited longest comes first."""
         metrics.gauge("air_serve_connections", "Open connections.", lambda: len(self.open))
         metrics.gauge(
             "air_serve_connections_waiting",
@@ -49,21 +51,22 @@ class Connections:
         )
 
     def protocol(self, **options: Any) -> Connection:
-        """Returns the asyncio protocol object for a new connection. uvicorn calls this method as its protocol
-        factory."""
+        """Returns the object that handles a new connection (an asyncio protocol). uvicorn calls this method
+        once for each connection, with its own arguments `options`."""
         self.open = options["server_state"].connections
         return Connection(self, **options)
 
     def closed(self, why: str) -> None:
-        """Counts in the metrics that the server closed a connection for the reason `why`."""
+        """Counts in the metrics that the server has closed a connection. `why` is a short text, the
+        reason."""
         text = "Connections that the server closed, by why."
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
     def make_room(self) -> bool:
-        """Returns whether a new connection may stay open. If the limit on connections is exceeded, first
-        closes another connection. It must be idle, or its client must not have sent the complete headers of a
-        request for more than `EVICTED_SECONDS`; of several such connections, the one that has waited longest
-        is closed. Returns False if there is no such connection."""
+        """Makes room for a new connection, and returns whether it may stay open. If there are more
+        connections than allowed, closes an old one: it must be idle, or must have waited longer than
+        `EVICTED_SECONDS` for complete headers; the one that has waited longest is chosen. Returns False if
+        there is no such connection."""
         if len(self.open) <= self.config.max_connections:
             return True
         for connection, since in self.waiting.items():
@@ -74,7 +77,8 @@ class Connections:
 
 
 class Connection(HttpToolsProtocol):
-    """One connection of a client, with time limits for its requests and for reading the responses."""
+    """One connection of a client. It limits the time in which the client must send requests and read
+    responses."""
 
     def __init__(self, all_of_them: Connections, **options: Any) -> None:
         super().__init__(**options)
@@ -83,11 +87,11 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._in_body = True, False
         self._head_bytes = 0
         """While headers arrive: the number of bytes received since the request began. While a body arrives:
-        the number of bytes received since the last bytes of its content (chunk extensions, for example, are
-        not content). Above `HEAD_BYTES`, the request is refused or the connection is closed."""
+        the number of bytes received since the last byte of its content (a body can also have other bytes,
+        such as chunk extensions). Above `HEAD_BYTES`, the request is refused or the connection is closed."""
         self._refused = False
         self.idle = False
-        """Whether the connection is idle: its last request is finished, and no further request has begun."""
+        """Whether the connection is idle: the last request is finished, and no further one has begun."""
 
     # What asyncio calls
 
@@ -119,7 +123,7 @@ class Connection(HttpToolsProtocol):
             self.cut("body without bytes")
 
     def _await_head(self) -> None:
-        """Starts the time limit for a request's headers."""
+        """Marks the connection as waiting for a request's headers, and starts the time limit for them."""
         self.idle, self._in_head, self._head_bytes = False, True, 0
         self._all.waiting.pop(self, None)
         self._all.waiting[self] = time.monotonic()
@@ -173,14 +177,14 @@ class Connection(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Does nothing, and so disables uvicorn's keep-alive timer. The timer of `_wait` replaces it, and
-        also detects clients that do not read their response."""
+        """Does nothing. uvicorn calls this method when its own keep-alive timer ends; that timer is not used.
+        The timer that `_wait` starts also detects clients that do not read their response."""
 
     # Waiting, and its end
 
     def _wait(self) -> None:
-        """Marks the connection as idle, and starts the keep-alive time limit once the client has read the
-        response."""
+        """Marks the connection as idle. When the client has read the response, starts the time limit for idle
+        connections."""
         if self._in_head:  # it has begun
             self._await_head()
             return
@@ -195,8 +199,8 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.keep_alive_seconds, lambda: self.cut("idle"))
 
     def _watch_answer(self, then: Callable[[], object]) -> None:
-        """Calls `then` when the client has read the whole response. Closes the connection if the client reads
-        nothing for `answer_seconds` (a setting)."""
+        """Calls `then` when the client has read the whole response. Checks this every `answer_seconds` (a
+        setting), and closes the connection if the client has read nothing since the last check."""
         before = self.transport.get_write_buffer_size()
 
         def look() -> None:
@@ -211,8 +215,8 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.answer_seconds, look)
 
     def cut(self, why: str) -> None:
-        """Closes the connection at once, even during a request. `why` is a short text, the reason that the
-        metrics show."""
+        """Closes the connection at once, even while a request runs. `why` is a short text, the reason, which
+        the metrics show."""
         self._all.closed(why)
         self._gone()
         if self.transport.get_write_buffer_size():
@@ -221,7 +225,8 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
-        """Sends an error response without calling the application, then closes the connection."""
+        """Sends an error response with this status and text, without calling the application. Closes the
+        connection soon afterwards."""
         self._refused = True
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False  # a request runs: the connection ends with its answer

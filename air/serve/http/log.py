@@ -1,5 +1,5 @@
-"""The log of a server, on standard error: one JSON object per line. It never contains code, file contents or
-tokens."""
+"""Writes the log of a server of `air serve`: one JSON object per line, by default on standard error. The log
+never contains code, file contents or tokens."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from typing import Any, TextIO
 
 
 class Log:
-    """Writes log lines in the form `{"time": …, "event": …, …}` to `stream` (None: standard error)."""
+    """Writes the lines of a server's log, in the form `{"time": …, "event": …, …}`, to `stream` (None:
+    standard error)."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
 
     def event(self, event: str, **fields: Any) -> None:
-        """Writes one line with the event's name and `fields`. Fields with the value None are left out."""
+        """Writes one log line with the name of an event and `fields`. Fields with the value None are left
+        out."""
         line: dict[str, Any] = {"time": f"{_now()}", "event": event}
         line |= {name: value for name, value in fields.items() if value is not None}
         print(json.dumps(line, ensure_ascii=True, default=str), file=self._stream, flush=True)
 
 
 class LogHandler(logging.Handler):
-    """Logging handler that writes the warnings and errors of air and of uvicorn to a `Log`."""
+    """Handler for Python's module `logging` that writes warnings and errors to a server's `Log`."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)

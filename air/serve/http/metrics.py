@@ -1,4 +1,5 @@
-"""The metrics of a server (counters, gauges and histograms), in the text format of Prometheus."""
+"""Collects the metrics of a server (counters, gauges and histograms), and writes them in the text format of
+Prometheus."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """All metrics of one server. The parameter `text` of each method is the help text of the metric called
-    `name`."""
+    """All metrics of one server. In each method, `name` is the name of a metric, and `text` is its help
+    text."""
 
     def __init__(self) -> None:
         self._help: dict[str, tuple[str, str]] = {}
@@ -19,14 +20,15 @@ class Metrics:
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def add(self, name: str, text: str, value: float = 1, **labels: str) -> None:
-        """Adds `value` to the counter called `name` with the labels `labels`."""
+        """Adds `value` to the counter `name` with the labels `labels`. The counter is created if needed."""
         self._help.setdefault(name, ("counter", text))
         series = self._counts.setdefault(name, {})
         key = tuple(sorted(labels.items()))
         series[key] = series.get(key, 0) + value
 
     def observe(self, name: str, text: str, seconds: float, **labels: str) -> None:
-        """Adds a duration in seconds to the histogram `name`, whose bucket bounds are `BUCKETS`."""
+        """Adds a duration in seconds to the histogram `name`. The upper bounds of the histogram's buckets are
+        `BUCKETS`."""
         self._help.setdefault(name, ("histogram", text))
         series = self._histograms.setdefault(name, {})
         # The counts of the buckets, then the sum and the number of all durations.
@@ -37,8 +39,8 @@ class Metrics:
         row[-1] += 1
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Registers the gauge called `name`. Whenever a client requests the metrics, `read` is called and
-        returns the gauge's value."""
+        """Registers the gauge `name`. Whenever a client requests the metrics, `read` is called, and must
+        return the gauge's value."""
         self._help[name] = ("gauge", text)
         self._gauges[name] = read
 
@@ -77,7 +79,7 @@ def _escaped(value: str) -> str:
 
 
 def parse(text: str) -> Mapping[str, float]:
-    """Returns the values in a text in Prometheus's format. A key is a metric's name with its labels, exactly
-    as in the text: `name{label="value"}`."""
+    """Parses metrics in Prometheus's text format, and returns their values by name. The name includes the
+    labels, exactly as in the text: `name{label="value"}`."""
     pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
     return {name: float(value) for name, value in pairs}

@@ -11,8 +11,8 @@ from air.serve.http.metrics import Metrics
 
 
 class RequestQueue:
-    """The queue of one server's requests. At most `at_once` requests run, and at most `most_waiting` further
-    ones wait. Waiting requests begin in the order of their arrival."""
+    """Limits the requests of one server. At most `at_once` requests run, and at most `most_waiting` further
+    ones wait. They start in the order of their arrival."""
 
     def __init__(self, at_once: int, most_waiting: int, metrics: Metrics) -> None:
         self.at_once, self.most_waiting = at_once, most_waiting
@@ -26,8 +26,8 @@ class RequestQueue:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Async context manager around one request: waits until fewer than `at_once` requests run. Raises
-        QueueFull if `most_waiting` requests are waiting already."""
+        """Async context manager around the work of one request: before the block, waits until fewer than
+        `at_once` requests run. Raises QueueFull if `most_waiting` requests are waiting already."""
         if self._gate.locked() and self.waiting >= self.most_waiting:
             text = "Requests that were refused because too many waited."
             self._metrics.add("air_serve_queue_full_total", text)

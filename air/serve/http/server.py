@@ -1,5 +1,5 @@
-"""Runs the HTTP servers of `air serve` until SIGINT or SIGTERM. At the end, all boxes of a server are
-closed."""
+"""Runs the HTTP servers of `air serve` until the process receives SIGINT or SIGTERM. At the end, all boxes
+(containers) of a server are closed."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from air.serve.http.settings import ListenConfig, ServeConfig, most_files
 
 ServerT = TypeVar("ServerT", bound=BaseServer)
 STOP_SECONDS = 2
-"""Seconds that running requests have to finish after a signal. Afterwards, the server closes the boxes that
-they use."""
+"""Seconds that running requests have to finish after SIGINT or SIGTERM. After this time, the server ends them
+and closes their boxes (containers)."""
 _KEEP_ALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 OTHER_FILES = 256
-"""The number of files that the server process has open at most, not counting client connections. At the
-start, the limit on open files must allow for these files and for `max_connections` connections."""
+"""The number of open files that the server process needs, in addition to one for each client connection. If
+the limit on open files is too low for both, the server does not start."""
 
 
 async def serve(
@@ -41,11 +41,12 @@ async def serve(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs a sandbox server until SIGINT or SIGTERM. Once the server accepts requests, calls `say` with one
-    line of text that has the server's URL. `protocols` are the constructors of the server's protocols. `log`
-    is the server's log (None: standard error).
+    """Runs a sandbox server (`air serve sandbox`) until SIGINT or SIGTERM. As soon as the server accepts
+    requests, calls `say` with one line of text that contains the server's URL. `protocols` are the classes of
+    the server's protocols; each is called with the server's state. `log` is the server's log (None: standard
+    error).
 
-    Raises UsageError if the address is in use, and the errors of the protocols' start checks
+    Raises UsageError if the address is in use, and the errors that the protocols raise at the start
     (`Protocol.running`).
     """
 
@@ -73,10 +74,11 @@ async def run(
     say: Callable[[str], None] = print,
     log: Log | None = None,
 ) -> None:
-    """Runs any HTTP server until SIGINT or SIGTERM. `opened` returns an async context manager, which yields
-    the state that the protocols share, and releases this state at the end. `protocols` are the constructors
-    of the protocols. Once the server accepts requests, calls `say` with one line of text that has the
-    server's URL. `log` is the server's log (None: standard error)."""
+    """Runs any HTTP server until SIGINT or SIGTERM. `opened` returns an async context manager that yields the
+    state which the protocols share, and releases it at the end. `protocols` are the classes of the protocols;
+    each is called with this state. As soon as the server accepts requests, calls `say` with one line of text
+    that contains the server's URL. `log` is the server's log (None: standard error). Raises UsageError if the
+    address is in use."""
     metrics, log = Metrics(), log or Log()
     check_certificate(config)
     _allow_files(config)
@@ -117,7 +119,7 @@ async def _answer(
 
 
 def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Config:
-    """Returns uvicorn's settings for a server of these protocols."""
+    """Returns the settings of uvicorn (the HTTP server library) for a server with these protocols."""
     connections = Connections(server.config, server.metrics)
     return uvicorn.Config(
         application(server, protocols),
@@ -134,8 +136,8 @@ def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Co
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server without its signal handlers, which would end the process before the boxes are
-    closed."""
+    """uvicorn's server class without its signal handlers. They would end the process before the boxes
+    (containers) are closed."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -151,16 +153,16 @@ class _Http(uvicorn.Server):
         yield
 
     def stop(self, number: int, log: Log) -> None:
-        """Stops the server once the running requests have ended. A second call stops the server at once.
-        `number` is the number of the signal that the process received."""
+        """Handles the signal `number` (SIGINT or SIGTERM): makes the server stop when the running requests
+        have ended. The second call makes it stop at once."""
         log.event("signal", name=signal.Signals(number).name)
         self.force_exit = self.stopped
         self.stopped = self.should_exit = True
 
 
 def check_certificate(config: ListenConfig) -> None:
-    """Raises UsageError if the TLS certificate and its key cannot be read, or do not match. Does nothing
-    without TLS."""
+    """Raises UsageError if the files of the TLS certificate and its key cannot be read, or do not match. Does
+    nothing if the settings name no certificate."""
     if config.tls_cert:
         try:
             ssl.create_default_context().load_cert_chain(config.tls_cert, config.tls_key)
@@ -173,8 +175,8 @@ def check_certificate(config: ListenConfig) -> None:
 
 
 def _allow_files(config: ListenConfig) -> None:
-    """Raises the soft limit on this process's open files to the hard limit. Raises UsageError if the hard
-    limit is too low for `max_connections`."""
+    """Raises this process's limit on open files as far as possible (the soft limit to the hard limit). Raises
+    UsageError if even this is too low for the setting `max_connections`."""
     hard = most_files()
     if config.max_connections + OTHER_FILES > hard:
         raise UsageError(

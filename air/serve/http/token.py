@@ -1,4 +1,4 @@
-"""Checks the server's token, in all headers in which sandbox clients can send it.
+"""Checks whether a request contains the server's token. These are the headers in which clients can send it:
 
 - `Authorization: Bearer TOKEN`
 - `X-API-Key: TOKEN`, which E2B's clients send
@@ -15,7 +15,8 @@ from starlette.datastructures import Headers
 
 
 def carries(headers: Headers, token: str) -> bool:
-    """Returns whether one of a request's headers contains `token`. The comparison takes constant time."""
+    """Returns whether a request contains `token` in one of the headers in which clients can send it (see this
+    module's description). The comparison takes constant time, so that its duration reveals nothing."""
     return any(hmac.compare_digest(candidate, token.encode()) for candidate in _candidates(headers))
 
 

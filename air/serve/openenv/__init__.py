@@ -1,2 +1,3 @@
-"""OpenEnv's protocol, for its own unmodified clients. `protocol` has the routes, `session` handles one
-client's WebSocket, and `messages` has the messages."""
+"""Serves OpenEnv's protocol, so that OpenEnv's own unmodified clients can play air's tasks. `protocol` has
+the HTTP routes, `session` handles one client's WebSocket, and `messages` builds and checks the messages on
+it."""

@@ -1,5 +1,5 @@
-"""The messages of OpenEnv's WebSocket: classes that check the client's messages, and functions that build the
-server's."""
+"""The messages on OpenEnv's WebSocket: classes that check messages from the client, and functions that build
+messages from the server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from air.serve.episodes.task_list import StrictBody
 
 
 class Reset(StrictBody):
-    """The data of a client's WebSocket message `reset`, which begins an episode. The client chooses the task
-    by its id (`task`), or by `split` and `index` (counted from 0; see `Catalogue.entry`). Without a choice,
-    the server's only task is played; without `seed`, the seed of the list entry or a random one is used."""
+    """The data of a client's WebSocket message `reset`, which begins an episode (one playthrough of a task).
+    The client chooses the task either by its id (`task`), or by `split` and `index` (from 0), an entry in the
+    server's list of episodes. If it does neither, the server must have only one task. Without `seed`, the
+    seed of the list's entry is used; if there is no entry, a random seed."""
 
     seed: int | None = Field(None, ge=0, lt=1 << 63)
     episode_id: str | None = Field(None, max_length=255)
@@ -26,28 +27,28 @@ class Reset(StrictBody):
 
 
 class StepData(StrictBody):
-    """Base class for the data of a client's WebSocket message `step`. OpenEnv's own clients may add an empty
-    field `metadata`, so the field is allowed, but must be empty."""
+    """Base class for the data of a client's WebSocket message `step`. The field `metadata` is allowed because
+    OpenEnv's own clients add it, but it must be empty."""
 
     metadata: dict[str, Any] = Field({}, max_length=0)
 
 
 class MessageAction(StepData):
-    """The data of a client's WebSocket message `step`, if the client sends actions as text."""
+    """The data of a client's WebSocket message `step` whose action is a text message."""
 
     model_config = ConfigDict(title="MessageAction")
     message: str = Field(description="What the agent does: see the first observation.")
 
 
 class ListTools(StepData):
-    """The data of a client's WebSocket message `step` that requests the list of the task's tools. It is not
+    """The data of a client's WebSocket message `step` that asks for the list of the task's tools. This is not
     an action, and has no reward."""
 
     type: Literal["list_tools"]
 
 
 class CallTool(StepData):
-    """The data of a client's WebSocket message `step`, if the client sends actions as tool calls."""
+    """The data of a client's WebSocket message `step` whose action is a tool call."""
 
     type: Literal["call_tool"]
     tool_name: str
@@ -55,34 +56,34 @@ class CallTool(StepData):
 
 
 def step_kind(data: dict[str, Any]) -> type[MessageAction | ListTools | CallTool]:
-    """Returns the class of `data`, the data of a client's WebSocket message `step`. The caller then parses
-    `data` with this class."""
+    """Returns the class with which `data`, the data of a client's WebSocket message `step`, must be parsed.
+    The field `type` decides."""
     kinds: dict[Any, type[MessageAction | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
     return kinds.get(str(data.get("type")), MessageAction)
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
-    """Returns, as JSON text, a server message of the type `kind` with the data `data`. Raises ValueError for
-    NaN and infinity, which are not JSON."""
+    """Returns a message from the server as JSON text. `kind` is the message's type, and `data` its data.
+    Raises ValueError if `data` contains NaN or infinity, which JSON does not have."""
     return json.dumps({"type": kind, "data": data}, allow_nan=False)
 
 
 def error(code: str, message: str, **more: Any) -> str:
-    """Returns, as JSON text, the message with which the server reports an error to a client. `code` is an
-    error code of OpenEnv, such as `SESSION_ERROR`; `more` are further fields."""
+    """Returns the message that reports an error to a client, as JSON text. `code` is an error code of
+    OpenEnv, such as `SESSION_ERROR`; `more` are additional fields."""
     return text("error", {"message": message, "code": code, **more})
 
 
 def first(prompt: str, metadata: dict[str, Any]) -> str:
-    """Returns, as JSON text, the response to `reset`. Its observation is `prompt`, the first text for the
-    agent."""
+    """Returns the response to the client's message `reset`, as JSON text. Its observation is `prompt`, the
+    first text for the agent."""
     return _observation({"text": prompt}, None, False, metadata)
 
 
 def of_turn(turn: Turn, action: MessageAction | CallTool) -> str:
-    """Returns, as JSON text, the response to an action: the observation, the reward, and whether the episode
-    has ended."""
+    """Returns the response to an action, as JSON text: the observation, the reward, and whether the episode
+    has ended. `turn` is the result of `action`."""
     shown: dict[str, Any] = {"text": turn.text}
     if isinstance(action, CallTool):
         shown = {"tool_name": action.tool_name, "result": None, "error": None}
@@ -97,12 +98,13 @@ def of_turn(turn: Turn, action: MessageAction | CallTool) -> str:
 
 
 def of_tools(tools: list[dict[str, Any]]) -> str:
-    """Returns, as JSON text, the response to `list_tools`: the task's tools in OpenEnv's form."""
+    """Returns the response to the client's request for the list of tools, as JSON text. `tools` are in
+    OpenEnv's form."""
     return _observation({"tools": tools}, None, False, {})
 
 
 def described(tools: tuple[Schema, ...]) -> list[dict[str, Any]]:
-    """Returns `tools`, tool schemas in OpenAI's form, in OpenEnv's form."""
+    """Converts descriptions of tools from OpenAI's form to OpenEnv's form."""
     functions = [each["function"] for each in tools]
     return [
         {
@@ -142,4 +144,5 @@ SCHEMAS: dict[str, Any] = {
         },
     },
 }
-"""The response to `GET /schema`: the JSON schemas of actions, observations and states."""
+"""The response to `GET /schema`: the JSON schemas of the actions, the observations and the state of an
+episode."""

@@ -1,7 +1,8 @@
-"""OpenEnv's protocol: episodes over the WebSocket `/ws`, and HTTP requests that describe the server.
+"""Serves OpenEnv's protocol: clients play episodes over the WebSocket `/ws`, and HTTP requests describe the
+server.
 
-A client plays its episodes over one WebSocket. OpenEnv's HTTP requests `POST /reset` and `POST /step` would
-create a new environment each time, so they cannot play an episode, and are refused.
+In OpenEnv, the HTTP requests `POST /reset` and `POST /step` would create a new environment each time, so that
+they cannot play an episode. The server refuses them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from air.serve.openenv import messages
 from air.serve.openenv.session import Session, rpc
 
 RESERVED = {"reset", "step", "state", "close"}
-"""Names that OpenEnv does not permit for tools."""
+"""Names that tools must not have in OpenEnv."""
 
 
 class OpenEnv(Protocol):
-    """OpenEnv's interface on an episode server: clients play episodes over a WebSocket. The constructor
-    raises ConfigError if a task has a tool with a reserved name."""
+    """OpenEnv's HTTP interface on an episode server: clients play episodes over a WebSocket. The constructor
+    raises ConfigError if a task has a tool with a name in `RESERVED`."""
 
     name = "openenv"
 
@@ -112,8 +113,8 @@ async def _close(socket: WebSocket) -> None:
 
 
 def _openapi() -> dict[str, Any]:
-    """Returns the OpenAPI description of the HTTP requests. It does not list `/reset`, `/step` and `/state`,
-    because the server refuses them."""
+    """Returns the OpenAPI description of the server's HTTP requests. `/reset`, `/step` and `/state` are left
+    out, because the server refuses them."""
     paths = {
         "/health": "get",
         "/metadata": "get",

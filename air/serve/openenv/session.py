@@ -1,5 +1,5 @@
-"""Handles the WebSocket of one client, which plays episodes over it, one after the other. The server closes
-the connection if the client sends nothing for too long."""
+"""Handles the WebSocket of one OpenEnv client, over which the client plays episodes, one after the other. The
+server closes the connection if the client sends nothing for too long."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from air.serve.episodes.task_list import problems
 from air.serve.openenv import messages
 
 MOST_WAITING = 64
-"""The maximum number of a client's messages that wait for responses. A client that sends more is
+"""The maximum number of messages from one client that wait for their responses. A client that sends more is
 disconnected."""
 MOST_SEED = 1 << 31
 
 
 class _Bye(Exception):
-    """Raised when the client has sent the message `close`."""
+    """Raised when the client has sent the message `close`, so that the connection must be closed."""
 
 
 class _Problem(Exception):
-    """Error: a client's message is invalid. The server responds with an error message, and keeps the
-    connection open."""
+    """Error: a client's message is invalid. The server sends an error message (`frame`) to the client, and
+    keeps the connection open."""
 
     def __init__(self, code: str, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -39,8 +39,8 @@ class _Problem(Exception):
 
 
 class Session:
-    """The WebSocket connection of one client of OpenEnv. When the connection ends, its running episode is
-    ended at once."""
+    """The WebSocket connection of one OpenEnv client. When the connection ends, a running episode of the
+    client is ended at once."""
 
     def __init__(self, server: EpisodesServer, socket: WebSocket) -> None:
         self._server, self._socket = server, socket
@@ -48,11 +48,11 @@ class Session:
         self._episode_id: str | None = None
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MOST_WAITING)
         self._size = 0
-        """The total number of characters in the messages that wait for responses."""
+        """The total length, in characters, of the messages that wait for their responses."""
 
     async def run(self) -> None:
-        """Handles the client's messages until the client disconnects or the connection must be closed. Then
-        ends the client's episode, which frees its box."""
+        """Handles the client's messages, until the client disconnects or the server must close the
+        connection. Then ends the client's episode, which frees its box (if it has one)."""
         reading = asyncio.create_task(self._read())
         working = asyncio.create_task(self._work())
         try:
@@ -67,8 +67,8 @@ class Session:
                 raise error
 
     async def _read(self) -> None:
-        """Receives the client's messages, also while a step runs, and stores them for `_work`. Returns when
-        the client has disconnected, or when too many messages wait for responses."""
+        """Receives the client's messages, and stores them for `_work`, which handles them. Returns when the
+        client has disconnected, or when too many messages wait for responses."""
         while True:
             try:
                 message = await self._socket.receive_text()
@@ -178,7 +178,8 @@ class Session:
 
 
 def _parsed(message: str) -> tuple[str, dict[str, Any]]:
-    """Parses a client's message into its type and data. Raises _Problem if it is malformed."""
+    """Parses a client's message, and returns its type and its data. Raises _Problem if the message is
+    malformed."""
     try:
         body = json_lines.decode(message)
     except ValueError as error:
@@ -200,8 +201,8 @@ def _parsed(message: str) -> tuple[str, dict[str, Any]]:
 
 
 def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, ...]:
-    """Returns the schemas of an episode's tools, in OpenAI's form. If `episode` is None, returns those of the
-    server's first task."""
+    """Returns the descriptions of the tools in an episode, in OpenAI's form. If `episode` is None, returns
+    the tools of the server's first task."""
     task = next(iter(server.catalogue.tasks.values())) if episode is None else episode.task
     return tuple(task.tools)
 
@@ -209,10 +210,10 @@ def tools(server: EpisodesServer, episode: ClientEpisode | None) -> tuple[Any, .
 def rpc(
     server: EpisodesServer, request: Any, episode: ClientEpisode | None = None
 ) -> dict[str, Any]:
-    """Handles `request`, a parsed JSON-RPC request of MCP (Model Context Protocol), and returns the response
-    as a JSON object. The only supported method lists tools: those of `episode`, or of the server's first task
-    if `episode` is None. A client calls tools by the message `step` instead, because only steps have
-    rewards."""
+    """Handles `request`, a JSON-RPC request of MCP (Model Context Protocol), and returns the response, both
+    as JSON values. The only supported method is `tools/list`, which lists the tools of `episode` (None: those
+    of the server's first task). A client calls tools by the WebSocket message `step` instead, because only
+    steps have rewards."""
     wanted = request if isinstance(request, dict) else {}
     ident = wanted.get("id")
     is_id = not isinstance(ident, dict | list) and not json_schema.not_plain(ident)

@@ -1,4 +1,5 @@
-"""Serves ORS (Open Reward Standard), a protocol for the clients `openreward` and TRL.
+"""Serves the protocol ORS (Open Reward Standard), so that its clients `openreward` and TRL can play air's
+tasks.
 
-`protocol` has the routes, `sessions` the clients' episodes, and `events` the streamed responses.
+`protocol` has the HTTP routes, `sessions` holds the clients' episodes, and `events` streams responses.
 """

@@ -1,8 +1,8 @@
-"""The routes of ORS (Open Reward Standard): sessions, which the header `X-Session-ID` identifies, and tool
-calls with streamed results.
+"""Serves the HTTP routes of ORS (Open Reward Standard). The header `X-Session-ID` of a request names the
+client's session, which is one episode. The results of tool calls are streamed.
 
-Most paths exist with and without the environment's name as their first part, because common clients leave the
-name out.
+Most paths exist with and without the environment's name as their first part, because common clients omit the
+name.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _Call(StrictBody):
 
 
 class Ors(Protocol):
-    """The HTTP interface of ORS (Open Reward Standard) on an episode server: clients play episodes by tool
-    calls."""
+    """The HTTP interface of ORS (Open Reward Standard) on an episode server: clients play episodes of air's
+    tasks by calling tools."""
 
     name = "ors"
 
@@ -170,7 +170,7 @@ def _id(request: Request) -> str:
 
 
 def _described(tools: Sequence[Schema]) -> dict[str, Any]:
-    """Converts tool schemas from OpenAI's form to ORS's."""
+    """Converts descriptions of tools from OpenAI's form to the response in ORS's form."""
     functions = [each["function"] for each in tools]
     return {
         "tools": [

@@ -1,5 +1,5 @@
-"""The sessions of ORS (Open Reward Standard). A session has one episode, and an id that only its client
-knows."""
+"""The sessions of clients of ORS (Open Reward Standard). A session is one episode of one client, with an id
+that only this client knows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from air.serve.episodes.server import EpisodesServer, Full
 from air.serve.episodes.task_list import Refused
 
 MOST_CALLS = 8
-"""The maximum number of unfinished tool calls in one session. Further calls are refused."""
+"""The maximum number of tool calls in one session that have not ended. Further calls are refused."""
 KEPT_CALLS = 4
-"""The number of finished tool calls whose results each session keeps, so that a client can request them
-again."""
+"""The number of ended tool calls whose results a session keeps, so that the client can request them again."""
 OVER_SECONDS = 120.0
-"""Seconds for which a session is kept after its episode has ended, even if the client keeps sending pings;
-less if the setting `idle_seconds` is less. In this time, the client can request the last result again."""
+"""Seconds for which a session is kept after its episode has ended, so that the client can request the last
+result again. If the setting `idle_seconds` is smaller, it is used instead. Pings of the client do not prolong
+this time."""
 MOST_IDS = 10_000
-"""The maximum number of session ids that were issued but not used yet. A further id replaces the oldest."""
+"""The maximum number of session ids that clients have received but not yet used. If there are more, the
+oldest id becomes invalid."""
 
 
 class Session:
-    """A session: one episode of a client. The client's tool calls run one after the other. `prompt` is the
-    first text for the agent."""
+    """One episode of a client. Its tool calls run one after the other. `prompt` is the first text for the
+    agent."""
 
     def __init__(self, episode: ClientEpisode, prompt: str) -> None:
         self.episode, self.prompt = episode, prompt
@@ -47,7 +48,7 @@ class Session:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Starts a tool call in the background, and returns the call's id. Raises Refused if `MOST_CALLS`
-        calls are unfinished, or if the session was closed after the client's request began."""
+        calls have not ended yet, or if the session has been closed meanwhile."""
         if self._closed:
             raise _no_session()
         running = [task_id for task_id, call in self._calls.items() if not call.done()]
@@ -60,17 +61,17 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns the asyncio task of the tool call with the id `task_id`; None if the session has no such
-        call."""
+        """Returns the asyncio task that runs the tool call with the id `task_id`, or None if this session has
+        no such call."""
         return self._calls.get(task_id)
 
     @property
     def busy(self) -> bool:
-        """Whether a tool call of this session (an episode of a client) is unfinished."""
+        """Whether a tool call of this session has not ended yet."""
         return any(not call.done() for call in self._calls.values())
 
     async def close(self) -> None:
-        """Cancels the session's tool calls, and ends its episode."""
+        """Cancels the tool calls of this session (an episode of a client), and ends the episode."""
         self._closed = True
         for call in self._calls.values():
             await cancel_and_wait(call)
@@ -89,9 +90,9 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Returns the result of a tool call as a JSON object. The result of an invalid call is an error without a
-    reward. But if the invalid call ended the episode, its result is an observation with the episode's final
-    reward."""
+    """Converts the result of a tool call to the JSON object that clients get. If the call was invalid, this
+    is an error without a reward. But if the invalid call ended the episode, it is an observation with the
+    final reward."""
     if turn.invalid_action is not None and not turn.done:
         reason = "not_found" if isinstance(turn.invalid_action, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
@@ -105,22 +106,23 @@ def _result(turn: Turn) -> dict[str, Any]:
 
 
 def _no_session() -> Refused:
-    """Returns the error to raise if a client names no session that exists."""
+    """Returns the error (status 404) for a client that names a session that does not exist."""
     return Refused(404, "Active environment not found")
 
 
 class Sessions:
-    """All sessions of a server. A session is deleted if its client sends nothing for longer than
-    `idle_seconds`, or `OVER_SECONDS` after its episode has ended."""
+    """All sessions (episodes of clients) of a server. A session is deleted if its client sends nothing for
+    longer than the setting `idle_seconds`, and also `OVER_SECONDS` after its episode has ended."""
 
     def __init__(self, server: EpisodesServer) -> None:
         self._server = server
         self._ids: dict[str, None] = {}
         self._sessions: dict[str, Session | None] = {}
-        """The sessions by id. The value is None while the session's episode starts."""
+        """Maps the id of each session to the session, or to None while its episode is being started."""
 
     def new_id(self) -> str:
-        """Returns a new session id, which cannot be guessed."""
+        """Creates and returns a session id, which nobody can guess. The client uses it to create a
+        session."""
         session_id = str(uuid.uuid4())
         self._ids[session_id] = None
         while len(self._ids) > MOST_IDS:
@@ -128,9 +130,9 @@ class Sessions:
         return session_id
 
     async def create(self, session_id: str, task: str, seed: int) -> None:
-        """Starts the episode of a new session. `session_id` is an id that `new_id` has returned and that no
-        session uses yet. Raises Refused if the id is invalid, the server is full or the start fails, and
-        UsageError if the server does not offer the task."""
+        """Creates a session and starts its episode. `session_id` is an id from `new_id` that no session uses
+        yet, `task` is the task's id, and `seed` the random seed. Raises Refused if the id is invalid, the
+        server is full or the start fails, and UsageError if the server does not offer the task."""
         if session_id in self._sessions:
             raise Refused(400, "Session already exists")
         if session_id not in self._ids:
@@ -156,8 +158,8 @@ class Sessions:
         self._sessions[session_id] = Session(episode, prompt)
 
     def find(self, session_id: str) -> Session:
-        """Returns the session with this id, and restarts the time after which a silent client's session is
-        deleted. Raises Refused if there is no such session."""
+        """Returns the session with this id, and notes that its client is still active, so that the session is
+        not deleted as idle. Raises Refused if there is no such session."""
         session = self._sessions.get(session_id)
         if session is None:
             raise _no_session()
@@ -165,14 +167,15 @@ class Sessions:
         return session
 
     async def delete(self, session_id: str) -> None:
-        """Deletes a session and frees its box. Does nothing if there is no such session."""
+        """Ends the episode of the session with this id, frees its box (if it has one), and deletes the
+        session. Does nothing if there is no such session."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             await wait_shielded(session.close())
 
     async def reap(self) -> None:
-        """Runs until it is cancelled: deletes the sessions whose clients have been silent for too long, or
-        whose episodes ended long enough ago (see `Sessions`)."""
+        """Deletes old sessions until it is cancelled: those whose clients have sent nothing for too long, and
+        those whose episodes ended long enough ago (see `Sessions`)."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))
@@ -197,9 +200,9 @@ class Sessions:
     def chosen(
         self, spec: Mapping[str, Any] | None, split: str | None, index: int | None
     ) -> tuple[str, int]:
-        """Returns the id of the task and the seed that a client chose: either by `spec`, an object with
-        `task` and `seed`, or by `split` and `index` (see `Catalogue.entry`). Raises UsageError if the choice
-        is invalid."""
+        """Returns the task's id and the random seed that a client chose: either by `spec`, an object with
+        `task` and `seed`, or by `split` and `index`, an entry in the server's list of episodes (see
+        `Catalogue.entry`). Raises UsageError if the choice is invalid."""
         if (spec is None) == (split is None or index is None) or (split is None) != (index is None):
             raise UsageError("give `task_spec`, or `split` and `index`")
         if spec is None:

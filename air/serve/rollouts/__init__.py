@@ -1,2 +1,2 @@
-"""The server `air serve rollouts`: plays episodes of tasks with a model. The URL of the model's server is in
-the request."""
+"""The server `air serve rollouts`. On a client's request, it plays episodes of air's tasks with a model that
+another server runs; the request contains the URL of that server."""

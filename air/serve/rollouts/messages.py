@@ -1,4 +1,5 @@
-"""The request and response bodies of `POST /rollouts`."""
+"""The bodies of requests to `POST /rollouts`, which plays episodes of air's tasks with a model, and of the
+responses."""
 
 from __future__ import annotations
 
@@ -13,22 +14,24 @@ StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "mo
 
 
 class RolloutsRequest(BaseModel):
-    """The request body: which task is played, with which seeds or numbers, and with which model."""
+    """The body of `POST /rollouts`, a request to play episodes: which task is played, with which seeds or
+    task numbers, and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: str = Field(min_length=1)
-    """The id of a task, in the form that run files use, such as `agentgym:textcraft@http://HOST:PORT` or
-    `game:sokoban6`."""
+    """The id of a task, as in the files that configure trainings (run files), such as
+    `agentgym:textcraft@http://HOST:PORT` or `game:sokoban6`."""
     model: str = Field(min_length=1)
-    """The model's name at the server `base_url`."""
+    """The model's name at the server with the URL `base_url`."""
     base_url: str
-    """The URL of a server with OpenAI's chat completions API, with or without `/v1` at its end."""
+    """The URL of the server that runs the model. It must have OpenAI's chat completions API. `/v1` at the end
+    of the URL may be omitted."""
     ids: list[int] = Field(min_length=1)
-    """The episodes to play, as numbers from 0 to 10¹² − 1. For AgentGym, they are the numbers of its tasks;
-    for all other tasks, the seeds."""
+    """The episodes to play, as numbers from 0 to 10¹² − 1. For an AgentGym environment, they are the numbers
+    of its tasks; otherwise, they are random seeds for the task."""
     max_round: int = Field(ge=1)
-    """The maximum number of turns in an episode."""
+    """The maximum number of turns (replies of the model) in an episode."""
     n: int = Field(1, ge=1)
     """The number of episodes that are played for each entry of `ids`."""
     temperature: float = Field(1.0, ge=0, allow_inf_nan=False)
@@ -36,12 +39,12 @@ class RolloutsRequest(BaseModel):
     max_tokens: int = Field(512, ge=1)
     """The maximum number of tokens in a reply."""
     seed: int = 0
-    """The seed from which each episode derives its own seed for the model's sampling."""
+    """A random seed. The seeds for sampling the model's replies in each episode are derived from it."""
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """The time limit of an episode in seconds."""
+    """The time limit of each episode in seconds."""
     action_format: str | None = None
-    """The name of an action format of air. None: the task's own action format. For AgentGym, `react` is the
-    environment's own, too."""
+    """The name of an action format of air, the syntax in which the model writes its actions. None: the task's
+    own action format. In an AgentGym environment, `react` also means the environment's own format."""
 
     @field_validator("ids")
     @classmethod
@@ -62,36 +65,38 @@ class RolloutsRequest(BaseModel):
 
 
 class EpisodeResult(BaseModel):
-    """The result of one episode. `score` and `raw_score` are null if air, the environment's server or the
-    model failed."""
+    """The result of one episode. `score`, `raw_score` and `success` are null if air, the environment's server
+    or the model failed."""
 
     id: int
     sample: int
-    """The number of this episode (from 0) among the `n` episodes of the same entry of `ids`."""
+    """The position of this episode (from 0) among the `n` episodes that were played for the same entry of
+    `ids`."""
     score: float | None
-    """The episode's score. In AgentGym: the environment's own score, from 0 to 1. In a research task: the
-    best normalised score φ of its validates. In other worlds: the score that the world reports, or else the
-    sum of its rewards."""
+    """The episode's score. In AgentGym: the environment's own score, from 0 to 1. In a research task (the
+    agent develops a result that is graded, perhaps several times): the best of the normalised scores φ. In
+    other tasks: the score that the task reports, or the sum of the rewards if it reports none."""
     raw_score: float | None
-    """A score that is not normalised. In AgentGym: the score that the environment's server sent last. In a
-    research task: the metric at the last validate that has one; null if no validate has one. In other worlds:
-    the sum of the rewards."""
+    """A score that is not normalised. In AgentGym: the last score that the environment's server sent. In a
+    research task: the metric of the last grading that succeeded; null if none succeeded. In other tasks: the
+    sum of the rewards."""
     success: bool | None
     done: bool
-    """Whether the task or the agent ended the episode. False if a limit or a failure ended it."""
+    """Whether the task or the agent itself ended the episode. False if a limit or a failure ended it."""
     rounds: int
     stop_reason: StopReason
     error: str | None
     conversation: list[dict[str, Any]]
-    """The chat messages in the form of AgentGym's trajectories, with the keys `from`, `loss` and `value`."""
+    """The chat messages in the form of AgentGym's trajectories: each has the keys `from`, `value` (its text)
+    and `loss` (for an assistant's message: whether the model wrote it in this episode; otherwise null)."""
     rewards: list[float]
-    """The rewards in order: one for each action in a world, or for each validate of a research task. Empty if
-    air, the environment's server or the model failed."""
+    """The rewards in order: one for each grading in a research task, one for each action in other tasks.
+    Empty if air, the environment's server or the model failed."""
 
 
 class RolloutsResponse(BaseModel):
-    """The response of `POST /rollouts`: the episodes in the order of `ids`, and the means over those episodes
-    that have a score."""
+    """The response to `POST /rollouts`: the results of the episodes, in the order of `ids`, and the means of
+    `score` and `success` over the episodes that have a score."""
 
     env: str
     rollouts: list[EpisodeResult]
@@ -100,7 +105,8 @@ class RolloutsResponse(BaseModel):
 
 
 def response(env: str, results: list[EpisodeResult]) -> RolloutsResponse:
-    """Builds the response to a request. The means are null if no episode has a score."""
+    """Builds the response to `POST /rollouts` from the episodes' results; `env` is the task's id in the
+    request. The means are null if no episode has a score."""
     scores = [one.score for one in results if one.score is not None]
     successes = [float(one.success) for one in results if one.success is not None]
     return RolloutsResponse(

@@ -1,5 +1,5 @@
-"""Plays the episodes of one request to `POST /rollouts`, with the same environment as training and
-evaluation."""
+"""Plays the episodes of one request to `POST /rollouts`, in the same environment that training and evaluation
+use."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ from air.train.evaluation.play import endpoint
 from air.train.loop.rollout import Rollout, play, seeded, serving
 
 KEY_ENV = "AIR_ROLLOUTS_KEY"
-"""The name of the environment variable that contains the API key for model servers. Each request chooses its
-model server, so anybody who may send requests can obtain this key."""
+"""The name of the environment variable with the API key that is sent to model servers. Each request chooses
+its model server, so anybody who may send requests can obtain this key."""
 _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
 _CAUSE = re.compile(r"^(?:HarnessError: harness '[^']*': )+")
-"""The text that verifiers puts before the type of an error which it does not know, such as air's
-InferenceError, when the error ends a conversation. Later parts of an error's text are not searched for types:
-they may quote the environment's server."""
+"""Matches the beginning of an error text from verifiers, the library that runs the episodes. It precedes the
+type of an error that verifiers does not know, such as air's InferenceError. Types are searched only directly
+after it, because later parts of the text may quote the environment's server."""
 _REASONS: dict[str, StopReason] = {
     "turns": "max_round",
     "context": "context",
     "length": "context",
     "agent_timeout": "timeout",
 }
-"""Maps air's reasons for the end of an episode to those of the response. All other reasons, such as `submit`,
-become `done`."""
+"""Maps air's reasons for the end of an episode to the values of `stop_reason` in the response. All other
+reasons, such as `submit`, become `done`."""
 
 
 async def rollouts(
     body: RolloutsRequest, config: RolloutsConfig, episode_limit: asyncio.Semaphore
 ) -> list[EpisodeResult]:
-    """Plays all episodes of a request, and returns their results in the order of `ids`, with the `n` results
-    of each id together. `episode_limit` limits how many episodes of all requests run at the same time.
+    """Plays all episodes of a request. Returns their results in the order of `body.ids`, with the `n` results
+    of each id together. The semaphore `episode_limit` limits how many episodes of all requests run at the
+    same time.
 
     Raises UsageError if the task does not exist, or does not work with the action format.
     """
@@ -98,15 +99,17 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
 
 
 def _format(body: RolloutsRequest) -> str | None:
-    """Returns the name of the action format; None for the task's own. In AgentGym, `react` means the form of
-    each environment: textcraft and babyai refuse a reply with two actions."""
+    """Returns the name of the action format (the syntax of the model's actions); None for the task's own
+    format. For an AgentGym environment, `react` also means its own format, because some environments
+    (textcraft and babyai) have a stricter form of it."""
     agentgyms = body.env.startswith(_AGENTGYM) and body.action_format == "react"
     return None if agentgyms else body.action_format
 
 
 def _names(body: RolloutsRequest) -> list[str]:
-    """Returns the ids of the tasks to load for a request. An environment of AgentGym has numbered tasks: each
-    different number in `ids` makes one task id. Any other environment is one task."""
+    """Returns the ids of the tasks that must be loaded for a request. The tasks of an AgentGym environment
+    are numbered: there is one task id for each different number in `ids`. Otherwise, the only id is
+    `body.env`."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]
@@ -122,9 +125,9 @@ def _agentgym(env: str, number: int) -> str:
 
 
 def _tasks(body: RolloutsRequest, loaded: Sequence[AirTask]) -> list[AirTask]:
-    """Returns one task for each entry of the request's `ids`. Such an entry is the number of the task in
-    AgentGym, else the task's seed. `loaded` are the tasks that were loaded for the ids that `_names`
-    returns."""
+    """Returns one task for each entry of the request's `ids`. For an AgentGym environment, an entry is the
+    number of a task; otherwise, it is the seed for the one task. `loaded` are the tasks with the ids that
+    `_names` returns."""
     if body.env.startswith(_AGENTGYM):
         by_id = {task.data.task_id: task for task in loaded}
         return [by_id[_agentgym(body.env, number)] for number in body.ids]
@@ -161,8 +164,8 @@ def _result(number: int, sample: int, rollout: Rollout) -> EpisodeResult:
 
 
 def stop_reason(rollout: Rollout) -> StopReason:
-    """Returns the response's reason for the end of an episode. For a failed episode, it says whether the
-    model's server or something else failed."""
+    """Returns the field `stop_reason` of the response: why an episode ended. For a failed episode, it is
+    `model_error` if the model's server failed, and `env_error` if something else failed."""
     if rollout.ok:
         return _REASONS.get(str(rollout.info.get("why_ended")), "done")
     kind = _CAUSE.sub("", rollout.error).partition(":")[0]
@@ -170,8 +173,9 @@ def stop_reason(rollout: Rollout) -> StopReason:
 
 
 def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
-    """Returns the fields `score`, `raw_score` and `success` of `EpisodeResult`. `success` is what the world
-    itself reports, if it does. Otherwise, an episode is a success if its score is at least 1."""
+    """Returns the fields `score`, `raw_score` and `success` of `EpisodeResult` for an episode that did not
+    fail. If the task itself reports whether the episode succeeded, this becomes `success`. Otherwise, the
+    episode is a success if its score is at least 1."""
     info = rollout.info
     facts = info.get("facts")
     if facts is None:  # a research task: its best normalised score, 1 of which is the target
@@ -184,14 +188,16 @@ def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
 
 
 def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
-    """Returns the chat messages of an episode in the form of AgentGym's trajectories."""
+    """Returns the chat messages of an episode in the form of AgentGym's trajectories (see
+    `EpisodeResult.conversation`)."""
     if rollout.trace is None or not rollout.trace.branches:
         return []
     return [_message(node.message, node.sampled) for node in rollout.trace.branches[-1].nodes]
 
 
 def _message(message: Any, sampled: bool) -> dict[str, Any]:
-    """Converts a chat message. `sampled` is whether the model wrote it in this episode."""
+    """Converts one chat message to the form of AgentGym's trajectories. `sampled` says whether the model
+    wrote the message in this episode."""
     if message.role == "assistant":
         return {"from": "gpt", "loss": sampled, "value": _reply(message)}
     by = "human" if message.role in ("user", "tool") else message.role
@@ -199,8 +205,8 @@ def _message(message: Any, sampled: bool) -> dict[str, Any]:
 
 
 def _reply(message: Any) -> str:
-    """Returns the whole text of a reply. Reasoning and tool calls that the model's server returned apart from
-    the text are written into it as Qwen's models write them."""
+    """Returns a reply of the model as one text. If the model's server returned reasoning or tool calls in
+    separate fields, they are written into the text in the syntax of Qwen's models."""
     thought = (
         f"<think>\n{message.reasoning_content}\n</think>\n\n" if message.reasoning_content else ""
     )

@@ -1,5 +1,5 @@
-"""The server of `POST /rollouts`, which plays episodes with the model at a given URL, and responds when all
-episodes of the request have ended."""
+"""The server of `air serve rollouts`: handles `POST /rollouts`, which plays episodes with the model at a
+given URL. It responds when all episodes of the request have ended."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from air.serve.rollouts.settings import RolloutsConfig
 
 @dataclass(frozen=True)
 class RolloutsServer(BaseServer):
-    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and the limit on the
-    number of running episodes."""
+    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and the semaphore
+    that limits the number of running episodes."""
 
     config: RolloutsConfig
     episode_limit: asyncio.Semaphore
 
 
 class Rollouts(Protocol):
-    """Serves `POST /rollouts`, which plays episodes with the model whose URL is in the request."""
+    """Serves `POST /rollouts`, which plays episodes of air's tasks with the model whose URL is in the
+    request."""
 
     name = "rollouts"
 
@@ -92,13 +93,14 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the state that all requests to `air serve rollouts` share."""
+    """Async context manager: yields the state that all requests to `air serve rollouts` share (settings,
+    metrics, log, limit on episodes)."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
-    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are keyword arguments of
-    `air.serve.http.server.run`, which listens and handles signals."""
+    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are further keyword
+    arguments of `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

@@ -1,4 +1,4 @@
-"""The settings of `air serve rollouts`."""
+"""The settings of `air serve rollouts`, a server that plays episodes of air's tasks with a client's model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from air.serve.http.settings import ListenConfig
 
 
 class RolloutsConfig(ListenConfig):
-    """Settings of `air serve rollouts`, a server that plays episodes with a client's model."""
+    """Settings of `air serve rollouts`, a server that plays episodes of air's tasks with a model that the
+    client's request names."""
 
     max_episodes: int = Field(32, ge=1)
-    """The maximum number of episodes at the same time, for all requests together. Further episodes wait in a
-    queue."""
+    """The maximum number of episodes that run at the same time, for all requests together. Further episodes
+    wait in a queue."""
     max_rollouts: int = Field(4096, ge=1)
-    """The maximum number of episodes in one request (`n` for each of its `ids`). A larger request is
-    refused."""
+    """The maximum number of episodes in one request, which asks for `n` episodes for each of its `ids`. A
+    larger request is refused."""
     task_roots: tuple[Path, ...] = ()
-    """Folders in which the task `NAME` is the subfolder `NAME`. If any folder is given, the tasks that ship
-    with air are not used."""
+    """Folders with tasks: the task `NAME` is the subfolder `NAME` of one of them. If any folder is given, the
+    tasks that ship with air are not available."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout, for tasks whose id begins with `mlgym:`. None: the folder in the
-    environment variable `AIR_MLGYM_ROOT`."""
+    """The folder of a checkout of the project MLGym, for tasks whose id begins with `mlgym:`. None: the
+    folder in the environment variable `AIR_MLGYM_ROOT`."""
     provider: Literal["docker", "process"] = "docker"
-    """The kind of box in which research tasks run: a container, or a plain process."""
+    """The kind of box in which the agent works in a research task: `docker` (a container) or `process` (a
+    plain process, which is not isolated)."""

@@ -1,7 +1,9 @@
-"""Runs tools for clients (`air serve tools`): for clients of verl-tool's `POST /get_observation`, and for
-clients of OpenAI's chat completions, whose model calls the tools in a loop.
+"""The server `air serve tools`, which runs tools for clients. There are two kinds of clients: those of
+verl-tool's `POST /get_observation`, and those of OpenAI's chat completions, for whom a model calls the tools
+in a loop.
 
-`sessions` opens the tools, with a box if they need one. `observations` handles `/get_observation`; for it,
-`trajectories` keeps a session for each trajectory id of a client. `chat` and `chat_loop` handle chats, each
-of which has a session until its answer.
+`sessions` opens the tools, with a box (a container or process) if they need one. `observations` handles
+`/get_observation`; for it, `trajectories` keeps the tools open between the requests of one trajectory (a
+client's sequence of tool calls). `chat` and `chat_loop` handle chats, whose tools are open until the final
+answer.
 """

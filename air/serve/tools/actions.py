@@ -1,8 +1,8 @@
-"""Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and formats the
-observation to match.
+"""Finds the tool call in a model's reply, in the syntaxes that verl-tool supports, and puts the tool's result
+(the observation) into the matching syntax.
 
-A fence is a Markdown code block with the given tag after the three backticks. "All" means that the contents
-of all these blocks are joined.
+In the table, a fence is a Markdown code block with the given word after the three opening backticks. "All"
+means that the contents of all these blocks are joined.
 
 | tool | forms of an action | observation |
 |---|---|---|
@@ -12,7 +12,8 @@ of all these blocks are joined.
 | `sql` | the last `<sql>…</sql>`; `<solution>…</solution>` ends the trajectory | `<observation>` |
 | any | the last `<tool_call>{"name": …, "arguments": {…}}</tool_call>` | `<tool_response>` |
 
-A reply can be very long, so every search in this module takes linear time.
+A trajectory is a client's sequence of tool calls. A reply can be very long, so every search in this module
+takes linear time.
 """
 
 from __future__ import annotations
@@ -29,28 +30,29 @@ FENCE = "```"
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """A tool call in a model's reply."""
+    """A tool call that was found in a model's reply."""
 
     tool: str
     arguments: Any
-    """The arguments: normally a JSON object, but a model can write any other JSON value."""
+    """The arguments of the call: normally a JSON object, but a model can write any other JSON value."""
     format_observation: Callable[[str], str]
-    """A function that puts an observation into the syntax that matches the call, such as
-    `<result>…</result>`, and returns the text."""
+    """A function that puts the result of the call into the matching syntax, such as `<result>…</result>`. It
+    takes and returns text."""
 
 
 @dataclass(frozen=True)
 class TrajectoryEnd:
-    """Says that a model's reply ends the trajectory (the client's sequence of actions), for instance because
-    it has a final answer."""
+    """Says that a model's reply ends the trajectory (the client's sequence of tool calls), for instance
+    because the reply has a final answer."""
 
 
 def read(
     reply: str, tools: Collection[str], extra: Mapping[str, Any] | None = None
 ) -> ParsedCall | TrajectoryEnd | None:
-    """Returns the tool call in a model's reply, `TrajectoryEnd` if the reply ends the trajectory, or None if
-    it does neither. `tools` are the names of the server's tools. Their syntaxes are tried in this order, then
-    the syntax `<tool_call>`. `extra` is the action's object in the request's `extra_fields`."""
+    """Returns the tool call in a model's reply, `TrajectoryEnd` if the reply ends the trajectory (the
+    client's sequence of tool calls), or None if it does neither. `tools` are the names of the server's tools.
+    The syntaxes of these tools are tried in this order, then the syntax `<tool_call>`. `extra` has further
+    data about the action, from the request's `extra_fields`."""
     for tool in tools:
         reader = _READERS.get(tool)
         if reader is not None and (found := reader(reply, extra or {})) is not None:
@@ -64,9 +66,9 @@ def read(
 
 
 def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
-    """Returns the standard input for Python code: the text in the reply's first code fence with the tag
-    `input`, or else the value of `stdin` in `extra`, the action's object in `extra_fields`. Returns None if
-    there is neither."""
+    """Returns the standard input for the Python code in a reply: the content of the reply's first code block
+    with the tag `input`. If there is none, returns the value of `stdin` in `extra`, further data from the
+    request; None if there is none either."""
     for text in fenced(reply, ("input",)):
         return text.strip()
     value = extra.get("stdin")
@@ -74,8 +76,7 @@ def stdin_of(reply: str, extra: Mapping[str, Any]) -> str | None:
 
 
 def between(text: str, start: str, end: str) -> list[str]:
-    """Returns the texts that begin after a marker `start` and end before the next marker `end`, from left to
-    right."""
+    """Returns the pieces of `text` between a marker `start` and the next marker `end`, from left to right."""
     parts, place = [], 0
     while (first := text.find(start, place)) >= 0:
         first += len(start)
@@ -88,8 +89,8 @@ def between(text: str, start: str, end: str) -> list[str]:
 
 
 def fenced(text: str, languages: Collection[str]) -> Iterator[str]:
-    """Yields the contents of the code fences whose tag is one of `languages`. The tag is the word after the
-    opening three backticks."""
+    """Yields the contents of the Markdown code blocks whose tag (the word after the three opening backticks)
+    is one of `languages`."""
     place = 0
     while (first := text.find(FENCE, place)) >= 0:
         first += len(FENCE)
@@ -181,8 +182,8 @@ _READERS: Mapping[str, Callable[[str, Mapping[str, Any]], ParsedCall | None]] = 
 
 
 def _code(reply: str, tag: str, languages: Collection[str]) -> str | None:
-    """Joins the code of all blocks in a reply; returns None if there is no block. `tag` is an XML tag;
-    `languages` are the tags of code fences, which count only if there is no such XML tag."""
+    """Returns the joined code of all code blocks in a reply, or None if there is none. Code blocks are XML
+    elements with the tag `tag`; if there are none, Markdown code blocks whose tag is one of `languages`."""
     parts = between(reply, f"<{tag}>", f"</{tag}>") or list(fenced(reply, languages))
     return "\n".join(part.strip() for part in parts) if parts else None
 

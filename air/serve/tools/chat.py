@@ -1,6 +1,6 @@
-"""Serves OpenAI's chat completions: the model at the setting `model_url` calls the server's tools in a loop,
-and the client gets the model's last message. The path without `/v1` also exists, because Agent0's evaluation
-service uses it.
+"""Serves OpenAI's chat completions with tools: the model at the URL `model_url` (a setting) calls the
+server's tools in a loop, and the client gets only the model's last message. The path without `/v1` also
+exists, because Agent0's evaluation service uses it.
 
 Errors have OpenAI's form. If air or the model's endpoint fails, the status is 502 or 503.
 """
@@ -43,8 +43,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(BaseModel):
-    """The body of a chat completion request, in OpenAI's form. If the body has a field that this class does
-    not declare, it is refused, and the error names the field."""
+    """The body of a chat completion request, in OpenAI's form. A request with a field that this class does
+    not declare is refused; the error names the field."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -61,7 +61,7 @@ class ChatBody(BaseModel):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     stream: bool | None = None
     user: str | None = None
-    """The name of the client's user. It is ignored."""
+    """The name of the client's user, which is ignored."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -70,9 +70,9 @@ class ChatBody(BaseModel):
         return self
 
     def sampling(self, sample: int) -> dict[str, Any]:
-        """Returns the sampling settings that the model gets for one of the `n` answers. `sample` is the
-        answer's number, from 0. If the request sets a seed, `sample` is added to the seed, so that the
-        answers differ."""
+        """Returns the sampling settings that are sent to the model for one of the `n` answers, as a dict by
+        name. `sample` is the position of the answer, from 0. It is added to the request's seed (if set), so
+        that the answers differ."""
         given = {name: getattr(self, name) for name in _SAMPLING}
         given = {name: value for name, value in given.items() if value is not None}
         if self.seed is not None:
@@ -82,7 +82,7 @@ class ChatBody(BaseModel):
 
 class Chat(Protocol):
     """Serves OpenAI's chat completions and `/v1/models`: a model calls the server's tools in a loop, and the
-    client gets the final answer."""
+    client gets the model's final answer."""
 
     name = "chat"
 
@@ -136,7 +136,7 @@ class Chat(Protocol):
         return JSONResponse(_completion(config.model, chats))
 
     async def _chats(self, body: ChatBody) -> list[ChatState]:
-        """Runs the chat of a request `n` times at the same time, each time with newly opened tools. Returns
+        """Runs the chat of a request `body.n` times in parallel, each time with newly opened tools. Returns
         the finished chats in order."""
         sessions, config = self._server.sessions, self._server.config
         messages = with_instructions(
@@ -167,8 +167,9 @@ class Chat(Protocol):
 
 
 def with_instructions(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Returns the messages of a chat with `text`, the instructions on how to call tools, at the end of the
-    system message. If the chat has no system message, a new first message has the instructions."""
+    """Returns the messages of a chat, with `text` (the instructions on how to call tools) at the end of the
+    system message. If the chat has no system message, one is inserted at the beginning. If `text` is empty,
+    returns `messages` unchanged."""
     first = messages[0]
     if not text:
         return messages
@@ -215,8 +216,8 @@ def failed(
     param: str | None = None,
     code: str | None = None,
 ) -> Response:
-    """Returns an error response in OpenAI's form. `kind`, `param` and `code` are the error's fields `type`,
-    `param` (the wrong field of the request) and `code`."""
+    """Returns an HTTP response that reports an error in OpenAI's form, with the message `text`. `kind`,
+    `param` and `code` are the error's fields `type`, `param` (the wrong field of the request) and `code`."""
     error = {"message": text, "type": kind, "param": param, "code": code}
     headers = {"Retry-After": "1"} if status == 503 else {}
     return JSONResponse({"error": error}, status, headers)

@@ -1,5 +1,5 @@
-"""Runs the loop of a chat: requests a reply of the model, performs the tool call in the reply, and sends the
-result to the model, until the model gives a final answer."""
+"""Runs the loop of one chat: gets a reply of the model, performs the tool call in the reply, and sends the
+result back to the model, until the model gives a final answer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from air.serve.tools.sessions import BOX_ENDED, Session
 from air.serve.tools.settings import KEY_ENV, ToolsConfig
 
 MOST_REPLY = 4 << 20
-"""The maximum size in bytes of a response of the model's endpoint."""
+"""The maximum size in bytes of a response of the model's endpoint (the server that runs the model)."""
 
 
 class ModelRefused(Exception):
     """Error: the model's endpoint rejected the request, for instance because the chat is too long for the
-    model."""
+    model. `status` is the HTTP status for the client."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -32,13 +32,13 @@ class ModelRefused(Exception):
 
 @dataclass
 class ChatState:
-    """The state of a running or finished chat."""
+    """The state of a chat, while it runs and at its end."""
 
     text: str = ""
     """The final answer. Until there is one, the text of the model's last reply."""
     reason: str = "length"
-    """`stop` if the model gave a final answer. `length` if a limit ended the chat, and until the chat has
-    ended."""
+    """Why the chat ended: `stop` if the model gave a final answer, `length` if a limit ended the chat. While
+    the chat runs, the value is `length`, too."""
     turns: int = 0
     calls: list[str] = field(default_factory=list)
     """The names of the tools that the model called, in the order of the calls."""
@@ -47,7 +47,7 @@ class ChatState:
 
 
 class Model:
-    """HTTP client of the model's endpoint. Use it with `async with`."""
+    """HTTP client for the model's endpoint (the server that runs the model). Use it with `async with`."""
 
     def __init__(self, config: ToolsConfig, request_tools: Sequence[Mapping[str, Any]]) -> None:
         url = config.model_url.rstrip("/")
@@ -70,9 +70,9 @@ class Model:
     async def reply(
         self, messages: Sequence[Mapping[str, Any]], sampling: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Requests the model's next message, and returns the endpoint's whole response. `sampling` has
-        further fields of the request, such as `temperature`. Raises ModelRefused if the endpoint rejects the
-        request, and InferenceError if the endpoint fails or its response is malformed."""
+        """Requests the model's next message, and returns the whole JSON response of the endpoint. `sampling`
+        has further fields for the request, such as `temperature`. Raises ModelRefused if the endpoint rejects
+        the request, and InferenceError if the endpoint fails or its response is malformed."""
         body = {"model": self._name, "messages": list(messages), **sampling}
         body |= {"tools": self._tools} if self._tools else {}
         try:
@@ -113,11 +113,12 @@ async def run_chat(
     sampling: Mapping[str, Any],
     max_turns: int,
 ) -> ChatState:
-    """Runs a chat until the model gives a final answer, or `max_turns` replies are used up. Returns the
-    chat's final state.
+    """Runs a chat until the model gives a final answer or has written `max_turns` replies. Returns the chat's
+    final state. `form` is the action format, which finds the tool call in a reply, and `session` has the
+    opened tools.
 
-    Raises the errors of `Model.reply` and `Session.call`, except BoxEndedError: if the model's own commands
-    ended the box, the model is told so and can still answer.
+    Raises the errors of `Model.reply` and `Session.call`, except for BoxEndedError: if the model's own
+    commands ended the box (container) of its tools, the model is told so and can still answer.
     """
     state = ChatState()
     history = [dict(message) for message in messages]
@@ -141,8 +142,9 @@ async def run_chat(
 async def _perform(
     state: ChatState, form: ActionFormat, session: Session, message: Message
 ) -> tuple[str, bool]:
-    """Performs the tool call in a model's message. Returns the text of the result for the model, and whether
-    the chat has ended."""
+    """Performs the tool call in a model's message. Returns a pair: the text that the model gets as the
+    result, and whether the chat has ended. A final answer ends it, and a tool can do so. If the message is
+    malformed, the text says why."""
     try:
         action = form.read(message)
     except FormatError as error:
@@ -169,8 +171,8 @@ def _count(state: ChatState, usage: Any) -> None:
 
 
 def _message(raw: Mapping[str, Any]) -> Message:
-    """Converts a message of the endpoint's response to a `Message`. Raises InferenceError if it is
-    malformed."""
+    """Converts a message in the endpoint's response to air's class `Message`. Raises InferenceError if the
+    message is malformed."""
     try:
         calls = tuple(
             MessageCall(
@@ -189,7 +191,7 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
-    """Returns a model's message in the form in which later requests repeat it to the model."""
+    """Converts the model's message to the JSON object with which later requests repeat it to the model."""
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         sent["tool_calls"] = [

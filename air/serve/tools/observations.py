@@ -1,14 +1,16 @@
-"""Serves `POST /get_observation`, the protocol of verl-tool's tool server, which Agent0's training code uses.
+"""Serves `POST /get_observation`, the protocol of verl-tool's tool server. Agent0's training code uses it: it
+sends replies of a model, and gets the results of the tool calls in them.
 
     {"trajectory_ids": […], "actions": […], "extra_fields"?: […], "finish"?: […], "is_last_step"?: […]}
         → {"observations": […], "dones": […], "valids": […], "processing_time_ms"}
 
-All lists have one entry per action. An action is a whole reply of a model (see `air.serve.tools.actions`).
-`valids` says whether the action called one of the server's tools. `dones` says whether the action's
-trajectory has ended: by the flag `finish`, by a final answer, by a tool, or because its code ended its box.
-The flag `is_last_step` ends the trajectory after the action, but does not change `dones`. If air itself
-fails, the status is 503. If the trajectory has been ended earlier by the server, the status is 410. A failure
-is never an observation.
+All lists have one entry per action. An action is a whole reply of a model (see `air.serve.tools.actions`). A
+trajectory is a sequence of actions that share the state of their tools. `valids` says whether the action
+called one of the server's tools. `dones` says whether the action's trajectory has ended: by the flag
+`finish`, by a final answer, by a tool, or because its code ended its box (container). The flag `is_last_step`
+ends the trajectory after the action, but does not change `dones`. If air itself fails, the status is 503. If
+the server has already ended the trajectory, the status is 410. A failure is never returned as an
+observation.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ from air.serve.tools.trajectories import Trajectories, Trajectory, TrajectoryLos
 
 LONGEST_ID = 256
 LONGEST_REPLY = 1_000_000
-"""The maximum number of characters of an action. A longer action is treated as an action without a tool
-call."""
+"""The maximum number of characters of an action (a reply of a model). A longer one counts as an action
+without a tool call."""
 
 
 class ObservationRequest(BaseModel):
-    """The body of a request to `/get_observation`: actions, each with the id of its trajectory (the client's
-    sequence of actions). All lists have the same length. Fields not declared here are ignored, as in
-    verl-tool."""
+    """The body of a request to `/get_observation`: actions (replies of a model), each with the id of its
+    trajectory, the sequence of actions that share the state of their tools. All lists have the same length.
+    Fields that are not declared here are ignored, as in verl-tool."""
 
     trajectory_ids: list[str] = Field(min_length=1)
     actions: list[str]
@@ -68,19 +70,21 @@ class ObservationRequest(BaseModel):
         return self
 
     def extra(self, index: int) -> dict[str, Any]:
-        """Returns the `extra_fields` of the action number `index` (from 0); an empty dict if it has none."""
+        """Returns the entry of `extra_fields` for the action at position `index` (from 0), or an empty dict
+        if it has none."""
         return (self.extra_fields[index] if self.extra_fields else None) or {}
 
     def flag(self, name: str, index: int) -> bool:
-        """Returns the flag `name` (`finish` or `is_last_step`) of the action number `index` (from 0). A flag
-        in the action's `extra_fields` takes precedence over the request's list."""
+        """Returns the flag `name` (`finish` or `is_last_step`) of the action at position `index` (from 0). A
+        flag in the action's entry of `extra_fields` takes precedence over the request's list."""
         values: list[bool] | None = getattr(self, name)
         return bool(self.extra(index).get(name, values[index] if values else False))
 
 
 @dataclass(frozen=True)
 class ActionResult:
-    """The result of one action: its entries in `observations`, `dones` and `valids`."""
+    """The result of one action: its entries in the lists `observations`, `dones` (whether the trajectory has
+    ended) and `valids` (whether the action called a tool) of the response."""
 
     observation: str | dict[str, str]
     done: bool
@@ -90,9 +94,9 @@ class ActionResult:
 def _parsed_actions(
     body: ObservationRequest, tools: Collection[str]
 ) -> list[ParsedCall | TrajectoryEnd | None]:
-    """Returns a list with one entry for each action: the action's tool call, or `TrajectoryEnd` if the reply
-    ends the trajectory. The entry is None if the action does neither, has the flag `finish`, or is too long.
-    `tools` are the names of the server's tools."""
+    """Returns a list with one entry for each action (a reply of a model): the tool call in it, or
+    `TrajectoryEnd` if the reply ends the trajectory. The entry is None if the action does neither, has the
+    flag `finish`, or is too long. `tools` are the names of the server's tools."""
     return [
         None
         if body.flag("finish", n) or len(action) > LONGEST_REPLY
@@ -102,7 +106,8 @@ def _parsed_actions(
 
 
 class Observations(Protocol):
-    """Serves `POST /get_observation`, with which clients of verl-tool send actions and get observations."""
+    """Serves `POST /get_observation`, with which clients of verl-tool send actions (replies of a model) and
+    get observations (results of tool calls)."""
 
     name = "observations"
 
@@ -152,8 +157,8 @@ class Observations(Protocol):
         )
 
     async def _results(self, body: ObservationRequest) -> list[ActionResult]:
-        """Performs all actions at the same time, and returns their results in order. If air fails in one
-        action, the other actions still finish. Then the error is raised."""
+        """Performs all actions of a request at the same time, and returns their results in order. If air
+        itself fails in one action, the other actions are still finished; then the error is raised."""
         tools, ids = self._server.sessions.tools.tools, body.trajectory_ids
         present = self._trajectories.present(ids)
         actions = await asyncio.to_thread(_parsed_actions, body, tools)
@@ -184,8 +189,9 @@ class Observations(Protocol):
         action: ParsedCall | TrajectoryEnd | None,
         trajectory: Trajectory | None,
     ) -> ActionResult:
-        """Performs the action number `index`. `trajectory` is the trajectory to which the action belongs. If
-        the action calls no tool, it may be None: no such trajectory was open when the request came."""
+        """Performs the action at position `index`, and returns its result. `action` is what `_parsed_actions`
+        found in it. `trajectory` is the action's trajectory; None if it is not open, which can be only if the
+        action calls no tool."""
         name = body.trajectory_ids[index]
         if body.flag("finish", index):
             await self._trajectories.finish(name, trajectory)

@@ -1,4 +1,5 @@
-"""The state that the protocols of a tool server share, and the function that runs the server."""
+"""The state that the protocols of a tool server (`air serve tools`) share, and the function that runs the
+server."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from air.serve.tools.settings import ToolsConfig
 
 @dataclass(frozen=True)
 class ToolsServer(BaseServer):
-    """The state that the protocols of a tool server (`air serve tools`) share: the tools, the sessions, and
-    the metrics."""
+    """The state that the protocols of a tool server (`air serve tools`) share: settings, metrics, log, and
+    the sessions, which hold the opened tools."""
 
     config: ToolsConfig
     sessions: Sessions
@@ -31,14 +32,15 @@ class ToolsServer(BaseServer):
         return {"tools": list(sessions.tools.tools), "sessions": counts}
 
     def count(self, tool: str) -> None:
-        """Counts a call of the tool called `tool` in the metrics."""
+        """Counts one call of the tool called `tool` in the server's metrics."""
         self.metrics.add("air_serve_tool_calls_total", "Calls of tools.", tool=tool)
 
 
 @asynccontextmanager
 async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterator[ToolsServer]:
-    """Async context manager: loads the tools, and yields the state of a tool server. Leaving the block closes
-    all boxes. Raises UsageError if a tool does not exist or cannot be used on this machine."""
+    """Async context manager: loads the tools, and yields the state of a tool server (`air serve tools`). At
+    the end of the block, all boxes (containers or processes in which tools run) are closed. Raises UsageError
+    if a tool does not exist or cannot be used on this machine."""
     tools = config.tool_set()
     if tools.box is not None and tools.box.provider == "process":
         log.event("warning", text=NOT_ISOLATED)
@@ -52,9 +54,9 @@ async def opened(config: ToolsConfig, metrics: Metrics, log: Log) -> AsyncIterat
 async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
-    """Runs the server of `air serve tools` until SIGINT or SIGTERM. `protocols` are the constructors of its
-    protocols; `options` are keyword arguments of `air.serve.http.server.run`, which listens and handles
-    signals."""
+    """Runs the server of `air serve tools` until SIGINT or SIGTERM. `protocols` are the classes of its
+    protocols; each is called with the server's state. `options` are further keyword arguments of
+    `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

@@ -1,5 +1,6 @@
-"""Sessions of a tool server. A session is the set of tools opened for one trajectory or chat, with a box if
-the tools need one."""
+"""Sessions of a tool server (`air serve tools`). A session is the set of tools that are opened for one
+trajectory (a client's sequence of tool calls) or one chat, with a box (a container or process) if the tools
+need one."""
 
 from __future__ import annotations
 
@@ -18,24 +19,25 @@ from air.serve.http.metrics import Metrics
 from air.tools import OpenTools, ToolContext, ToolResult, ToolSet
 
 BOX_SECONDS = 120.0
-"""Seconds within which the box of a new session (the tools opened for one trajectory or chat) must start.
-They begin when the session may be opened (see `Sessions.admit`)."""
+"""Seconds within which the box (container or process) of a new session must start. They are counted from the
+time at which the session is opened; earlier waiting (see `Sessions.admit`) does not count."""
 
 BOX_ENDED = "[the box has ended: what ran in it took more than it may, or killed it]"
-"""The observation for the model if its own commands ended the box of the session."""
+"""The result that the model gets instead of a tool's output, if its own commands ended the box (container) of
+its tools."""
 
 
 class Session:
-    """A session: the opened tools of one trajectory or chat. Calls of tools that share a state run one after
-    the other."""
+    """The tools that are opened for one trajectory (a client's sequence of tool calls) or one chat. Calls of
+    tools that share a state run one after the other."""
 
     def __init__(self, tools: OpenTools, box: Box | None) -> None:
         self._tools, self._box = tools, box
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls the tool called `name`, and returns its result. Raises BoxEndedError if the agent's commands
-        ended the box, InfrastructureError if something failed that an agent cannot cause, and
-        HangingToolError if calls of the tool hang in too many sessions."""
+        """Calls the tool called `name`, and returns its result. Raises BoxEndedError if the agent's own
+        commands ended the box (container), InfrastructureError if something failed that an agent cannot
+        cause, and HangingToolError if calls of the tool hang in too many sessions."""
         if self._box is None:
             return await self._tools.call(name, arguments)
         async with self._box.attributing():
@@ -43,9 +45,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one tool server, each with the tools opened for one trajectory or chat of a client.
-    Provides the boxes of the sessions, and limits how many sessions are open (`most`) and how many requests
-    wait for sessions (`queue`)."""
+    """The sessions of one tool server, each with the tools that are opened for one trajectory or chat of a
+    client. Provides the boxes of the sessions. At most `most` sessions are open, and at most `queue` requests
+    wait for sessions."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics
@@ -63,13 +65,13 @@ class Sessions:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait for sessions (sets of opened tools), because the limit on open
-        sessions is reached."""
+        """The number of requests that wait until they may open sessions (sets of tools), because the limit on
+        open sessions is reached."""
         return len(self._waiting)
 
     async def admit(self, count: int, within: float) -> None:
-        """Waits until `count` more sessions (sets of opened tools, each for one trajectory or chat) may be
-        opened, and reserves them. Requests are served first come, first served.
+        """Waits until `count` further sessions (sets of tools, each for one trajectory or chat) may be
+        opened, and reserves them. Waiting requests are served in the order of their arrival.
 
         Raises NoBoxInTime if the wait takes longer than `within` seconds or `count` exceeds the server's
         limit, and QueueFull if too many requests wait already.
@@ -102,7 +104,8 @@ class Sessions:
             raise
 
     def free(self, count: int = 1) -> None:
-        """Gives up `count` sessions that `admit` reserved, so that waiting requests may open theirs."""
+        """Gives up `count` of the sessions that `admit` reserved, so that waiting requests may open
+        theirs."""
         self.taken -= count
         self._let_in()
 
@@ -117,8 +120,8 @@ class Sessions:
     async def open(
         self, key: str, fields: Mapping[str, Any] | None = None
     ) -> AsyncIterator[Session]:
-        """Async context manager: opens a session that `admit` has reserved. The random seed of the session's
-        tools is a hash of the text `key`. `fields` are the fields of the request that tools may read (None:
+        """Async context manager: opens and yields a session that `admit` has reserved. The random seed of its
+        tools is a hash of `key`. `fields` are the fields of the client's request that tools may read (None:
         no fields).
 
         Raises InfrastructureError if a box or the state of a tool cannot be created, and HangingToolError if

@@ -1,4 +1,4 @@
-"""The settings of `air serve tools`."""
+"""The settings of `air serve tools`, a server that runs tools for clients."""
 
 from __future__ import annotations
 
@@ -13,48 +13,54 @@ from air.serve.tools.tool_names import calling, load_named
 from air.tools import ToolSet
 
 KEY_ENV = "AIR_MODEL_KEY"
-"""The name of the environment variable that contains the API key for the model's endpoint."""
+"""The name of the environment variable with the API key for the server at `model_url`, which runs the
+model."""
 
 
 class ToolsConfig(ListenConfig):
-    """Settings of a tool server (`air serve tools`), which runs tools for clients."""
+    """Settings of a tool server (`air serve tools`), which runs tools, such as a code interpreter, for
+    clients."""
 
     tools: tuple[str, ...] = Field(min_length=1)
-    """The tools. Each is the name of a tool that ships with air, a function (`FILE.py:NAME` or
-    `MODULE:NAME`), or the path of a TOML file with the key `tools`. Relative paths are relative to the
-    current folder."""
+    """The tools that the server runs. Each is the name of a tool that ships with air, a function
+    (`FILE.py:NAME` or `MODULE:NAME`), or the path of a TOML file with the key `tools`. Relative paths are
+    relative to the current folder."""
     public: tuple[str, ...] = ()
-    """The keys in the objects of a request's `extra_fields` whose values tools may read, such as the state of
-    a game. Empty: tools may read none."""
+    """The names of the fields that tools may read in the entries of a request's `extra_fields`, such as the
+    state of a game. Empty: tools may read none of them."""
     max_sessions: int = Field(32, ge=1)
     """The maximum number of trajectories (sequences of a client's tool calls that share their state) and
-    chats that are open at the same time. Each has its own box if the tools need one."""
+    chats that are open at the same time. Each has its own box (container or process) if the tools need
+    one."""
     idle_seconds: float = Field(900.0, gt=0, allow_inf_nan=False)
-    """Seconds without a request after which a trajectory (a sequence of a client's tool calls that share
-    their state) is ended."""
+    """If a client sends no request for a trajectory for this number of seconds, the server ends the
+    trajectory (a sequence of a client's tool calls that share their state)."""
     session_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
-    """The lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their state),
-    however often it is used. A running request is not interrupted; the trajectory ends after it."""
+    """The maximum lifetime in seconds of a trajectory (a sequence of a client's tool calls that share their
+    state), even if it is used all the time. A running request is not interrupted; the trajectory ends after
+    it."""
     queue_seconds: float = Field(60.0, gt=0, allow_inf_nan=False)
-    """Seconds for which a request for a new trajectory or chat may wait while `max_sessions` of them are
-    open. After this time, the request is refused."""
+    """Seconds for which a request may wait while `max_sessions` trajectories and chats are open. After this
+    time, the request is refused."""
     max_queued: int = Field(1000, ge=0)
-    """The maximum number of requests that wait for new trajectories or chats. Further requests are refused at
-    once."""
+    """The maximum number of requests that wait because `max_sessions` trajectories and chats are open.
+    Further requests are refused at once."""
     max_actions: int = Field(1024, ge=1)
-    """The maximum number of actions in one request. A request with more actions is refused."""
+    """The maximum number of actions (replies of a model) in one request. A request with more actions is
+    refused."""
     model_url: str = ""
-    """The URL of a server with OpenAI's chat completions API, whose model answers chats. Empty: no chats are
-    served."""
+    """The URL of a server with OpenAI's chat completions API. Its model answers chats, and calls the tools.
+    Empty: the tool server handles no chats."""
     model: str = ""
-    """The name of the model at `model_url`. Requests of this server's clients use the same name."""
+    """The name of the model at `model_url`. Clients of this tool server must use the same name in their
+    requests."""
     format: str = "tool_calls"
-    """The name of the action format of chats, in which the model writes tool calls."""
+    """The name of the action format for chats: the syntax in which the model writes tool calls."""
     max_turns: int = Field(8, ge=1, le=1000)
-    """The maximum number of the model's replies in one chat. After it, the client gets the last reply with
-    the finish reason `length`."""
+    """The maximum number of the model's replies in one chat. If the last of them is no final answer, the
+    client gets this reply, with the finish reason `length`."""
     model_seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
-    """Seconds that one reply of the model may take."""
+    """Seconds that the model may take for one reply."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -65,8 +71,8 @@ class ToolsConfig(ListenConfig):
         return self
 
     def tool_set(self) -> ToolSet:
-        """Loads the tools. Raises UsageError if a tool does not exist or cannot be used, and ConfigError if a
-        tool's limits do not suit `session_seconds` or `max_sessions`."""
+        """Loads the tools that the setting `tools` names. Raises UsageError if a tool does not exist or
+        cannot be used, and ConfigError if a tool's limits do not suit `session_seconds` or `max_sessions`."""
         tools = ToolSet(load_named(self.tools))
         if tools.box is not None and tools.box.limits.seconds < self.session_seconds:
             raise ConfigError(
@@ -86,6 +92,6 @@ class ToolsConfig(ListenConfig):
         return tools
 
     def action_format(self, tools: ToolSet) -> ActionFormat:
-        """Returns the action format of chats, prepared for these tools. Raises ConfigError if the format
-        cannot express tool calls."""
+        """Returns the action format for chats (the syntax of tool calls), prepared for these tools. Raises
+        ConfigError if the format cannot express tool calls."""
         return calling(self.format, tools)

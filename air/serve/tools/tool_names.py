@@ -1,5 +1,5 @@
-"""Loads the tools that a command line names, and the action format that calls them, for `air serve tools` and
-`air serve evaluate`."""
+"""Loads the tools that a command line names, and the action format (the syntax) in which a model calls them.
+`air serve tools` and `air serve evaluate` use this module."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from air.tools import Tool, ToolSet, load
 
 
 class ToolsFile(BaseConfig):
-    """A TOML file that names tools with their settings."""
+    """The content of a TOML file that names tools, perhaps with their settings."""
 
     tools: tuple[str | dict[str, Any], ...] = Field(min_length=1)
     """The tools. Each is the name of a tool that ships with air, a function as `FILE.py:NAME` or
-    `MODULE:NAME`, or a table: its key `name` has such a name or function, the other keys are settings of the
-    tool. Relative paths are relative to the folder of this TOML file."""
+    `MODULE:NAME`, or a table. In a table, the key `name` has such a name or function, and the other keys are
+    settings of the tool. Relative paths are relative to the folder of this TOML file."""
 
 
 def load_named(names: Iterable[str]) -> list[Tool]:
-    """Loads tools. Each of `names` is the name of a tool that ships with air, a function as `FILE.py:NAME` or
-    `MODULE:NAME`, or the path of a TOML file with the key `tools` (see `ToolsFile`). Relative paths are
-    relative to the current folder. Raises UsageError if a tool does not exist or cannot be used."""
+    """Loads the tools that `names` specifies. Each entry is the name of a tool that ships with air, a
+    function as `FILE.py:NAME` or `MODULE:NAME`, or the path of a TOML file with the key `tools` (see
+    `ToolsFile`). Relative paths are relative to the current folder. Raises UsageError if a tool does not
+    exist or cannot be used."""
     return [tool for name in names for tool in _load(name)]
 
 
 def calling(name: str, tools: ToolSet) -> ActionFormat:
-    """Returns the action format called `name`, prepared for calls of `tools`. Raises ConfigError, whose
-    message names the flag `--format`, if there is no such format or it cannot express tool calls."""
+    """Returns the action format called `name` (a syntax for a model's actions), prepared for calls of
+    `tools`. Raises ConfigError if there is no such format or it cannot express tool calls. The error's text
+    mentions the flag `--format`."""
     try:
         return actions.get(name).with_tools(tools.schemas, answers=True)
     except ConfigError as error:

@@ -1,5 +1,5 @@
-"""Keeps the trajectories of a tool server's clients. Each trajectory id has a session, until the client or a
-time limit ends the trajectory."""
+"""Keeps the trajectories of a tool server's clients. A trajectory is a client's sequence of tool calls that
+share the state of their tools. It is open until the client or a time limit ends it."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from air.serve.tools.settings import ToolsConfig
 from air.tools import ToolResult
 
 MOST_REMEMBERED = 10_000
-"""The maximum number of remembered ids of trajectories that ended without a request of their client, for
-instance at a time limit. A further request with such an id gets an error instead of a new trajectory."""
+"""The server remembers at most this number of ids of trajectories that the server itself has ended, for
+instance at a time limit. A later request with such an id gets an error, and does not begin a new
+trajectory."""
 _LOG = logging.getLogger(__name__)
 
 
 class TrajectoryLost(AirError):
-    """Error: the trajectory that a request names has ended without its client's request, for instance at a
-    time limit, so the state of its tools is lost."""
+    """Error: the trajectory that a request names has ended already, usually because the server ended it at a
+    time limit. The state of its tools is lost."""
 
 
 class Trajectory:
-    """A sequence of a client's tool calls under one id (`name`), which share the state of their tools. The
-    first call opens the tools. `fields` are the fields of the request that tools may read."""
+    """A client's sequence of tool calls with the same id (`name`), which share the state of their tools. The
+    first call opens the tools. `fields` are the fields of the client's request that tools may read."""
 
     def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         self.name, self.fields = name, fields
         self.began = self.used = time.monotonic()
         self.uses = 0
-        """The number of running requests that use this trajectory. While there are any, no time limit ends
-        the trajectory."""
+        """The number of running requests that use this trajectory. While it is not 0, no time limit ends the
+        trajectory."""
         self.ended = False
         self.lost = False
-        """Whether it ended in such a way that later requests with its id get an error."""
+        """Whether the trajectory has ended without its client's wish, so that later requests with its id get
+        an error."""
         self.session: Session | None = None
         self.turn = asyncio.Lock()
         self.stack = AsyncExitStack()
 
 
 class Trajectories:
-    """All open trajectories (sequences of a client's tool calls that share their state) of one server, by
-    id."""
+    """All open trajectories of one server, by id (`open`). A trajectory is a sequence of a client's tool
+    calls that share the state of their tools."""
 
     def __init__(self, sessions: Sessions, config: ToolsConfig, metrics: Metrics) -> None:
         self._sessions, self._config, self._metrics = sessions, config, metrics
@@ -60,8 +62,8 @@ class Trajectories:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Async context manager: ends trajectories that reach a time limit during the block, and all others
-        at the end of the block."""
+        """Async context manager: during the block, ends the trajectories (sequences of a client's tool calls)
+        that reach a time limit. At the end of the block, ends all others."""
         sweep = asyncio.create_task(self._sweep())
         try:
             yield
@@ -73,18 +75,19 @@ class Trajectories:
             await wait_shielded(asyncio.gather(*self._endings))
 
     def present(self, names: Iterable[str]) -> dict[str, Trajectory]:
-        """Returns those trajectories with the ids `names` that are open now, by id."""
+        """Returns the trajectories that are open now and whose ids are in `names`, as a dict by id."""
         return {name: self.open[name] for name in names if name in self.open}
 
     @asynccontextmanager
     async def used(
         self, fields: Mapping[str, Mapping[str, Any]]
     ) -> AsyncIterator[Mapping[str, Trajectory]]:
-        """Async context manager: yields trajectories by id, and protects them from time limits during the
-        block. Creates those that do not exist yet (all of them or none). `fields` maps each trajectory's id
-        to those fields of the request that tools may read.
+        """Async context manager: yields trajectories (sequences of a client's tool calls) as a dict by id.
+        During the block, no time limit ends them. `fields` maps the id of each trajectory to those fields of
+        the request that tools may read. Trajectories that do not exist yet are created.
 
-        Raises TrajectoryLost, and the errors of `Sessions.admit`; then no trajectory was created.
+        Raises TrajectoryLost if the server has ended one of the trajectories, and the errors of
+        `Sessions.admit`; then no trajectory was created.
         """
         self._check(fields)
         present = self.present(fields)
@@ -105,11 +108,11 @@ class Trajectories:
     def _new(
         self, names: Collection[str], count: int, present: Iterable[Trajectory]
     ) -> Sequence[str]:
-        """Returns those of `names` for which trajectories must be created, after the wait for `count`
-        sessions for them, and gives up the sessions that are not needed. Meanwhile another request may have
-        begun some of these trajectories. `present` are those that were open before the wait. Raises
-        TrajectoryLost, and gives up all `count` sessions, if one of them has ended or a trajectory is
-        lost."""
+        """Returns those ids in `names` for which trajectories must be created. Called after a wait in which
+        `count` sessions (sets of tools) were reserved for them. Meanwhile, other requests may have created
+        some of them; the sessions for these are given up. `present` are the trajectories that were open
+        before the wait. Raises TrajectoryLost, and gives up all `count` sessions, if one of these has ended
+        meanwhile, or if the server has ended one of `names`."""
         try:
             if any(one.ended for one in present):
                 raise TrajectoryLost("trajectories of this request ended while it waited")
@@ -130,12 +133,12 @@ class Trajectories:
                 )
 
     async def call(self, trajectory: Trajectory, tool: str, arguments: Any) -> ToolResult:
-        """Calls the tool `tool` in `trajectory`. Call this method inside the block of the call of `used` that
-        yielded `trajectory`. Calls in one trajectory run one after the other.
+        """Calls the tool `tool` in `trajectory`, and returns its result. Call this method only inside the
+        block of `used` that yielded `trajectory`. Calls in one trajectory run one after the other.
 
-        Raises BoxEndedError if the trajectory's own commands ended its box, InfrastructureError if something
-        failed that the agent cannot cause, HangingToolError if calls of the tool hang in too many
-        trajectories, and TrajectoryLost if another request ended the trajectory before this call began.
+        Raises BoxEndedError if the trajectory's own commands ended its box (container), InfrastructureError
+        if something failed that the agent cannot cause, HangingToolError if calls of the tool hang in too
+        many trajectories, and TrajectoryLost if the trajectory has ended before this call began.
         """
         name = trajectory.name
         async with trajectory.turn:
@@ -156,10 +159,10 @@ class Trajectories:
                 raise
 
     async def finish(self, name: str, trajectory: Trajectory | None) -> None:
-        """Ends a trajectory at its client's request. `name` is its id. `trajectory` is the trajectory with
-        this id to which the request belongs; None if none was open when the request came. Does nothing if
-        this trajectory has ended already: a later one with the same id goes on. If it was lost, a request
-        with its id starts a new trajectory from now on."""
+        """Ends a trajectory because its client asks for it. `name` is its id. `trajectory` is the trajectory
+        that was open under this id when the request came (None: there was none). If it has ended already, a
+        new trajectory with the same id is not affected. If the server had ended it, this id is usable again:
+        the next request begins a new trajectory."""
         if trajectory is None or trajectory.lost:
             self._lost.pop(name, None)
         ending = None if trajectory is None else self._end(trajectory, "finished")
@@ -169,9 +172,10 @@ class Trajectories:
     def _end(
         self, trajectory: Trajectory, how: str, *, lost: str = ""
     ) -> asyncio.Task[None] | None:
-        """Ends a trajectory in the background. Returns the asyncio task that does so; None if the trajectory
-        has ended already. `how` is the reason in the metrics. If `lost` is not empty, later requests with the
-        trajectory's id get an error with this text. If `lost` is empty, they start a new trajectory."""
+        """Ends a trajectory in the background. Returns the asyncio task that does so, or None if the
+        trajectory has ended already. `how` is the reason in the metrics. If `lost` is not empty, later
+        requests with the trajectory's id get an error with this text; otherwise, they begin a new
+        trajectory."""
         if trajectory.ended:
             return None
         name = trajectory.name
@@ -199,7 +203,7 @@ class Trajectories:
             self._sessions.free()
 
     async def _sweep(self) -> None:
-        """Runs until it is cancelled: ends the trajectories that have reached a time limit."""
+        """Ends the trajectories that reach a time limit, until it is cancelled."""
         idle, age = self._config.idle_seconds, self._config.session_seconds
         while True:
             await asyncio.sleep(min(idle, age) / 10)

@@ -1,1 +1,2 @@
-"""The trajectory viewer in a browser: a Streamlit app."""
+"""The browser version of the trajectory viewer, which shows training runs and their recorded episodes: a
+Streamlit app."""

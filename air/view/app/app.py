@@ -1,5 +1,5 @@
-"""The trajectory viewer's Streamlit app: renders the bar at the top and the selected page, and updates them
-live."""
+"""The trajectory viewer's Streamlit app, which shows training runs and their recorded episodes. Renders the
+bar at the top and the selected page, and keeps them up to date while a run is in progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from air.view.render.markup import CSS, text
 
 LIVE_SECONDS = 2
 LIVE_FOR = 120
-"""When the app opens, live updates are on if the run's files have changed within this number of seconds."""
+"""When the app opens, live updates are switched on if the run's files have changed within the last `LIVE_FOR`
+seconds."""
 SHOW = {
     "Runs": runs.show,
     "Run": run.show,
@@ -43,7 +44,8 @@ SHOW = {
 
 
 def main(argv: Sequence[str]) -> None:
-    """Renders the selected page once. Streamlit calls this function again after every action of the user.
+    """Renders the app's selected page once. Streamlit calls this function again after every action of the
+    user.
 
     Each element of `argv` is the folder of a run, or a folder that contains folders of runs.
     """
@@ -69,8 +71,8 @@ def _show(all_runs: Sequence[Run]) -> None:
 
 
 def _bar(all_runs: Sequence[Run]) -> Run:
-    """Renders the bar with which the user selects the run, the page and live updates; returns the selected
-    run."""
+    """Renders the bar at the top, in which the user selects the run and the page, and switches live updates
+    on or off. Returns the selected run."""
     names = [run.name for run in all_runs]
     name = url_state.get("run")
     at = names.index(name) if name in names else 0
@@ -103,8 +105,8 @@ def _bar(all_runs: Sequence[Run]) -> Run:
 
 
 def _refresh(index: RunIndex) -> None:
-    """Reads new lines of the run's files into the run's index. Shows a progress bar if many files have
-    changed."""
+    """Reads the new lines of the run's files into the run's index. Shows a progress bar if more than 400
+    files are new or have changed."""
     place = st.empty()
 
     def progress(done: int, of: int) -> None:
@@ -117,8 +119,8 @@ def _refresh(index: RunIndex) -> None:
 
 @st.fragment(run_every=LIVE_SECONDS)
 def _watch(index: RunIndex) -> None:
-    """Reads new lines of the run's files into the index, and renders the app again if there are new lines.
-    Streamlit calls this function every `LIVE_SECONDS` seconds."""
+    """Reads the new lines of the run's files into the run's index, and renders the app again if there are
+    any. Streamlit calls this function every `LIVE_SECONDS` seconds while live updates are on."""
     try:
         changed = index.file.refresh()
     except AirError:  # for example, the run's folder is gone: `main` shows the error

@@ -1,4 +1,4 @@
-"""Makes the app's charts, with the library Altair.
+"""Makes the charts of the viewer's app, with the library Altair.
 
 Recorded values are passed to a chart only as data, never in the chart's specification, because the browser
 could evaluate text in the specification as an expression.
@@ -20,20 +20,21 @@ from air.view.render.metric_series import TIMES
 TIME_COLOURS = ["#4c7dea", "#2fa874", "#e0962f", "#9aa3b2"]
 HEIGHT = 240
 _NUMBER = ".6~g"
-"""The format of numbers at an axis. With less precision, 850 would be 8.5e+2."""
+"""The format of numbers at an axis (6 significant digits). With fewer digits, 850 could become 8.5e+2."""
 _CROWDED = 9
-"""Curves with at least this number of points have smaller points."""
+"""If a curve of a chart has at least this number of points, the points are drawn smaller."""
 _ORDER = alt.EncodingSortField("order", op="min", order="ascending")
-"""The setting that keeps the curves of a chart in the given order instead of the order of their names."""
+"""A setting for Altair that keeps the curves of a chart in the given order. By default, Altair sorts them by
+name."""
 
 
 def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any:
-    """Returns a line chart, `height` pixels high, with straight lines between the points.
+    """Returns a line chart as an Altair object, `height` pixels high, with straight lines between the points.
 
-    If a curve has many points, the values are a thin line and their running mean is a thick line; a legend
-    explains the lines, unless the chart is lower than `HEIGHT`. `markup.legend` explains the colours of the
-    curves, because the chart would cut a legend that is wider than the page. If `clickable` is true, a click
-    on a point selects the fields `step` and `name` of this point; the Altair selection has the name `pick`.
+    If a curve has many points, the values are a thin line and their running mean is a thick line. A legend
+    explains thin and thick lines, unless the chart is lower than `HEIGHT`. The colours of the curves are
+    explained elsewhere (`markup.legend`), because the chart would cut a legend that is wider than the page.
+    If `clickable` is true, a click on a point selects its fields `step` and `name` under the name `pick`.
     """
     explained = chart.smoothed and height >= HEIGHT
     values = alt.Axis(format=_NUMBER, tickCount=4)
@@ -77,8 +78,8 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
 
 
 def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> Any:
-    """Returns a bar chart of the seconds that the episodes of each training step together spent on each
-    activity. `height` is in pixels. `rows` are lines of `metrics.jsonl`, one for each step."""
+    """Returns a bar chart as an Altair object: the seconds that all episodes of each training step spent on
+    each activity. `rows` are lines of `metrics.jsonl`, one for each step. `height` is in pixels."""
     data = [
         {"step": row["step"], "name": name, "value": float(row.get(f"seconds_{name}") or 0)}
         for row in rows
@@ -107,12 +108,14 @@ def time_split(rows: Sequence[Mapping[str, Any]], *, height: int = HEIGHT) -> An
 def episode(
     curve: Sequence[Place], item: int, last: int, *, baseline: float | None
 ) -> tuple[Any, Any]:
-    """Returns two charts of an episode's validates (gradings), by item (a turn with its validates): the
-    score, and the delta reward that the validate earned.
+    """Returns two charts of an episode as Altair objects: the score in each grading (`validate`), and the
+    delta reward of each grading, which is the reward for the change of the score. The horizontal axis shows
+    the position of the turn.
 
     `curve` has the `Place` (with the score and the reward) of each `validate` line. A vertical line marks the
-    item with the number `item`, counted from 0. `last` is the number of the last item; `baseline` is drawn as
-    a horizontal line unless it is None."""
+    turn at position `item`, from 0. `last` is the position of the last turn. `baseline`, a score, is drawn as
+    a horizontal line unless it is None.
+    """
     data = [
         {
             "item": place.item,

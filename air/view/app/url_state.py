@@ -1,4 +1,4 @@
-"""Stores the user's selection, such as run and episode, in the address (URL) of the viewer's page.
+"""Stores the user's selection, such as the run and the episode, in the address (URL) of the viewer's page.
 
 So the user can reload the page, or send its address to others, without losing the selection. The module also
 opens the indices of runs.
@@ -27,21 +27,20 @@ PAGES = (
 
 
 def get(name: str, default: str = "") -> str:
-    """Returns the query parameter `name` of the page's address (URL), or `default` if the address lacks
-    it."""
+    """Returns the query parameter `name` in the address (URL) of the page, or `default` if it is absent."""
     return str(st.query_params.get(name, default))
 
 
 def whole(name: str) -> int | None:
-    """Returns the query parameter `name` as an integer, or None if the parameter is absent or is not a
-    non-negative integer below a billion."""
+    """Returns the query parameter `name` as an integer. Returns None if it is absent, or is not an integer
+    from 0 to 999999999."""
     text = get(name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def go(**parts: Any) -> None:
-    """Sets query parameters of the page's address; the value None removes a parameter. Call this function
-    only from a widget's callback."""
+    """Sets query parameters in the address (URL) of the page, by name; the value None removes a parameter.
+    Call this function only from a widget's callback, because Streamlit permits the change only there."""
     for name, value in parts.items():
         if value is None:
             st.query_params.pop(name, None)
@@ -50,10 +49,10 @@ def go(**parts: Any) -> None:
 
 
 def open_run(name: str) -> None:
-    """Selects the run `name`, and removes the parameters of the previously selected run, such as its episode,
-    from the address.
+    """Selects the run `name` in the page's address (URL), and removes the parameters of the previously
+    selected run, such as its episode.
 
-    Call this function only from a widget's callback.
+    Call this function only from a widget's callback, because Streamlit permits the change only there.
     """
     for other in [each for each in st.query_params if each not in ("page", "other")]:
         st.query_params.pop(other, None)
@@ -61,14 +60,13 @@ def open_run(name: str) -> None:
 
 
 def page() -> str:
-    """Returns the name of the viewer's page in the address (URL), or `Run` if the address has no valid
-    page."""
+    """Returns the name of the page that the address (URL) selects; `Run` if it selects no valid page."""
     name = get("page", "Run")
     return name if name in PAGES else "Run"
 
 
 @st.cache_resource(show_spinner=False)
 def index_of(folder: str) -> RunIndex:
-    """Opens the index of the run in `folder`: the SQLite file with `Facts` about its episodes. All browser
-    sessions get the same object."""
+    """Opens the index of the run in `folder`: a SQLite database about the run's recorded episodes. All
+    browser sessions get the same object."""
     return RunIndex(Path(folder))

@@ -1,4 +1,5 @@
-"""Reads a single trajectory file from start to end, for a view that has no index of the run."""
+"""Reads a single trajectory file (the recording of one episode) from start to end, for a view that has no
+index of the run."""
 
 from __future__ import annotations
 
@@ -15,22 +16,25 @@ from air.view.index.tables import translated
 
 @dataclass(frozen=True)
 class EpisodeFile:
-    """A trajectory file that `scan` has read: `Facts` about its episode, and a `Place` for each line."""
+    """A trajectory file (the recording of one episode) that `scan` has read: the main facts about the
+    episode, and the position (`Place`) of each line."""
 
     path: Path
     facts: Facts
     places: list[Place]
     problems: int
-    """Number of lines in the trajectory file that could not be read."""
+    """The number of lines in the file that could not be read."""
 
     def head(self) -> dict[str, dict[str, Any]]:
-        """Reads the lines that belong to no turn, such as `start` and `end`, and returns them by type. If the
-        file has no line `start` or `end`, the value of this type is an empty dict."""
+        """Reads the lines that belong to no turn, such as `start` and `end`, and returns them as a dict by
+        the line's type. If the file has no line `start` or `end`, the value for this type is an empty
+        dict."""
         lines = self._load([place for place in self.places if place.item < 0])
         return {"start": {}, "end": {}} | {line["type"]: line for line in lines}
 
     def items(self, first: int, count: int) -> list[Item]:
-        """Reads `count` items (turns with their validates), beginning with item `first`."""
+        """Reads `count` items, beginning with the item at position `first` (from 0), and returns them. An
+        item is a turn with its gradings."""
         places = [place for place in self.places if first <= place.item < first + count]
         return items(places, self._load(places))
 
@@ -40,7 +44,7 @@ class EpisodeFile:
 
 
 def scan(path: Path) -> EpisodeFile:
-    """Reads a whole trajectory file.
+    """Reads a whole trajectory file (the recording of one episode).
 
     Raises UsageError if the file cannot be read, and ConfigError if it is not a trajectory.
     """

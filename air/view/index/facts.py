@@ -1,4 +1,5 @@
-"""Extracts facts about an episode from the lines of its trajectory, and the position of each line (`Place`).
+"""Extracts the main facts about an episode from its trajectory (the recording, one JSON object per line), and
+the position of each line in the file (`Place`).
 
 Any JSON object is accepted as a line. A field that is absent or has an unexpected type counts as None.
 """
@@ -14,59 +15,60 @@ from typing import Any
 from air.json_lines import Line
 
 KEPT_SCORES = 60
-"""The index stores only the scores of the last validates (gradings) of an episode, at most this number, so
-that facts about an episode with very many validates stay small."""
+"""The maximum number of scores that the index stores of an episode (those of the last gradings), so that
+facts about an episode with very many gradings stay small."""
 
 
 @dataclass
 class Facts:
-    """Facts about one episode, from the lines of its trajectory that have been read. A fact is None if it is
-    not recorded."""
+    """The main facts about one episode, from those lines of its trajectory (recording) that have been read so
+    far. A fact that is not recorded is None."""
 
     episode: str | None = None
     task: str | None = None
     model: str | None = None
     metric: str | None = None
     direction: str | None = None
-    """Whether `higher` or `lower` scores are better."""
+    """Which scores are better: `higher` or `lower` ones."""
     baseline: float | None = None
     isolation: str | None = None
     started: float | None = None
-    """The time of the first line, in seconds since the epoch."""
+    """The time of the trajectory's first line, in seconds since the epoch."""
     ended: float | None = None
-    """The time of the `end` line, in seconds since the epoch."""
+    """The time of the trajectory's line `end`, in seconds since the epoch."""
     how: str = "unfinished"
-    """How the episode ended: `well`, `failed` (infrastructure error) or `unfinished` (running or killed)."""
+    """How the episode ended: `well`, `failed` (something failed that the agent did not cause) or `unfinished`
+    (it is running, or was killed)."""
     why: str | None = None
-    """The reason why the episode ended, from the `end` line."""
+    """The reason why the episode ended, from the trajectory's line `end`."""
     error: str | None = None
     reward: float | None = None
     score: float | None = None
-    """The score of the last validate (grading) that has a score."""
+    """The score in the last grading that has a score."""
     best: float | None = None
     test: float | None = None
     turns: int = 0
     validates: int = 0
     errors: int = 0
-    """Number of turns with a failed command or without an action, plus the number of validates (gradings) of
-    a missing or malformed artefact."""
+    """The number of turns with a failed command or without an action, plus the number of gradings in which
+    the agent's result was missing or malformed."""
     seconds: float = 0.0
-    """Seconds from the first line of the trajectory to the last."""
+    """Seconds from the time of the trajectory's first line to that of its last line."""
     seconds_model: float = 0.0
     seconds_exec: float = 0.0
     seconds_grading: float = 0.0
     seconds_queue: float = 0.0
     scores: str = "[]"
-    """The scores of the last `KEPT_SCORES` validates as a JSON list; null for a validate without a score."""
+    """The scores in the last `KEPT_SCORES` gradings, as a JSON list; null for a grading without a score."""
     lines: int = 0
     items: int = 0
-    """Number of items. An item is a turn with its validates, or validates without a recorded turn."""
+    """The number of items. An item is a turn with its gradings, or gradings without a recorded turn."""
     turn: int | None = None
-    """The turn number in the last `step` or `validate` line."""
+    """The turn number in the last `step` or `validate` line (`validate`: a grading)."""
 
     @property
     def ending(self) -> str:
-        """A short text for users: how the episode ended, with the reason or the error."""
+        """A short text for users about how the episode ended, with the reason or the error."""
         if self.how == "well":
             return self.why or "well"
         return f"failed: {self.error or self.why}" if self.how == "failed" else self.how
@@ -74,31 +76,32 @@ class Facts:
 
 @dataclass(frozen=True)
 class Place:
-    """The position of one line in a trajectory file, and some of the line's fields, as the index stores
-    them."""
+    """The position of one line in a trajectory file (the recording of an episode), and some of the line's
+    fields. The index stores a `Place` for each line."""
 
     seq: int
     kind: str
     item: int
-    """Number of the item (a turn with its validates) of this line, from 0; -1 if it belongs to no item."""
+    """The position, from 0, of the item to which the line belongs; -1 if it belongs to none. An item is a
+    turn with its gradings."""
     offset: int
-    """Position of the line's first byte in the file."""
+    """The position of the line's first byte in the file."""
     length: int
-    """Length of the line, in bytes."""
+    """The length of the line in bytes."""
     turn: int | None
     bad: int
-    """1 if the line records a failed command, a reply without an action, a validate without a score, or an
-    infrastructure error; otherwise 0."""
+    """1 if the line records a failed command, a reply without an action, a grading without a score, or an
+    infrastructure error (which the agent did not cause); otherwise 0."""
     score: float | None
     phi: float | None
     delta: float | None
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds the content of one trajectory line to `facts`, and returns the line's `Place`.
+    """Adds the content of one trajectory line to `facts`, and returns the line's position and main fields as
+    a `Place`. Returns None if the line has no `type`, because it is then not a line of a trajectory.
 
-    `offset` and `length` are in bytes. Returns None if the line has no `type`, because it is then not a line
-    of a trajectory.
+    `offset` is the line's position in the file, and `length` its length, both in bytes.
     """
     kind = text(line.get("type"))
     if kind is None:
@@ -127,8 +130,8 @@ def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> P
 
 
 def read_lines(facts: Facts, lines: Iterable[Line]) -> tuple[list[Place], int]:
-    """Adds the content of trajectory lines to `facts`. Returns the `Place` of each line, and the number of
-    lines that cannot be used."""
+    """Adds the content of trajectory lines to `facts`. Returns the `Place` (the position and main fields) of
+    each line, and the number of lines that cannot be used."""
     places, problems = [], 0
     for line in lines:
         place = None
@@ -209,19 +212,20 @@ def number(value: object) -> float | None:
 
 
 def integer(value: object) -> int | None:
-    """Returns `value`, or None if `value` is not an integer that SQLite can store (64 bits)."""
+    """Returns `value` if it is an integer that SQLite can store (64 bits); otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if abs(value) < 2**63 else None
 
 
 def whole(value: object) -> int | None:
-    """Returns a number without a fractional part, such as 3 or 3.0, as an integer. Returns None for all other
-    values."""
+    """Returns `value` as an integer if it is a number without a fractional part, such as 3 or 3.0; otherwise
+    None."""
     as_float = number(value)
     return integer(int(as_float)) if as_float is not None and as_float.is_integer() else None
 
 
 def text(value: object) -> str | None:
-    """Returns `value` as text that SQLite can store, or None if `value` is not a string."""
+    """Returns `value` as text that SQLite can store (without surrogate characters) if it is a string;
+    otherwise None."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -1,6 +1,7 @@
-"""Keeps the index of a training run up to date by reading only appended lines.
+"""Keeps the index of a training run up to date. The index is a SQLite file about the run's recorded episodes;
+only lines that were appended to the run's files since the last update are read.
 
-A line that cannot be used (not JSON, or without a required field) is skipped and counted as a problem of its
+A line that cannot be used (not JSON, or without a required field) is skipped, and counted as a problem of its
 file. Several processes can update one index at the same time.
 """
 
@@ -23,23 +24,24 @@ from air.view.index.run_discovery import LOGS, NOT_TRAJECTORIES
 from air.view.index.tables import FACTS, PLACES, file_of, opened, translated
 
 BATCH_FILES = 200
-"""Number of trajectory files that are read in one transaction of the index's database. After each
-transaction, the progress is reported, and an interrupted refresh keeps what it has read."""
+"""The number of trajectory files (recordings of episodes) that are read in one transaction of the database.
+After each transaction, the progress is reported. An interrupted update keeps the finished transactions."""
 SUFFIX = ".jsonl"
 Progress = Callable[[int, int], None]
-"""A function that shows progress. Its arguments are the number of files that have been read, and the number
-of all changed files."""
+"""The type of a function that shows progress. Its arguments are the number of changed files that have been
+read, and the number of all changed files."""
 
 
 def no_progress(done: int, total: int) -> None:
-    """A `Progress` function that shows nothing."""
+    """Shows nothing. Used as the `Progress` function if no progress must be shown."""
 
 
 class IndexFile:
-    """The SQLite file in the cache folder that is the index of a training run; `refresh` updates it.
+    """The SQLite file, in the cache folder, that is the index of a training run; `refresh` updates it.
 
-    The run's folder `folder` contains a folder `trajectories/`, or the trajectory files themselves. Raises
-    MissingError if there is no such folder, and UsageError if the index cannot be written.
+    `folder` is the run's folder. It contains a folder `trajectories/`, or directly the trajectory files
+    (recordings of episodes). The constructor raises MissingError if there is no such folder, and UsageError
+    if the index cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,8 +55,8 @@ class IndexFile:
 
     @property
     def trajectories(self) -> Path:
-        """The folder of the run's trajectory files. It may change while a run is in progress, because the run
-        may create its folder `trajectories/` late."""
+        """The folder of the run's trajectory files (recordings of episodes). It can change while a run is in
+        progress: `trajectories/` may be created only after the first look."""
         inner = self.folder / "trajectories"
         return inner if inner.is_dir() else self.folder
 
@@ -63,10 +65,12 @@ class IndexFile:
             self._db.close()
 
     def refresh(self, progress: Progress = no_progress) -> bool:
-        """Reads new lines of the run's files into the index; returns whether the index has changed.
+        """Reads the new lines of the run's files into the index. Returns whether the index has changed.
+        `progress` is called as the reading goes on.
 
-        A trajectory file that cannot be read is marked as unreadable. Raises MissingError if the run's folder
-        is gone, UsageError if another file cannot be read, and InfrastructureError if SQLite fails.
+        A trajectory file (recording of an episode) that cannot be read is marked as unreadable. Raises
+        MissingError if the run's folder is gone, UsageError if another file cannot be read, and
+        InfrastructureError if SQLite fails.
         """
         with self._lock, translated(self.folder):
             marks = self.marks()
@@ -83,8 +87,8 @@ class IndexFile:
             return bool(read or logs or deleted)
 
     def refresh_logs(self) -> bool:
-        """Reads new lines of `metrics.jsonl` and `groups.jsonl` into the index, but no trajectories; returns
-        whether the index has changed. Raises the errors of `refresh`."""
+        """Reads the new lines of `metrics.jsonl` and `groups.jsonl` into the index, but no recordings of
+        episodes. Returns whether the index has changed. Raises the same errors as `refresh`."""
         with self._lock, translated(self.folder):
             marks = self.marks()
             new = [
@@ -99,7 +103,8 @@ class IndexFile:
             return bool(new)
 
     def _files(self) -> dict[str, os.DirEntry[str]]:
-        """Returns the run's trajectory files on disk, by file name without suffix."""
+        """Returns the run's trajectory files (recordings of episodes) on disk, as a dict by file name without
+        suffix."""
         folder = self.trajectories
         omitted = NOT_TRAJECTORIES if folder == self.folder else ()
         with os.scandir(folder) as entries:
@@ -107,8 +112,8 @@ class IndexFile:
         return {name: entry for name, entry in entries_by_name.items() if name not in omitted}
 
     def _read_or_mark(self, path: Path) -> bool:
-        """Reads the new lines of a trajectory file into the index. If the file cannot be read, marks it as
-        unreadable. Returns whether the index has changed."""
+        """Reads the new lines of a trajectory file (the recording of an episode) into the index. If the file
+        cannot be read, marks it as unreadable. Returns whether the index has changed."""
         self._db.execute("SAVEPOINT one")
         try:
             self._read_trajectory(path)
@@ -120,8 +125,8 @@ class IndexFile:
             self._db.execute("RELEASE one")
 
     def _mark_unreadable(self, name: str) -> bool:
-        """Stores in the index that the trajectory file `name` cannot be read. The index then has the size -1
-        for this file, so that every refresh tries to read the file again.
+        """Stores in the index that the trajectory file `name` cannot be read. The file then has the size -1
+        in the index, so that every refresh tries to read it again.
 
         Returns whether the index has changed.
         """
@@ -142,19 +147,19 @@ class IndexFile:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns the position up to which each file has been read into the index, by file name without
-        suffix.
+        """Returns how far each file has been read into the index, as a dict by file name without suffix.
 
-        The names of `metrics.jsonl` and `groups.jsonl` are `/metrics` and `/groups`.
+        `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
         """
         rows = self.ask("SELECT name, size, mtime_ns, offset, seal FROM files")
         return {row[0]: Mark(*row[1:]) for row in rows}
 
     def _forget(self, marks: Mapping[str, Mark], files: Collection[str]) -> bool:
-        """Removes files from the index that the run's folder no longer has; returns whether there were such
-        files.
+        """Removes those files from the index that no longer exist in the run's folder. Returns whether there
+        were any.
 
-        `marks` has the files in the index by name, and `files` the names of the existing trajectory files.
+        `marks` has the files in the index, by name. `files` are the names of the existing trajectory
+        files.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         deleted = [name for name in marks if name not in files and name not in logs]
@@ -176,10 +181,12 @@ class IndexFile:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Opens a file of the run at the position up to which it has been read. Returns its new lines, its id
-        in the index, and the number of its lines that could not be used.
+        """Opens a file of the run at the position up to which it has been read into the index. Returns three
+        values: the new lines, the file's id in the index, and the number of lines that could not be used so
+        far.
 
-        If the file was rewritten, removes its old content from the index and starts at the beginning.
+        If the file was rewritten, removes its old content from the index, and starts at the beginning of the
+        file.
         """
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()
@@ -246,8 +253,8 @@ class IndexFile:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Context manager: runs the `with` block as one transaction of the index. If the block raises an
-        error, undoes the transaction."""
+        """Context manager: runs the block as one transaction of the index's database. If the block raises an
+        error, the changes are undone."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -258,8 +265,8 @@ class IndexFile:
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether a directory entry is a regular `.jsonl` file that is not hidden and whose name is valid
-    UTF-8."""
+    """Returns whether a directory entry is a regular file with the suffix `.jsonl` that is not hidden, and
+    whose name is valid UTF-8."""
     if not entry.name.endswith(SUFFIX) or entry.name.startswith("."):
         return False
     try:

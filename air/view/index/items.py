@@ -1,4 +1,5 @@
-"""Groups a trajectory's lines into items. An item is a turn with its validates (gradings)."""
+"""Groups the lines of a trajectory (the recording of an episode) into items. An item is a turn with its
+gradings, which are recorded as `validate` lines."""
 
 from __future__ import annotations
 
@@ -13,21 +14,22 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """One turn with its validates (gradings), or validates of an agent program that records no turns."""
+    """The recorded lines of one turn and its gradings (`validates`). For an agent program that records no
+    turns, an item has only gradings, and `step` is None."""
 
     number: int
-    """The item's number within the episode, from 0."""
+    """The item's position in the episode, from 0."""
     step: Line | None = None
     validates: list[Line] = field(default_factory=list)
     others: list[Line] = field(default_factory=list)
-    """Lines of types that this version of air does not know."""
+    """Lines whose type this version of air does not know."""
     bad: bool = False
-    """Whether a line of the item records a failure (see `Place.bad`)."""
+    """Whether one of the item's lines records a failure, such as a failed command (see `Place.bad`)."""
 
 
 def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
-    """Groups trajectory lines into items (turns with their validates), and returns the items. `places[i]` is
-    the `Place` of `lines[i]`."""
+    """Groups the lines of a trajectory (the recording of an episode) into items, each a turn with its
+    gradings. `places[i]` is the `Place` of `lines[i]`, which says to which item the line belongs."""
     by_number: dict[int, Item] = {}
     for place, line in zip(places, lines, strict=True):
         item = by_number.setdefault(place.item, Item(place.item))
@@ -42,8 +44,9 @@ def items(places: Sequence[Place], lines: Sequence[Line]) -> list[Item]:
 
 
 def thought(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns two parts of the reply in a turn: the text before the action, and the text after the action,
-    both without the code fence around the action. `step` is the turn's line of the trajectory."""
+    """Returns the parts of the model's reply in a turn that come before and after the action, both without
+    the code fence around the action. `step` is the turn's line in the trajectory (the recording of the
+    episode)."""
     reply, action = step.get("reply"), step.get("action")
     if not isinstance(reply, str):
         return "", ""
@@ -58,15 +61,16 @@ def thought(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def reasoning(step: Mapping[str, Any]) -> str:
-    """Returns the reasoning text of a turn, which some model servers return separately from the reply.
-    Returns an empty text if there is none."""
+    """Returns the reasoning in a turn, which some model servers return separately from the reply; an empty
+    string if there is none. `step` is the turn's line in the trajectory (the recording of the episode)."""
     text = step.get("reasoning")
     return text if isinstance(text, str) else ""
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns two texts of a turn: the world's observation, and the text that the model saw in its place. The
-    second text is empty if the model saw the observation itself.
+    """Returns two texts of a turn: the full observation that the action resulted in, and the text that the
+    model saw instead of it (empty if it saw the full observation). `step` is the turn's line in the
+    trajectory.
 
     Trajectories of version 1 record only the text that the model saw; then this is the first text.
     """
@@ -78,8 +82,9 @@ def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def diff_of(step: Mapping[str, Any] | None) -> tuple[list[Line], str, str]:
-    """Returns the files that a turn changed, the unified diff of these files, and the reason why the diff is
-    incomplete (empty if it is complete). `step` is the turn's line of the trajectory."""
+    """Returns three values about the files that a turn changed: the list of the files, their unified diff,
+    and the reason why the diff is incomplete (empty if it is complete). `step` is the turn's line in the
+    trajectory (the recording of the episode); None: no changes."""
     diff = (step or {}).get("diff")
     if not isinstance(diff, dict):
         return [], "", ""

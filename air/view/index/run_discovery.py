@@ -1,4 +1,5 @@
-"""Finds the folders of training runs on disk and reads their settings."""
+"""Finds the folders of training runs on disk, and reads the runs' settings. The viewer uses it to list
+runs."""
 
 from __future__ import annotations
 
@@ -19,26 +20,27 @@ from air.train.matrix import files as matrix_files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
-"""The file in which `vf-eval`, the evaluation command of verifiers, records its episodes."""
+"""The file in which `vf-eval`, the evaluation command of the library verifiers, records its episodes."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
-"""Names, without `.jsonl`, of files that can be in the same folder as trajectories but are not
-trajectories."""
+"""Names (without `.jsonl`) of files that may be in the same folder as trajectories (recordings of episodes)
+but are not trajectories."""
 _PATHS = ("/", "~", "./", "../", "outputs/")
-"""A text in a run's settings counts as a path if it begins with one of these. The hub id of a model does not
+"""A string in a run's settings counts as a path if it begins with one of these. A model's hub id does not
 begin so."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a training run, and the name under which the viewer lists the run."""
+    """The folder of a training run or an evaluation, and the name under which the viewer lists it."""
 
     name: str
-    """The run's name; unique among the runs that one call of `discover` returns."""
+    """The run's name, which is unique among the runs that one call of `discover` returns."""
     folder: Path
 
     def config(self) -> dict[str, Any]:
-        """Returns the settings of the run, or of an evaluation; an empty dict if they cannot be read."""
+        """Returns the settings with which the training or evaluation ran; an empty dict if they cannot be
+        read."""
         # The file `config.json` of a run of `sft` is that of the trained model.
         for name in ("sft.json", "config.json", "evaluation.json"):
             try:
@@ -48,7 +50,7 @@ class Run:
         return {}
 
     def recorded(self) -> int:
-        """Returns the number of the run's trajectory files."""
+        """Returns the number of the run's trajectory files (recordings of episodes)."""
         inner = self.folder / "trajectories"
         if inner.is_dir():
             return sum(1 for _ in inner.glob("*.jsonl"))
@@ -56,7 +58,8 @@ class Run:
         return sum(1 for file in files if file.stem not in NOT_TRAJECTORIES)
 
     def changed(self) -> float:
-        """Returns the time of the run's last change, in seconds since the epoch; 0 if its folder is gone."""
+        """Returns the time at which the run's files last changed, in seconds since the epoch; 0 if the folder
+        is gone."""
         times = [0.0]
         for name in ("metrics.jsonl", "sft.json", "config.json", "trajectories", "."):
             try:
@@ -67,18 +70,19 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether the viewer can show `folder` as a run: it is the folder of a training run, directly contains
-    trajectory files, or is an output folder of verifiers."""
+    """Returns whether the viewer can show `folder` as a run. It can if the folder is that of a training run,
+    directly contains trajectory files (recordings of episodes), or is an output folder of the library
+    verifiers."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return (folder / TRACES).is_file() or _has_trajectories(folder)
 
 
 def discover(places: Sequence[Path]) -> list[Run]:
-    """Returns the training runs in the folders `places`, most recently changed first.
+    """Finds the runs in the folders `places`. Returns them, most recently changed first.
 
-    Each path is the folder of a run, a matrix or a co-evolution, or directly contains such folders. Raises
-    MissingError if a path does not exist or contains no run.
+    Each of `places` is the folder of a run, of a matrix (`air matrix`) or of a co-evolution (`air coevolve`),
+    or directly contains such folders. Raises MissingError if a path does not exist or contains no run.
     """
     folders: list[Path] = []
     for path in places:
@@ -101,8 +105,9 @@ def discover(places: Sequence[Path]) -> list[Run]:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Returns the folders of runs in `folder`: `folder` itself if it is a run; if it is the folder of a
-    matrix or a co-evolution, the folders of its trainings and evaluations; otherwise an empty list."""
+    """Returns the folders of the runs in `folder`. If it is itself a run, this is `folder`. If it is the
+    folder of a matrix (`air matrix`) or a co-evolution (`air coevolve`), these are its trainings and
+    evaluations. Otherwise, the list is empty."""
     if is_run(folder):
         return [folder]
     inner: list[Path] = []
@@ -116,20 +121,22 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def matrices(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Returns the results of the matrices to which some of these runs belong, by the matrix's folder."""
+    """Reads the results of the matrices (`air matrix`) to which some of these runs belong. Returns the
+    content of each `results.json` by the matrix's folder."""
     return _results(runs, matrix_files.FILE, matrix_files.JSON_FILE)
 
 
 def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Returns the reports of the co-evolutions to which some of these runs belong, by the co-evolution's
-    folder."""
+    """Reads the reports of the co-evolutions (`air coevolve`) to which some of these runs belong. Returns the
+    content of each report by the co-evolution's folder."""
     return _results(runs, coevolve_files.FILE, coevolve_files.JSON_FILE)
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Reads the results of the matrices or co-evolutions to which `runs` belong, and returns them by folder.
-    The folder of a matrix or co-evolution is two levels above its runs and contains the file `file`; its
-    results are in the file `results`."""
+    """Reads the results of the matrices (`air matrix`) or co-evolutions (`air coevolve`) to which `runs`
+    belong, and returns them by folder. The folder of a matrix or co-evolution is two levels above its runs.
+    `file` is the name of a file by which such a folder is recognized, and `results` that of the file with the
+    results."""
     found = {}
     parents = [run.folder.parents for run in runs]
     for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
@@ -143,8 +150,8 @@ def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Returns a short unique name for each folder: the last parts of its path, as few as are needed to
-    distinguish the folder from all others."""
+    """Returns a short unique name for each folder: as few of the last parts of its path as are needed to
+    distinguish it from all others."""
     names = []
     for folder in folders:
         parts = folder.parts
@@ -156,9 +163,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _with_trajectories(folder: Path) -> Path:
-    """Returns the folder with a run's trajectories. This is `folder` itself, unless it is an output folder of
-    verifiers; then its traces are converted to trajectories in a folder in the cache. Raises ConfigError if
-    the traces are invalid."""
+    """Returns the folder with the trajectories (recordings of episodes) of the run in `folder`. This is
+    `folder` itself, unless it is an output folder of the library verifiers. Then its recordings are converted
+    to trajectories in a cache folder, which is returned. Raises ConfigError if these recordings are
+    invalid."""
     traces = folder / TRACES
     if (folder / "trajectories").is_dir() or not traces.is_file() or _has_trajectories(folder):
         return folder
@@ -175,7 +183,7 @@ def _with_trajectories(folder: Path) -> Path:
 
 
 def look_up(config: Mapping[str, Any], *path: str) -> Any:
-    """Returns the value `config[path[0]][path[1]]…` of a nested config, or None if a key is absent."""
+    """Returns the value `config[path[0]][path[1]]…` in nested settings; None if a key is absent."""
     value: Any = config
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -183,8 +191,8 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
-    """Flattens a nested config. Returns its values as JSON text by dotted key, such as `model.name`; `prefix`
-    is the beginning of all keys."""
+    """Converts nested settings to a flat dict: the key is the dotted path of a value, such as `model.name`,
+    and the value is JSON text. `prefix` is the beginning of all keys."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):
@@ -198,12 +206,13 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Compares two flat configs. Returns two lists of keys with different values: those whose values differ
-    in substance, and those whose values differ only in a folder.
+    """Compares two sets of settings (see `flat`). Returns two lists of keys whose values differ: first those
+    that differ in substance, then those that differ only in a folder.
 
     Values differ only in a folder if the key is `output_dir` or `record_dir`, or if they are paths with the
-    same last name, such as two copies of one model. A key without a value (null) equals a key that is
-    missing. Differences of `run.name` are ignored."""
+    same last part, such as two copies of one model. A key without a value (null) equals a key that is
+    missing. Differences of `run.name` are ignored.
+    """
     pairs = {key: (one.get(key, "null"), other.get(key, "null")) for key in {**one, **other}}
     keys = [key for key, (a, b) in pairs.items() if a != b and key != "run.name"]
     paths = [key for key in keys if _same_but_folder(key, one.get(key), other.get(key))]
@@ -218,8 +227,8 @@ def _same_but_folder(key: str, one: str | None, other: str | None) -> bool:
 
 
 def _last_names(value: object) -> list[str] | None:
-    """Returns a list of the last part of each path in `value`, which is a path or a list of paths. Returns
-    None if `value` is something else."""
+    """Returns the last part of each path in `value`, which is a path or a list of paths. Returns None if
+    `value` is something else."""
     paths = value if isinstance(value, list) else [value]
     names = [Path(path).name for path in paths if isinstance(path, str) and path.startswith(_PATHS)]
     return names if names and len(names) == len(paths) else None

@@ -1,4 +1,5 @@
-"""Defines the SQLite tables of a run's index, with filters and sort orders, and opens the index file."""
+"""Defines the SQLite tables of a run's index (the database about its recorded episodes), the filters and sort
+orders for queries, and the function that opens the index file."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from air.errors import ConfigError, InfrastructureError, MissingError, UsageErro
 from air.view.index.facts import Facts, Place
 
 VERSION = 2
-"""Version of the tables' layout. The name of the index file contains the version, so that versions of air
-with different layouts use different files."""
+"""The version of the tables' layout. It is part of the name of the index file, so that versions of air with
+different layouts use different files."""
 FACTS = list(Facts.__dataclass_fields__)
 PLACES = list(Place.__dataclass_fields__)
 _TABLES = f"""
@@ -44,46 +45,48 @@ SORTS = {
     "slowest": "seconds DESC",
     "task": "task ASC, reward DESC",
 }
-"""The sort orders for lists of episodes: maps the name that users see to the SQL expression for `ORDER
+"""The sort orders for lists of episodes. Maps the name that users see to the SQL expression for `ORDER
 BY`."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that a listed episode must meet. A field with its default value is no condition."""
+    """Conditions that select episodes. A field with its default value sets no condition."""
 
     task: str | None = None
     how: str | None = None
-    """How the episode ended: `well`, `failed` (infrastructure error) or `unfinished` (running or killed)."""
+    """How the episode must have ended: `well`, `failed` (something failed that the agent did not cause) or
+    `unfinished` (it is running, or was killed)."""
     errors: bool = False
-    """Whether the episode must have a failed command, a reply without an action, or a validate without a
+    """If true, the episode must have a failed command, a reply without an action, or a grading without a
     score."""
     text: str = ""
-    """A text that must occur in the trajectory's name, the model's name or the error; upper and lower case do
-    not matter."""
+    """A string that must occur in the name of the recording, the model's name or the error. Upper and lower
+    case do not matter."""
     reward: tuple[float, float] | None = None
-    """The lowest and the highest reward that the episode may have."""
+    """The lowest and the highest reward that the episode may have; None: any reward."""
     turns: tuple[int, int] | None = None
-    """The lowest and the highest number of turns that the episode may have."""
+    """The lowest and the highest number of turns that the episode may have; None: any number."""
     step: int | None = None
-    """The training step to which `groups.jsonl` assigns the episode."""
+    """The training step to which the episode must belong, according to `groups.jsonl`; None: any step."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode in the index of a run: its trajectory file, its facts, and its group in training."""
+    """One episode in the index of a run: its recording (the trajectory file), the main facts about it, and
+    its group in training (the episodes whose rewards were compared)."""
 
     file: int
-    """The id of the episode's trajectory file in the index."""
+    """The id, in the index, of the file with the episode's recording."""
     name: str
-    """The name of the episode's trajectory file, without suffix."""
+    """The name, without suffix, of the file with the episode's recording."""
     problems: int
-    """Number of lines in the episode's trajectory file that could not be read."""
+    """The number of lines in the episode's recording that could not be read."""
     facts: Facts
     step: int | None
-    """The number of the episode's training step, or None if `groups.jsonl` does not list the episode."""
+    """The training step to which the episode belongs; None if `groups.jsonl` does not list the episode."""
     group: int | None
-    """The number of the episode's group within the step, from 0, or None if `step` is None."""
+    """The number of the episode's group within the training step, from 0; None if `step` is None."""
     advantage: float | None
 
 
@@ -94,13 +97,14 @@ JOINED = "episodes e JOIN files f ON f.id = e.file LEFT JOIN members m ON m.epis
 
 
 def episode_of(row: sqlite3.Row) -> Episode:
-    """Returns the episode in a row of an SQL result with the columns `COLUMNS`."""
+    """Converts a row of an SQL result with the columns `COLUMNS` to an `Episode`."""
     return Episode(row[0], row[1], row[2], Facts(*row[6:]), row[3], row[4], row[5])
 
 
 def sort_order(name: str) -> str:
-    """Returns the sort order (a key of `SORTS`) with this name, or else the first sort order whose name
-    begins with `name`: for `reward`, the order `reward, best first`. Raises ConfigError if there is none."""
+    """Returns the sort order (a key of `SORTS`) called `name`. If there is none, returns the first one that
+    begins with `name`: for `reward`, this is `reward, best first`. Raises ConfigError if there is none
+    either."""
     for order in (name, *SORTS):
         if order in SORTS and order.startswith(name):
             return order
@@ -109,7 +113,8 @@ def sort_order(name: str) -> str:
 
 
 def where(conditions: Filter) -> tuple[str, list[Any]]:
-    """Returns a filter of episodes as an SQL condition, and the values for its placeholders (`?`)."""
+    """Converts a filter to an SQL condition. Returns the condition, and the values for its placeholders
+    (`?`)."""
     parts: list[str] = ["1"]
     values: list[Any] = []
     for column, value in (
@@ -135,13 +140,14 @@ def where(conditions: Filter) -> tuple[str, list[Any]]:
 
 
 def file_of(folder: Path) -> Path:
-    """Returns the path, in the cache folder, of the index file for the run in `folder`."""
+    """Returns the path of the index file for the run in `folder`. It is in the cache folder."""
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     return paths.cache() / "view" / f"{folder.name[:40]}-{digest}.v{VERSION}.sqlite"
 
 
 def opened(file: Path) -> sqlite3.Connection:
-    """Opens a run's index file. If the file is absent or damaged, creates an empty index.
+    """Opens a run's index file, a SQLite database, and returns the connection. If the file is absent or
+    damaged, creates an empty index.
 
     Raises UsageError if the file cannot be written.
     """
@@ -177,8 +183,8 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Context manager: translates errors in the `with` block to errors of air, whose messages name `place`, a
-    file or a run's folder.
+    """Context manager: converts errors in the block to errors of air. Their texts name `place`, the path of a
+    file or of a run's folder.
 
     A missing file becomes MissingError, an unreadable file UsageError, and a failure of SQLite
     InfrastructureError.

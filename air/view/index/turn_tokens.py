@@ -1,4 +1,5 @@
-"""Finds the recorded tokens of one turn of an episode in the run's folder `tokens/`."""
+"""Finds the tokens of one turn of an episode. In training, they are recorded in the run's folder
+`tokens/`."""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ from air.view.index.facts import integer
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The tokens of one turn, as in the training sample: the model's reply, and the messages before the
-    reply."""
+    """The tokens of one turn as they were trained: those of the model's reply, and those of the messages
+    before it."""
 
     reply: Message
     context: Sequence[Message]
-    """The messages between the previous reply and `reply`. All their tokens are masked (not trained)."""
+    """The messages between the previous reply and `reply`. All their tokens are masked, which means not
+    trained."""
     payments: Sequence[Payment]
-    """The parts of the reward that are included in the reply's advantage."""
+    """The parts of the reward from which the reply's advantage was computed."""
     content: StepTokens
-    """The recorded tokens of the training step, including the text of each token id."""
+    """All recorded tokens of the training step, including the text of each token id."""
 
 
 def of_turn(
@@ -36,11 +38,11 @@ def of_turn(
     start: Mapping[str, Any],
     step: Mapping[str, Any],
 ) -> TurnTokens | str:
-    """Returns the tokens of a turn, or a sentence for the user with the reason why there are none.
+    """Returns the tokens of a turn. If there are none, returns a sentence for the user that says why.
 
-    `run` is the run's folder. `episode` is the episode's id, and `training_step` the number of its training
-    step; both are None if unknown. `start` is the first line of the episode's trajectory, and `step` the line
-    of the turn.
+    `run` is the run's folder. `episode` is the episode's id, and `training_step` the training step in which
+    it was used; both are None if unknown. `start` is the first line of the episode's trajectory (its
+    recording), and `step` the line of the turn.
     """
     if not (run / trained_tokens.FOLDER).is_dir():
         return (
@@ -79,10 +81,10 @@ def of_turn(
 
 
 def training_step(run: Path, episode: str | None) -> int | None:
-    """Returns the training step of an episode, from `groups.jsonl` in the run's folder, or None if the step
-    is unknown.
+    """Returns the training step in which an episode was used, from `groups.jsonl` in the run's folder; None
+    if it is unknown.
 
-    Views that have no index of the run use this function. Unreadable lines are skipped, as in the index.
+    Views without an index of the run use this function. Unreadable lines are skipped, as in the index.
     """
     path = run / "groups.jsonl"
     if episode is None or not path.is_file():
@@ -97,8 +99,8 @@ def training_step(run: Path, episode: str | None) -> int | None:
 
 
 def _reply(conversation: Conversation, step: Mapping[str, Any]) -> int | None:
-    """Returns the position, in the conversation, of the message that is the reply of a turn, or None if there
-    is no such message. `step` is the turn's line of the trajectory."""
+    """Returns the position of the reply of a turn among the messages of the conversation; None if it is not
+    there. `step` is the turn's line in the trajectory (the recording of the episode)."""
     tokens = step.get("tokens")
     nodes = tokens.get("nodes") if isinstance(tokens, dict) else None
     replies = conversation.replies
@@ -119,6 +121,6 @@ def _read(run: Path, step: int) -> StepTokens | None:
 
 @functools.lru_cache(maxsize=2)
 def _cached(run: Path, step: int, changed: int) -> StepTokens | None:
-    """Reads the recorded tokens of a training step, and caches them. `changed`, the time of the file's last
-    change, is part of the cache's key, so that a changed file is read again."""
+    """Reads the recorded tokens of a training step. The results of the last calls are cached. `changed`, the
+    time of the file's last change, belongs to the cache's key, so that a changed file is read again."""
     return trained_tokens.read(run, step)

@@ -1,4 +1,5 @@
-"""Defines the charts of a run, made from the lines of its `metrics.jsonl`. All views show the same charts.
+"""Defines the charts of a run, from the lines of its `metrics.jsonl`. All views (app, exported page,
+terminal) show the same charts.
 
 The module also smooths curves, and writes a chart's numbers as CSV.
 """
@@ -20,13 +21,16 @@ Points = Sequence[tuple[float, float]]
 COLOURS = ("#2f6fde", "#e0862f", "#2fa874", "#b259c9", "#d9534a", "#17a2b8", "#8a6d3b", "#7a8499")
 _DARK = "#6f9bff #f0a04b #4cc38a #cf8be0 #ff7b72 #4dc4d6 #c2a878 #98a2b3"
 DARK_COLOURS = tuple(_DARK.split())
-"""The colours of a chart's curves, in their order, on a light and on a dark page."""
+"""The colours of a chart's curves on a dark page, in the order of the curves. `COLOURS` has those on a light
+page."""
 SMOOTH = 5
-"""A smoothed curve shows at each step the mean of the last `SMOOTH` values."""
+"""A smoothed curve shows at each step the mean of this number of values: the value itself and those before
+it."""
 SMOOTHED_FROM = 9
-"""The curves of a chart are smoothed if one of them has at least this number of points."""
+"""If a curve of a chart has at least this number of points, the chart's curves are also drawn smoothed."""
 EACH, MEAN = "each step", f"mean of the last {SMOOTH} steps"
-"""The legend of a chart with smoothed curves: thin lines are `EACH`, thick lines `MEAN`."""
+"""The texts of the legend in a chart with smoothed curves: `EACH` explains the thin lines, `MEAN` the thick
+ones."""
 _SMALL = (
     "entropy/all/mean",
     "mismatch_kl/all/mean",
@@ -41,32 +45,33 @@ _SMALL = (
 
 @dataclass(frozen=True)
 class Chart:
-    """A line chart: its title, its points (x, y) by curve name, and the labels of its axes."""
+    """A line chart: its title, the points (x, y) of each curve by the curve's name, and the labels of its
+    axes."""
 
     title: str
     curves: Mapping[str, Points]
     x: str = "training step"
     y: str = ""
     exact: bool = False
-    """Whether the values are exact, such as a learning rate, instead of noisy measurements. Exact values are
+    """Whether the values are exact, such as a learning rate, and not noisy measurements. Exact values are
     never smoothed."""
 
     @property
     def smoothed(self) -> bool:
-        """Whether views draw smoothed curves, and so need a legend for the thin and the thick lines."""
+        """Whether the views also draw smoothed curves (as thick lines), because a curve has many points."""
         longest = max((len(points) for points in self.curves.values()), default=0)
         return longest >= SMOOTHED_FROM and not self.exact
 
     def strong(self, name: str) -> Points:
-        """Returns the points of the thick line of the curve `name`: the smoothed curve, or the curve itself
+        """Returns the points of the thick line for the curve `name`: the smoothed curve, or the curve itself
         if the chart is not smoothed."""
         return smooth(self.curves[name]) if self.smoothed else self.curves[name]
 
 
 def main(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the main charts of a run: the rewards or, for a run of `sft`, the loss and the learning rate.
-    Returns an empty list for a training in which no step has a reward, because all episodes ended with
-    infrastructure errors. `rows` are the lines of the run's `metrics.jsonl`."""
+    """Returns the main charts of a run: the rewards or, for supervised training (`sft`), the loss and the
+    learning rate. `rows` are the lines of the run's `metrics.jsonl`. The list is empty for a reinforcement
+    learning run in which no step has a reward, because all episodes failed."""
     if any("reward" in row for row in rows):
         rewards = [
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
@@ -89,8 +94,9 @@ def main(rows: Sequence[Row]) -> list[Chart]:
 
 
 def small(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the smaller charts of a run: levels of curricula, the terms of the reward (if there are
-    several), and further metrics of the training. `rows` are the lines of its `metrics.jsonl`."""
+    """Returns the smaller charts of a run: levels of curricula, the terms of which the reward is the sum (if
+    there are several), and further metrics of the training. `rows` are the lines of the run's
+    `metrics.jsonl`."""
     terms = [name for name in names(rows) if name.startswith("reward/")]
     nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
@@ -106,13 +112,15 @@ def small(rows: Sequence[Row]) -> list[Chart]:
 
 
 def smooth(points: Points) -> list[tuple[float, float]]:
-    """Returns the points of a curve with each value replaced by the mean of the last `SMOOTH` values."""
+    """Returns the points of a smoothed curve: each value is replaced by the mean of itself and the values
+    before it, `SMOOTH` in total."""
     values = [value for _, value in points]
     return [(x, fmean(values[max(0, i + 1 - SMOOTH) : i + 1])) for i, (x, _) in enumerate(points)]
 
 
 def as_csv(chart: Chart) -> str:
-    """Returns the numbers of a chart, not smoothed, as CSV with the columns curve, x and y."""
+    """Returns the numbers of a chart as CSV, with a column for the curve's name, one for x and one for y. The
+    values are not smoothed."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["curve", chart.x, chart.y or chart.title])
@@ -122,11 +130,11 @@ def as_csv(chart: Chart) -> str:
 
 
 def file_name(chart: Chart) -> str:
-    """Returns a file name for a chart, without suffix, made from the chart's title."""
+    """Converts a chart's title to a file name without suffix."""
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in chart.title)[:60]
 
 
 def _cell(name: str) -> str:
-    """Returns a curve's name for a CSV cell, changed if necessary so that no spreadsheet interprets it as a
-    formula."""
+    """Returns a curve's name as the content of a CSV cell. If a spreadsheet would read it as a formula, it
+    gets a quotation mark at the beginning."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name

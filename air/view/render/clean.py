@@ -1,4 +1,4 @@
-"""Cleans text that programs wrote for a terminal, so that it can be shown anywhere.
+"""Cleans text that programs wrote for a terminal, so that it can be shown anywhere without harm.
 
 Escape sequences are removed. Carriage returns and backspaces overwrite text as on a terminal, so only the
 last state of a progress bar remains. Other control characters, characters without width, and characters that
@@ -22,7 +22,8 @@ _HIDDEN = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _ALIKE = 8
-"""Two texts have a similar beginning if at least this number of their first characters is equal."""
+"""Two texts count as similar at their beginning if at least this number of their first characters is
+equal."""
 _MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
 _NAMES = {
     "\u202e": "<RLO>",
@@ -34,7 +35,8 @@ _NAMES = {
 
 
 def clean(text: str) -> str:
-    """Returns the text as a terminal without colours would show it, with its line breaks."""
+    """Returns the text as a terminal without colours would show it. Line breaks are kept; names replace
+    invisible characters."""
     if "\r" in text or "\b" in text:
         text = "\n".join(map(_overwritten, text.replace("\r\n", "\n").split("\n")))
     if "\x1b" in text or _HIDDEN.search(text):
@@ -43,23 +45,26 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Returns the cleaned text as one line of at most `width` characters, with single spaces."""
+    """Returns the cleaned text as one line of at most `width` characters. Each sequence of white space
+    becomes one space; a text that is too long ends with `…`."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def preview(text: str, width: int) -> str:
-    """Returns the cleaned text as one line of at most `width` characters, with ` ⏎ ` between its lines."""
+    """Returns the cleaned text as one line of at most `width` characters, in which ` ⏎ ` stands for each line
+    break. A text that is too long ends with `…`."""
     lines = (" ".join(line.split()) for line in clean(text[: 8 * width]).split("\n"))
     text = " ⏎ ".join(line for line in lines if line)
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def differing(texts: Sequence[str]) -> list[str]:
-    """Shortens texts that are shown side by side, so that their differences are visible.
+    """Shortens texts that are shown side by side, so that their differences are visible. Returns them in
+    order.
 
-    In texts whose first `_ALIKE` characters are equal, `…` replaces the common beginning, up to its last
-    space.
+    Texts whose first `_ALIKE` characters are equal belong together. In these, `…` replaces their common
+    beginning, up to its last space.
     """
     short = []
     for text in texts:
@@ -72,8 +77,8 @@ def differing(texts: Sequence[str]) -> list[str]:
 
 
 def cut(text: str, limit: int) -> tuple[str, int]:
-    """Shortens a text that has more than `limit` characters: replaces the middle by a note about the number
-    of removed characters. Returns the text, and this number (0 if the text was short enough)."""
+    """Shortens a text that has more than `limit` characters: a note about the number of removed characters
+    replaces the middle. Returns the text, and this number (0 if the text was not shortened)."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit * 2 // 3, limit // 3
@@ -82,9 +87,10 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Cleans a text, and shortens it to about `limit` characters as `cut` does.
+    """Returns the cleaned text. If it has more than about `limit` characters, a note replaces the middle, as
+    in `cut`.
 
-    To save time, cleans only the beginning and the end of a very long text.
+    To save time, only the beginning and the end of a very long text are cleaned.
     """
     if len(text) <= 8 * limit:
         return cut(clean(text), limit)[0]
@@ -99,8 +105,8 @@ def _named(match: re.Match[str]) -> str:
 
 
 def _overwritten(line: str) -> str:
-    """Returns what a terminal shows after it has printed `line`, with its carriage returns, backspaces and
-    erase sequences."""
+    """Returns what a terminal shows after it has printed `line`. Carriage returns, backspaces and erase
+    sequences in `line` overwrite or remove earlier characters."""
     if not _MOVES.search(line):
         return line
     cells: list[str] = []

@@ -1,4 +1,5 @@
-"""Builds the table and the charts of a co-evolution from the content of its `report.json`."""
+"""Builds the table and the charts of a co-evolution (`air coevolve` trains a model that proposes questions
+and a model that answers them, in rounds) from the content of its `report.json`."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ _Round = Mapping[str, Any]
 
 
 def charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Returns charts with one point for each round: shares of proposals, mean rewards of the proposals, and
-    the held-out accuracy. The rewards have two curves, because the paper on the method and its authors' code
-    define the reward differently. `report` is the content of `report.json`."""
+    """Returns charts of a co-evolution with one point for each round: shares of the proposed questions, mean
+    rewards for proposing them, and the accuracy on held-out questions. The rewards have two curves, because
+    the paper on the method and its authors' code define the reward differently. `report` is the content of
+    `report.json`."""
     rounds: Sequence[_Round] = report["rounds"]
 
     def curve(*path: str) -> list[tuple[float, float]]:
@@ -50,7 +52,8 @@ def charts(report: Mapping[str, Any]) -> list[Chart]:
 
 
 def as_html(report: Mapping[str, Any]) -> str:
-    """Returns an HTML table with one row for each round. `report` is the content of `report.json`."""
+    """Returns an HTML table about a co-evolution, with one row for each round. `report` is the content of the
+    file `report.json` that `air coevolve` writes."""
     heads = (
         *("round", "proposals", "malformed", "in range", "kept", "novelty", "mean p", "tool calls"),
         *("as coded", "published", "held out", "histogram of agreement"),
@@ -85,8 +88,9 @@ def _accuracy(held_out: Mapping[str, Any] | None) -> str:
 
 
 def _histogram(counts: Sequence[int]) -> str:
-    """Returns the HTML of a small bar chart. Each bar shows how many questions have an agreement p (the share
-    of equal answers) in one range; the bar's tooltip has the range and the count."""
+    """Returns the HTML of a small bar chart. Each bar stands for a range of p, the share of a model's answers
+    to a question that are equal; its height shows how many questions (`counts`) are in this range. Its
+    tooltip has the range and the count."""
     most, bins = max([*counts, 1]), len(counts)
     bars = "".join(
         f'<span title="p from {n / bins:g} to {(n + 1) / bins:g}: {int(count)}" style="display: '

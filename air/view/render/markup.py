@@ -1,5 +1,5 @@
-"""Renders episodes as HTML for the app and the exported page. All text is cleaned, escaped and limited in
-length.
+"""Renders episodes and tables as HTML for the app and the exported page. All text is cleaned, escaped and
+limited in length.
 
 All HTML tags and CSS classes come from this module, never from recorded text. The HTML has no links.
 """
@@ -22,31 +22,31 @@ from air.view.render.clean import preview as clean_preview
 FAULT_LABEL = "for people, never shown to the agent: the grader failed on this artefact, twice"
 
 CSS = Path(__file__).with_name("style.css")
-"""The style sheet of this HTML, for light and dark mode."""
+"""The path of the style sheet for this module's HTML, for light and dark mode."""
 SHOWN_CHARACTERS = 20_000
-"""The largest number of characters of one text that a page shows. The middle of a longer text is left out."""
+"""The maximum number of characters of one text on a page. The middle of a longer text is left out."""
 _PREVIEW = 160
 OPEN_LINES = 14
-"""A command's output with at most this number of lines is expanded at the start. A longer output is expanded
-by a click."""
+"""A command's output with at most this number of lines is visible at once. The user must expand a longer
+output by a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns a value (if it is not a string, its JSON text) as cleaned text of about `limit` characters at
-    most, escaped for HTML."""
+    """Returns `value` as cleaned text, escaped for HTML and shortened to about `limit` characters. If `value`
+    is not a string, its JSON text is used."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns a value (if it is not a string, its JSON text) as one line of cleaned text with at most `width`
-    characters, escaped for HTML."""
+    """Returns `value` as one line of cleaned text with at most `width` characters, escaped for HTML. If
+    `value` is not a string, its JSON text is used."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
 def figure(value: float | None, form: str = ".4g") -> str:
-    """Returns a number as text in the Python format `form`, or a dash for None."""
+    """Returns a number as text in the Python format `form`, with a true minus sign; a dash for None."""
     return "–" if value is None else format(value, form).replace("-", "−")
 
 
@@ -65,12 +65,13 @@ def seconds(value: float | None) -> str:
 
 
 def chip(label: str, kind: str = "") -> str:
-    """Returns the HTML of a small label; `kind` is a CSS class, such as the name of a colour."""
+    """Returns the HTML of a small label with the text `label`. `kind` is a CSS class, such as the name of a
+    colour."""
     return f'<span class="chip {kind}">{line(label, 60)}</span>'
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Returns the HTML of tiles (small boxes) side by side; each shows one tuple (name, value, remark)."""
+    """Returns the HTML of small boxes side by side, one for each tuple (name, value, remark) in `values`."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -80,7 +81,8 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns the HTML of a bar with a legend for `times`, the seconds spent on each activity."""
+    """Returns the HTML of a bar whose parts show the time spent on each activity, with a legend. `times` maps
+    the activity to seconds."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -98,8 +100,8 @@ def split(times: Mapping[str, float | None]) -> str:
 
 
 def legend(chart: Chart) -> str:
-    """Returns the HTML of a chart's legend, which continues on further lines if the page is narrow. Curves
-    without points have no entry, and no colour."""
+    """Returns the HTML of a legend for the curves of a chart. It continues on further lines if the page is
+    narrow. Curves without points have no entry, and use up no colour."""
     names = dict.fromkeys(line(name, 80) for name, points in chart.curves.items() if points)
     colours = itertools.cycle(zip(COLOURS, DARK_COLOURS, strict=True))
     entries = "".join(
@@ -117,11 +119,12 @@ def item(
     preview: str | None = None,
     tokens: str = "",
 ) -> str:
-    """Returns the HTML of one turn with its validates (gradings).
+    """Returns the HTML of one turn with its gradings.
 
-    The turn is expanded if `is_open` is true, otherwise after a click. `here` marks the turn as the one that
-    the user has selected. `preview` is the line that represents the turn while it is not expanded; None: the
-    result of `preview_of`. `tokens` is the HTML of the turn's tokens, which is appended.
+    The turn is expanded if `is_open` is true; otherwise, the user expands it by a click. `here` marks the
+    turn as the one that the user has selected. `preview` is the line that represents the turn while it is not
+    expanded (None: the result of `preview_of`). `tokens` is the HTML of the turn's tokens, which is
+    appended.
     """
     classes = " ".join(["air", "step", *(["bad"] if one.bad else []), *(["here"] if here else [])])
     parts = [_said(one), _diff(one), *(_grade(line) for line in one.validates), _rest(one), tokens]
@@ -133,7 +136,7 @@ def item(
 
 
 def preview_of(one: Item) -> str:
-    """Returns one line of cleaned text that represents a turn: its action or, if it has no action, its
+    """Returns one line of cleaned text that represents a turn: its action or, if it has none, the model's
     reply."""
     step = one.step or {}
     what = step.get("action")
@@ -220,7 +223,8 @@ def _diff(one: Item) -> str:
 
 
 def _file(change: Mapping[str, Any]) -> str:
-    """Returns the HTML of a changed file; `change` is its entry in the trajectory's `step` line."""
+    """Returns the HTML of a line about a file that the agent changed in a turn. `change` is the file's entry
+    in the turn's recorded line."""
     added, removed = number(change.get("added")) or 0, number(change.get("removed")) or 0
     counts = f"+{added:.0f} −{removed:.0f}" if added or removed else ""
     words = " ".join(str(change.get(key) or "") for key in ("status", "note"))
@@ -262,8 +266,8 @@ def _grade(graded: Mapping[str, Any]) -> str:
 
 
 def _rest(one: Item) -> str:
-    """Returns the HTML of those trajectory lines of an item whose type this version of air does not know. The
-    lines are shown as JSON."""
+    """Returns the HTML of those recorded lines of a turn whose type this version of air does not know. They
+    are shown as JSON."""
     return "".join(
         _folded(
             str(row.get("type")),
@@ -282,9 +286,10 @@ def table(
     left: int = 1,
     wide: Collection[str] = (),
 ) -> str:
-    """Returns the HTML of a table; its first `left` columns are left-aligned, the others right-aligned.
+    """Returns the HTML of a table. Its first `left` columns are left-aligned, the others right-aligned.
 
-    `heads` are the names of the columns. `wide` has the names of columns that a narrow screen leaves out.
+    `heads` are the names of the columns. `wide` are the names of columns that are hidden on a narrow
+    screen.
     """
     sides = [_side(number < left, name in wide) for number, name in enumerate(heads)]
     head = "".join(f"<th{side}>{line(n, 60)}</th>" for side, n in zip(sides, heads, strict=True))
@@ -311,7 +316,7 @@ def _cell(value: object) -> str:
 
 
 def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the HTML of a table with the results of each task. `rows` are the result of
+    """Returns the HTML of a table with the results of each task. `rows` is the result of
     `RunIndex.by_task`."""
     heads = ("task", "metric", "episodes", "reward", "baseline", "mean last", "best", "mean test")
     cells = [
@@ -328,7 +333,8 @@ def tasks(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def opening(start: Mapping[str, Any]) -> str:
-    """Returns the HTML of an episode's prompts and settings; `start` is the trajectory's `start` line."""
+    """Returns the HTML of an episode's prompts and settings. `start` is the first line of the episode's
+    trajectory (its recording)."""
     folds = "".join(
         _folded(name, str(start[key]), "", is_open=False)
         for name, key in (("task prompt", "prompt"), ("system prompt", "system"))

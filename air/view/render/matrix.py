@@ -1,5 +1,6 @@
-"""Builds the heat map of a matrix, the results of `air matrix`, as HTML, and computes how dark its cells are
-drawn."""
+"""Builds the heat map of the results of `air matrix` as HTML, and computes how dark its cells are drawn. `air
+matrix` trains a model on each of several lists of tasks (the rows), and evaluates it on each of several tasks
+(the columns)."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ MEANING = "success (in italics: reward), [95 % interval]; bold: the row was trai
 
 
 def by_place(results: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Returns the cells of a matrix by row and column; `results` is the content of its `results.json`."""
+    """Returns the cells in the results of `air matrix`, as a dict by (row, column). `results` is the content
+    of its file `results.json`."""
     return {(cell["row"], cell["column"]): cell for cell in results["cells"]}
 
 
 def shade(results: Mapping[str, Any], cell: Mapping[str, Any]) -> float | None:
-    """Returns how dark a cell is drawn, from 0 to 1: its success rate, or the position of its reward between
-    the lowest and the highest reward of its column. Returns None if the cell has no episodes yet. `results`
-    is the content of `results.json`."""
+    """Returns how dark a cell of the heat map is drawn, from 0 to 1. This is its success rate or, if it shows
+    a reward, where the reward lies between the lowest and the highest of its column. Returns None if the cell
+    has no episodes yet. `results` is the content of `results.json`."""
     value = cell["value"]
     if value is None:
         return None
@@ -32,12 +34,13 @@ def shade(results: Mapping[str, Any], cell: Mapping[str, Any]) -> float | None:
 
 
 def interval(cell: Mapping[str, Any]) -> str:
-    """Returns the confidence interval of a cell as text; empty if the cell has none."""
+    """Returns the confidence interval of a cell of the heat map as text; empty if the cell has none."""
     return "" if cell["low"] is None else f"{cell['low']:.2f} – {cell['high']:.2f}"
 
 
 def as_html(results: Mapping[str, Any]) -> str:
-    """Returns the heat map as an HTML table. `results` is the content of `results.json`."""
+    """Returns the results of `air matrix` as an HTML table with coloured cells. `results` is the content of
+    its file `results.json`."""
     cells, columns = by_place(results), results["columns"]
     heads = "".join(f"<th>{line(name, 60)}</th>" for name in ("trained on", *columns))
     rows = [

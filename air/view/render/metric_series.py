@@ -1,4 +1,5 @@
-"""Extracts numbers from the lines of a run's `metrics.jsonl` for tables and charts."""
+"""Extracts numbers from the lines of a run's `metrics.jsonl` (one line for each training step), for tables
+and charts."""
 
 from __future__ import annotations
 
@@ -10,17 +11,19 @@ from air.view.index.facts import number
 
 Row = Mapping[str, Any]
 TIMES = ("model", "exec", "grading", "queue")
-"""The activities on which an episode spends its time; `exec` means commands in the box."""
+"""The activities on which an episode spends time: replies of the model (`model`), commands in the box, the
+agent's container (`exec`), `grading`, and waiting (`queue`)."""
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Returns a pair (step, value) for each line of `metrics.jsonl` that has the metric `name`."""
+    """Returns the values of the metric `name`: a pair (step, value) for each line of `metrics.jsonl` that has
+    a number for it."""
     return [(int(row["step"]), v) for row in rows if (v := number(row.get(name))) is not None]
 
 
 def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None]:
-    """Returns two means of the metric `name`: over the first quarter and over the last quarter of the steps
-    that have the metric. Both are None if no step has it."""
+    """Returns two means of the metric `name`: over the first quarter and over the last quarter of those
+    training steps that have the metric. Both are None if no step has it."""
     values = [value for _, value in series(rows, name)]
     if not values:
         return None, None
@@ -29,7 +32,8 @@ def quarters(rows: Sequence[Row], name: str) -> tuple[float | None, float | None
 
 
 def names(rows: Sequence[Row]) -> list[str]:
-    """Returns the names of all numeric metrics in lines of `metrics.jsonl`, in order of appearance."""
+    """Returns the names of all metrics that have a number in at least one line of `metrics.jsonl`, in order
+    of appearance."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(name for name, v in row.items() if number(v) is not None)
@@ -37,8 +41,8 @@ def names(rows: Sequence[Row]) -> list[str]:
 
 
 def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tuple[int, float]]]:
-    """Returns, by task id, the pairs (step, value) of the task's metric `name` in lines of
-    `metrics.jsonl`."""
+    """Returns the values of the metric `name` for each task: a dict that maps the task id to pairs (step,
+    value). `rows` are lines of `metrics.jsonl`."""
     points: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
         tasks = row.get("tasks")
@@ -50,6 +54,6 @@ def task_series(rows: Sequence[Row], name: str = "reward") -> dict[str, list[tup
 
 
 def times(row: Row) -> dict[str, float | None]:
-    """Returns the seconds that episodes together spent on each activity in `TIMES`. `row` is a line of
-    `metrics.jsonl`, or the result of `RunIndex.totals`."""
+    """Returns the seconds that all episodes together spent on each activity in `TIMES`, by activity (None:
+    unknown). `row` is a line of `metrics.jsonl`, or the result of `RunIndex.totals`."""
     return {name: number(row.get(f"seconds_{name}")) for name in TIMES}

@@ -1,4 +1,5 @@
-"""Computes the main numbers of a run. All views show the same numbers."""
+"""Computes the main numbers of a run, such as its mean reward. All views (app, exported page, terminal) show
+the same numbers."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from air.view.render.metric_series import quarters, series
 
 Row = Mapping[str, Any]
 Tile = tuple[str, str, str]
-"""A main number of a run as three texts: its name, its value, and a remark."""
+"""A main number of a run as three strings: its name, its value, and a remark."""
 
 
 def kind(run: Run, metrics: Sequence[Row]) -> str:
-    """Returns the kind of a run: `rl` or `sft` for a training, or `eval` if its episodes train no model.
+    """Returns the kind of a run: `rl` or `sft` (reinforcement or supervised learning) for a training, or
+    `eval` if no model is trained.
 
     `metrics` are the lines of the run's `metrics.jsonl`.
     """
@@ -31,7 +33,8 @@ def kind(run: Run, metrics: Sequence[Row]) -> str:
 
 def model(run: Run, metrics: Sequence[Row], models: Sequence[str]) -> str:
     """Returns the short name of the run's model, from the run's settings. If they do not name a model,
-    returns the names in `models`, which are the models that the episodes recorded."""
+    returns the short names of `models`, which the recorded episodes name. `metrics` are the lines of the
+    run's `metrics.jsonl`."""
     config = run.config()
     if name := look_up(config, "model", "name"):
         return short(str(name))
@@ -42,8 +45,8 @@ def model(run: Run, metrics: Sequence[Row], models: Sequence[str]) -> str:
 
 
 def short(model: str) -> str:
-    """Returns the last part of a model's path or hub id. For a checkpoint, returns the names of the run and
-    the checkpoint."""
+    """Returns a short name for a model: the last part of its path or hub id. For a checkpoint, these are the
+    names of the run and of the checkpoint."""
     parts = [part for part in model.split("/") if part]
     if len(parts) > 2 and parts[-2] == "checkpoints":
         return f"{parts[-3]} {parts[-1]}"
@@ -51,8 +54,8 @@ def short(model: str) -> str:
 
 
 def steps(run: Run, metrics: Sequence[Row]) -> str:
-    """Returns a text with the number of the run's last training step and, if it is known, the number of steps
-    in the settings, such as `20/100`."""
+    """Returns the number of the run's last training step as text. If the settings say how many steps there
+    will be, this number is added, as in `20/100`. `metrics` are the lines of the run's `metrics.jsonl`."""
     done, of = (int(metrics[-1]["step"]) if metrics else 0), look_up(run.config(), "max_steps")
     return f"{done}/{of}" if of else str(done or "–")
 
@@ -60,8 +63,9 @@ def steps(run: Run, metrics: Sequence[Row]) -> str:
 def tiles(
     run: Run, metrics: Sequence[Row], totals: Mapping[str, Any], models: Sequence[str]
 ) -> list[Tile]:
-    """Returns the main numbers of a run. `metrics` are the lines of its `metrics.jsonl`, `totals` is the
-    result of `RunIndex.totals`, and `models` are the models that its episodes recorded."""
+    """Returns the main numbers of a run, each as (name, value, remark). `metrics` are the lines of the run's
+    `metrics.jsonl`, `totals` is the result of `RunIndex.totals`, and `models` are the names of the models in
+    the recorded episodes."""
     first = ("model", model(run, metrics, models), kind(run, metrics))
     if first[2] == "sft":
         return [first, *_sft(run, metrics)]

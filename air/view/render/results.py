@@ -1,4 +1,4 @@
-"""Builds a table with the mean score of each model (of several runs) on each task."""
+"""Builds a table with the mean score of each model on each task, for the models of several runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ SCORES = {
     "test split": "test",
     "reward": "reward",
 }
-"""The numbers that the table can show: maps the name that users see to the field of `Facts`."""
+"""The kinds of numbers that the table can show. Maps the name that users see to the field of `Facts` (the
+main facts about an episode)."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Statistics of one model's values on one task. `n` counts all episodes; `scored` counts the episodes
-    that have a value, over which `mean` is taken."""
+    """Statistics of the values (scores or rewards) of one model's episodes on one task. `n` is the number of
+    all episodes; `scored` is the number of those that have a value, and `mean` their mean."""
 
     n: int
     scored: int
@@ -44,19 +45,20 @@ class Cell:
 
 @dataclass
 class Results:
-    """The table of values (scores or rewards): a cell for each (run, model) and each task, and labels and
-    baselines of the tasks."""
+    """The table of values (scores or rewards). `cells` has the statistics for each pair (run, model) and each
+    task id."""
 
     cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
     tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
-    """The label (metric and direction) and the baseline of each task, by id."""
+    """Maps each task id to the task's label (metric and direction) and baseline."""
     changed: set[str] = field(default_factory=set)
     """The ids of tasks whose metric, direction or baseline differs between episodes, so that their values
     cannot be compared."""
 
 
 def results(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
-    """Returns the table for several runs. `runs` has the result of `RunIndex.scores` by the run's name."""
+    """Builds the table for several runs. `runs` maps each run's name to the result of `RunIndex.scores`,
+    which has a value for each episode."""
     table = Results()
     values: dict[tuple[str, str], dict[str, list[float | None]]] = {}
     for run, episodes in runs.items():
@@ -73,7 +75,7 @@ def results(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Results:
 
 
 def cell(values: Sequence[float | None]) -> Cell:
-    """Returns the statistics of `values`. There is one value for each episode; it is None for an episode
+    """Returns the statistics of `values`. There is one value for each episode, which is None for an episode
     without a score."""
     scored = [value for value in values if value is not None]
     error = stdev(scored) / math.sqrt(len(scored)) if len(scored) > 1 else None
@@ -81,8 +83,8 @@ def cell(values: Sequence[float | None]) -> Cell:
 
 
 def rows(table: Results) -> tuple[list[str], list[list[str]]]:
-    """Returns the table as text: the names of the columns, and the rows. The first row has the tasks'
-    baselines."""
+    """Converts the table to text. Returns the names of the columns, and the rows, of which the first one has
+    the tasks' baselines."""
     tasks = sorted(table.tasks)
     heads = ["run", "model", *(f"{task} · {table.tasks[task][0]}" for task in tasks)]
     baseline = ["baseline", "", *(figure(table.tasks[task][1]) for task in tasks)]
@@ -94,8 +96,8 @@ def rows(table: Results) -> tuple[list[str], list[list[str]]]:
 
 
 def as_csv(table: Results, value: str) -> str:
-    """Returns the table as CSV, with one line for each cell. `value` is the name of the shown numbers in the
-    column heads (a key of `SCORES`)."""
+    """Returns the table as CSV, with one line for each cell. `value` is the name of the shown numbers (a key
+    of `SCORES`), for the head of the column."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["run", "model", "task", "metric", "n", "scored", f"mean {value}", "stderr"])

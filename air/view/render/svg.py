@@ -1,4 +1,4 @@
-"""Draws curves as SVG for the exported page."""
+"""Draws line charts as SVG for the exported HTML page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 8, 8, 34
 
 
 def curves(chart: Chart, *, step: bool = False) -> str:
-    """Returns the HTML of a line chart: its legend, an SVG, and buttons that save it as PNG and CSV.
+    """Returns the HTML of a line chart: its legend, an SVG, and buttons with which the user saves it as PNG
+    and CSV.
 
     If a curve has many points, the values are a thin line and their running mean is a thick line. If `step`
     is true, the line keeps the value of a point until the next point, like a stair; otherwise it joins the
@@ -63,7 +64,7 @@ def _legend(names: Sequence[str], *, smoothed: bool) -> str:
 
 
 def _labels(chart: Chart) -> str:
-    """Returns the SVG of the labels of the horizontal and the vertical axis."""
+    """Returns SVG elements with the labels of the horizontal and the vertical axis."""
     middle = TOP + (HEIGHT - TOP - BOTTOM) / 2
     y = (
         f'<text x="12" y="{middle:.0f}" text-anchor="middle" transform="rotate(-90 12 {middle:.0f})">'
@@ -110,8 +111,8 @@ def _y(value: float, box: _Box) -> float:
 
 
 def _ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[float]:
-    """Returns round numbers for the marks of an axis, about `about` of them, that cover the range from `low`
-    to `high`. With `whole`, they are integers."""
+    """Returns round numbers at which an axis gets marks. They cover the range from `low` to `high`, and are
+    about `about` in number. With `whole`, they are integers."""
     span = (high - low) or abs(high) or 1.0
     rough = span / about
     power = 10.0 ** math.floor(math.log10(rough))

@@ -1,5 +1,5 @@
-"""Renders the tokens of a turn as HTML, with the log-probabilities, the advantage and the rewards of each
-token."""
+"""Renders the tokens of a turn as HTML, with each token's log-probabilities, advantage and rewards in
+training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from air.view.render.markup import chip, figure, table, text
 from air.view.render.token_rows import TokenRow, compared, paid_by, reward_of, rows_of, summary
 
 MOST = 1000
-"""The largest number of tokens of a reply that are shown."""
+"""The maximum number of tokens of a reply that are shown."""
 LEGEND = (
     "The darker a token, the less likely it was. A green line: positive advantage; a red line: negative; "
     "none: not trained. Grey: masked."
@@ -23,8 +23,8 @@ LEGEND = (
 
 
 def turn(tokens: TurnTokens, validates: Sequence[Place]) -> str:
-    """Returns the HTML of a turn's tokens. `validates` has the `Place` of each validate (grading) of the
-    episode, in order."""
+    """Returns the HTML of the tokens of a turn. `validates` has the `Place` (with the score) of each grading
+    in the episode, in order."""
     reply, pieces = tokens.reply, tokens.content.pieces
     rows = rows_of(reply, pieces)
     paid = paid_by(tokens.payments, validates)
@@ -47,8 +47,8 @@ def _chips(tokens: TurnTokens) -> str:
 
 
 def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
-    """Returns the HTML of a sentence about the reward from which the reply's advantage was computed, and of
-    the texts `paid`, which describe the terms of this reward."""
+    """Returns the HTML of a sentence about the reward from which the reply's advantage was computed, followed
+    by the strings `paid`, which describe the terms of this reward."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")
     return f'<div class="air facts"><span class="note">{text(compared(tokens))}</span>{chips}</div>'
 
@@ -66,8 +66,8 @@ def _context(messages: Sequence[Message], pieces: Mapping[int, str]) -> str:
 
 
 def _span(row: TokenRow) -> str:
-    """Returns the HTML of one token within the text of the reply. Its background is darker the less likely
-    the token was."""
+    """Returns the HTML of one token within the text of the reply. The less likely the token was, the darker
+    is its background."""
     shown = escape(row.piece.replace("\n", "⏎\n"), quote=True)
     if row.masked:
         return f'<span class="masked" title="masked: not trained">{shown}</span>'

@@ -1,5 +1,5 @@
-"""Lists the tokens of a turn for display, with the log-probabilities, the advantage and the rewards of each
-token."""
+"""Prepares the tokens of a turn for display: lists them with their log-probabilities, advantages and rewards
+in training. The app, the exported page and the terminal use it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ _MARKS = str.maketrans({" ": "·", "\n": "⏎", "\t": "⇥"})
 
 @dataclass(frozen=True)
 class TokenRow:
-    """One token of a reply, with its text `piece` and its numbers in training. The numbers are None if the
-    token is masked, or if they are unknown."""
+    """One token of a reply, with its text (`piece`) and its numbers in training. The numbers are None if they
+    are unknown, or if the token is masked (not trained)."""
 
     token: int
     piece: str
     masked: bool
     logprob: float | None = None
     trainer: float | None = None
-    """The trainer's log-probability of the token; None if it was not recorded. `logprob` is the sampler's,
-    and `ratio` is the trainer's probability divided by the sampler's."""
+    """The log-probability that the trainer computed for the token; None if it was not recorded. `logprob` is
+    that of the sampler, which generated the token; `ratio` is the trainer's probability divided by the
+    sampler's."""
     ratio: float | None = None
     advantage: float | None = None
 
     @property
     def name(self) -> str:
-        """The token's text in one line, with visible marks in place of spaces, tabs and line breaks."""
+        """The token's text as one line, in which visible marks replace spaces, tabs and line breaks."""
         return self.piece.translate(_MARKS)
 
     def figures(self) -> tuple[str, str, str, str]:
-        """Returns four numbers as text: the sampler's and the trainer's log-probability of the token, the
-        ratio of the two probabilities, and the advantage."""
+        """Returns four numbers as strings: the token's log-probability in the sampler, that in the trainer,
+        the ratio of the two probabilities, and the advantage."""
         return (
             figure(self.logprob, ".5g"),
             figure(self.trainer, ".5g"),
@@ -49,7 +50,7 @@ class TokenRow:
 
 
 def rows_of(message: Message, pieces: Mapping[int, str]) -> list[TokenRow]:
-    """Returns a row for each token of a message; `pieces` has the text of each token id."""
+    """Returns a row for each token of a message. `pieces` maps each token id to its text."""
     return list(_rows(message, pieces))
 
 
@@ -69,7 +70,8 @@ def _rows(message: Message, pieces: Mapping[int, str]) -> Iterator[TokenRow]:
 
 
 def summary(tokens: TurnTokens) -> dict[str, str]:
-    """Returns a summary of a turn's tokens: short texts by name, such as the number of masked tokens."""
+    """Returns a summary of the tokens of a turn: short texts by name, such as the number of masked tokens
+    (those that are not trained)."""
     reply = tokens.reply
     masked = sum(len(m.token_ids) for m in tokens.context) + int((~reply.sampled).sum())
     return {
@@ -84,7 +86,8 @@ def summary(tokens: TurnTokens) -> dict[str, str]:
 
 
 def compared(tokens: TurnTokens) -> str:
-    """Returns a sentence for the user about the reward from which the advantage of the reply was computed."""
+    """Returns a sentence for the user about the reward from which the reply's advantage was computed: its
+    amount, or that the rewards were shuffled among the episodes."""
     if tokens.content.shuffled:
         return "The rewards were shuffled in the group (embedded.shuffle_rewards). The turn's own reward:"
     total = sum(sum(payment.terms.values()) for payment in tokens.payments)
@@ -93,17 +96,17 @@ def compared(tokens: TurnTokens) -> str:
 
 
 def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
-    """Returns a text with the reward terms (`paid`) that the advantage of a token includes. If the token is
-    not trained, if the rewards were shuffled within the group (`embedded.shuffle_rewards`), or if there is no
-    term, the text says so instead."""
+    """Returns a text with the terms of the reward (the strings `paid`) from which a token's advantage was
+    computed. If the token is not trained, if the rewards were shuffled among the episodes (setting
+    `embedded.shuffle_rewards`), or if there is no term, the text says so instead."""
     if not row.advantage:
         return "not trained"
     return "shuffled" if tokens.content.shuffled else "; ".join(paid) or "nothing was paid"
 
 
 def _span_of(values: Floats, form: str) -> str:
-    """Returns a text with the smallest and the largest finite value in `values`, both in the format
-    `form`."""
+    """Returns the smallest and the largest finite value in `values` as text, such as `1 to 2`, in the format
+    `form`; only one number if they are equal."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return "–"
@@ -112,9 +115,9 @@ def _span_of(values: Floats, form: str) -> str:
 
 
 def paid_by(payments: Sequence[Payment], validates: Sequence[Place]) -> list[str]:
-    """Returns a text for each reward term in `payments` that is not 0: its name, its amount, and the turn or
-    validate that earned it. `validates` has the `Place` of each validate (grading) of the episode, in
-    order."""
+    """Returns a text for each term of the reward in `payments` that is not 0: its name, its amount, and the
+    turn or grading that earned it. `validates` has the `Place` (with the score) of each grading in the
+    episode, in order."""
     return [
         f"{one_line(name, 40)} {figure(amount, '+.4g')} ({_where(payment, validates)})"
         for payment in payments

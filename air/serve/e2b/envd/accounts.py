@@ -1,4 +1,5 @@
-"""The user accounts in a sandbox's box. Clients choose one of them to run a command."""
+"""Looks up the user accounts in a sandbox's box (container). E2B's clients choose the account with which they
+run commands and access files."""
 
 from __future__ import annotations
 
@@ -14,24 +15,25 @@ DEFAULT = "user"
 
 @dataclass(frozen=True)
 class Account:
-    """One user account from the box's `/etc/passwd`."""
+    """One user account from `/etc/passwd` in a sandbox's box (container): its name and its home folder."""
 
     name: str
     home: str
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the account's home folder; `~` at the
-        beginning stands for this folder."""
+        """Converts `path`, a path in a client's request, to an absolute path. A relative path starts at the
+        account's home folder, and `~` at the beginning stands for this folder."""
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self.home, path))
 
 
 async def account(sandbox: Sandbox, name: str) -> Account:
-    """Returns the account with this name. Raises RpcError if the box has no such account.
+    """Looks up the account called `name` in the sandbox's box (container). Raises RpcError if there is no
+    such account.
 
-    `user` is the default account of E2B's clients. If the image has no account `user`, that name stands for
-    the account with the user id 1000, or else for root.
+    `user` is the default account of E2B's clients. If the image has no account `user`, this name stands for
+    the account with the user id 1000; if there is none either, for root.
     """
     try:
         data = await sandbox.running_box.read("/etc/passwd", user="root", max_bytes=1 << 20)

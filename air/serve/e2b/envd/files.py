@@ -1,6 +1,6 @@
-"""Serves the endpoint `/files` of envd (E2B's program in a sandbox), for downloads and uploads. The body of
-an upload is a multipart form, or the bytes of one file, perhaps compressed by gzip. Instead of a token, a
-request's URL can contain a signature."""
+"""Serves the HTTP endpoint `/files` of envd (E2B's program in a sandbox), with which clients download and
+upload files. The body of an upload is a multipart form, or the bytes of one file; it may be compressed with
+gzip. Instead of a token, a request can have a signature in its URL."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ _LOG = logging.getLogger(__name__)
 
 def signature(path: str, operation: str, user: str, token: str, expiration: str | None) -> str:
     """Returns the signature that permits one operation (`read` or `write`) on the file `path` as the account
-    `user`. `token` is the sandbox's secret; `expiration` is a time in epoch seconds as text, or None."""
+    `user`. `token` is the sandbox's secret. `expiration` is the time at which the permission ends, in epoch
+    seconds as text; None: it never ends."""
     parts = [path, operation, user, token, *([expiration] if expiration is not None else [])]
     digest = hashlib.sha256(":".join(parts).encode()).digest()
     return "v1_" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def signed(request: Request, sandbox: Sandbox) -> bool:
-    """Whether the signature in the request's URL is valid for this sandbox."""
+    """Returns whether the request's URL has a signature that is valid for this sandbox (see `signature`)."""
     query = request.query_params
     operation = "read" if request.method == "GET" else "write"
     wanted = signature(
@@ -60,7 +61,8 @@ def signed(request: Request, sandbox: Sandbox) -> bool:
 
 
 def check_expiration(request: Request) -> None:
-    """Raises ApiError if the time `signature_expiration` in the request's URL is past or malformed."""
+    """Raises ApiError if the query parameter `signature_expiration` of the request is a time in the past, or
+    malformed. Does nothing without this parameter."""
     expiration = request.query_params.get("signature_expiration")
     if expiration is not None and not (expiration.isascii() and expiration.isdigit()):
         raise ApiError(401, "signature_expiration is not a number")
@@ -69,7 +71,8 @@ def check_expiration(request: Request) -> None:
 
 
 async def files(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `GET /files` (download) and `POST /files` (upload)."""
+    """Handles `GET /files` (download) and `POST /files` (upload). Returns the response; raises ApiError if
+    the request fails."""
     if request.method not in ("GET", "POST"):
         raise ApiError(405, f"/files serves GET and POST, not {request.method}")
     try:
@@ -105,8 +108,9 @@ async def _download(sandbox: Sandbox, request: Request) -> Response:
 async def _pieces(
     sandbox: Sandbox, program: Program, handle: int, size: int
 ) -> AsyncIterator[bytes]:
-    """Yields the bytes of the open file `handle` in the sandbox: exactly `size` bytes, or up to the end of
-    the file if `size` is negative. Then closes the file."""
+    """Yields the bytes of an open file in the sandbox: exactly `size` bytes, or up to the end of the file if
+    `size` is negative. Then closes the file. `handle` is the file's number in air's helper program, which
+    opened it."""
     try:
         async with sandbox.use():
             while size:
@@ -121,8 +125,8 @@ async def _pieces(
 
 
 async def _closed(program: Program, handle: int) -> None:
-    """Closes the open file `handle` in the sandbox. A sandbox that is gone, and other failures, raise no
-    error."""
+    """Closes an open file in the sandbox. `handle` is the file's number in `program`, air's helper program.
+    Raises no error if that fails, for instance because the sandbox has ended."""
     try:
         await program.ask("close", handle=handle)
     except (SandboxGone, BoxDiedError):
@@ -151,12 +155,13 @@ async def _upload(sandbox: Sandbox, request: Request) -> list[dict[str, Any]]:
 async def _form(
     sandbox: Sandbox, request: Request, user: str, path: str, metadata: dict[str, str]
 ) -> AsyncIterator[str]:
-    """Writes the files of a multipart form into the sandbox, and yields their paths. If `path` is not empty,
-    the form must have one file, which is written to `path`. Otherwise each file is written to the path that
-    is its name in the form. Relative paths start at the home folder of the account `user`.
+    """Writes the files of a multipart form into the sandbox, and yields their paths there. If `path` is not
+    empty, the form must have exactly one file, which is written to `path`. Otherwise, each file is written to
+    its name in the form. Relative paths start at the home folder of the account `user`. `metadata` is stored
+    with each file.
 
-    The parser first stores the form on this machine. So the form must not be larger than a sandbox's
-    workspace.
+    The parser first stores the whole form on the server's machine. So the form must not be larger than a
+    sandbox's workspace.
     """
     program, body = sandbox.program("files"), _at_most(sandbox.spec.limits.disk_mb << 20, request)
     parser = MultiPartParser(request.headers, body, max_files=_MOST_FILES, max_fields=_MOST_FILES)
@@ -183,7 +188,8 @@ async def _read(upload: UploadFile) -> AsyncIterator[bytes]:
 
 
 async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces of the request's body. Raises RpcError once they exceed `size` bytes in total."""
+    """Yields the pieces of the request's body. Raises RpcError as soon as they are larger than `size` bytes
+    together."""
     async for data in _body(request):
         size -= len(data)
         if size < 0:
@@ -192,7 +198,8 @@ async def _at_most(size: int, request: Request) -> AsyncGenerator[bytes, None]:
 
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
-    """Yields the pieces of the request's body, decompressed if the client sent it with gzip."""
+    """Yields the pieces of the request's body, decompressed if the header `Content-Encoding` is `gzip`.
+    Raises ApiError for other encodings, or if the body is not valid gzip."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding not in ("identity", "gzip"):
         raise ApiError(400, f"Content-Encoding: {encoding!r} is not served: use gzip or none")
@@ -229,8 +236,9 @@ def _written(path: str, metadata: dict[str, str]) -> dict[str, Any]:
 
 
 def _metadata(request: Request) -> dict[str, str]:
-    """Returns the metadata for uploaded files: the values of the request headers `X-Metadata-KEY`, by KEY. If
-    a header occurs twice, the first one counts. Raises ApiError if the metadata are malformed or too long."""
+    """Returns the metadata for uploaded files from the request headers `X-Metadata-KEY`: a dict that maps
+    each KEY to the header's value. If a header occurs twice, the first one counts. Raises ApiError if the
+    metadata is malformed or too long."""
     metadata: dict[str, str] = {}
     for name, value in request.headers.items():
         if name.startswith(_METADATA):

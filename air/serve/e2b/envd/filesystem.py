@@ -1,5 +1,5 @@
-"""The service `filesystem.Filesystem` of envd (E2B's program in a sandbox): remote calls that list, move,
-remove and watch files and folders."""
+"""Serves the service `filesystem.Filesystem` of envd (E2B's program in a sandbox): remote calls with which
+clients list, move, remove and watch files and folders."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from air.serve.e2b.program import Program
 from air.serve.e2b.sandbox import Sandbox
 
 MOST_EVENTS = 10_000
-"""The maximum number of changes that are stored for a watcher until its client fetches them."""
+"""The maximum number of changes that the server stores for one watched folder until the client fetches
+them."""
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
 """The earliest and the latest time, in epoch seconds, that Python's `datetime` can represent (the years 1 to
-9999). A file's modification time may lie outside; clients then get the nearest of the two."""
+9999). If a file's modification time lies outside this range, clients get the nearest of these two times."""
 Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 def entry_of(entry: dict[str, Any]) -> Message:
-    """Converts the description of a file or folder from the form of air's program in the box to envd's
-    form."""
+    """Converts the description of a file or folder from the form of air's helper program in the box
+    (`programs.entries.entry`) to the form of envd: `modified` (epoch seconds) becomes `modifiedTime` (ISO
+    8601). Changes `entry`."""
     seconds = min(max(float(entry.pop("modified")), _FIRST), _LAST)
     modified = datetime.fromtimestamp(seconds, UTC)
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
@@ -71,8 +73,7 @@ async def remove(files: Program, user: str, message: Message) -> Message:
 
 
 class Watcher:
-    """Watches one folder of a sandbox for a client, and stores the changes that the client has not received
-    yet."""
+    """Stores the changes in one watched folder of a sandbox until the client fetches them."""
 
     def __init__(self) -> None:
         self.changes: deque[Message] = deque()
@@ -80,9 +81,9 @@ class Watcher:
         self.error: AirError | None = None
 
     def put(self, change: Message) -> None:
-        """Stores a change. If more than `MOST_EVENTS` changes are not fetched, or `change` says that
-        inotify's queue in the box overflowed, the watcher fails instead: after the stored changes, `take`
-        raises RpcError."""
+        """Stores a change. But if `MOST_EVENTS` changes are stored already, or if `change` says that
+        inotify's queue in the box overflowed, the change is lost: once the stored changes have been fetched,
+        `take` raises RpcError."""
         if "overflow" in change or len(self.changes) >= MOST_EVENTS:
             self.error = RpcError("resource_exhausted", "changes were lost: there were too many")
         elif "entry" in change:
@@ -92,8 +93,8 @@ class Watcher:
         self.news.set()
 
     def take(self) -> list[Message]:
-        """Returns the changes since the last call, and deletes them from the watcher. If there are none and
-        the watcher has failed, raises the error with which it failed."""
+        """Returns the changes since the last call, and deletes them from the watcher. If there are none, but
+        `error` is set (changes were lost, or the helper program ended), raises this error."""
         changes = list(self.changes)
         self.changes.clear()
         self.news.clear()
@@ -103,36 +104,37 @@ class Watcher:
 
 
 class Watchers:
-    """The watchers (watched folders) of one sandbox. Air's helper program in the box reports the changes, and
-    this object gives each change to the watcher of its folder."""
+    """The watched folders of one sandbox. air's helper program `files` in the sandbox's box (container)
+    reports the changes, and this object gives each change to the `Watcher` of its folder."""
 
     def __init__(self, files: Program) -> None:
         self._files = files
         self._watchers: dict[int, Watcher] = {}
         self._early: deque[tuple[int, Message]] = deque(maxlen=1000)
         self.polled: dict[str, int] = {}
-        """Maps the id of each watcher that a client created with `CreateWatcher` to the watcher's number. The
-        client knows the id, and requests the watcher's changes now and then."""
+        """The watchers that clients created with the call `CreateWatcher`: maps the id that the client got to
+        the watcher's number. The client uses the id to ask for changes."""
         files.events = self
 
     async def event(self, header: dict[str, Any]) -> None:
-        """Receives one change that the helper program reports, and gives it to the watcher whose number it
-        names. If `add` does not know this number yet, the change is stored until `add` has created the
-        watcher."""
+        """Receives one change from the helper program, and gives it to the `Watcher` with the number
+        `header["watch"]`. A change can arrive before `add` has created this watcher; then it is stored, and
+        `add` passes it on."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
         else:
             self._early.append((header["watch"], header["event"]))
 
     def lost(self, error: AirError) -> None:
-        """Marks all watchers as failed with this error, because air's helper program in the box has ended."""
+        """Makes all watchers fail with this error. `Program` calls this method when air's helper program in
+        the box has ended."""
         for watcher in self._watchers.values():
             watcher.error = error
             watcher.news.set()
 
     async def add(self, user: str, message: Message) -> tuple[int, Watcher]:
-        """Starts to watch the folder that a request's message names, as the account `user`. Returns the
-        watcher and its number."""
+        """Starts to watch the folder `path` that a request's message names, as the account `user`. Returns
+        the number and the object of the new watcher."""
         wire.refuse_unknown(
             message, "path", "recursive", "includeEntry", "include_entry", "allowNetworkMounts",
             "allow_network_mounts",
@@ -151,7 +153,8 @@ class Watchers:
         return number, watcher
 
     def of(self, message: Message) -> Watcher:
-        """Returns the watcher whose id is in a request's message. Raises RpcError if there is none."""
+        """Returns the watcher whose id (`watcherId`) a request's message contains. Raises RpcError if there
+        is none."""
         wire.refuse_unknown(message, "watcherId", "watcher_id")
         ident = message.get("watcherId") or message.get("watcher_id")
         if ident not in self.polled:
@@ -159,13 +162,13 @@ class Watchers:
         return self._watchers[self.polled[str(ident)]]
 
     async def drop(self, number: int) -> None:
-        """Stops the watcher with this number."""
+        """Stops the watcher with this number: the folder is not watched any more."""
         self._watchers.pop(number, None)
         await self._files.ask("unwatch", handle=number)
 
 
 def watchers_of(sandbox: Sandbox) -> Watchers:
-    """Returns the `Watchers` (watched folders) of a sandbox. The first call creates the object."""
+    """Returns the object that holds the watched folders of a sandbox. The first call creates this object."""
     if "watchers" not in sandbox.box_state:
         sandbox.box_state["watchers"] = Watchers(sandbox.program("files"))
     watchers: Watchers = sandbox.box_state["watchers"]
@@ -173,8 +176,8 @@ def watchers_of(sandbox: Sandbox) -> Watchers:
 
 
 async def watch_folder(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `WatchDir`: streams the changes in a folder until the client disconnects or its deadline
-    passes."""
+    """Handles the call `WatchDir`: responds with a stream of the changes in a folder, until the client
+    disconnects or the time limit of the call passes."""
     try:
         message = await wire.only_message(request)
         watchers = watchers_of(sandbox)
@@ -212,8 +215,8 @@ async def _dropped(watchers: Watchers, number: int) -> None:
 
 
 async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Message:
-    """Handles `CreateWatcher`: starts to watch a folder, and returns the id with which the client polls for
-    changes."""
+    """Handles the call `CreateWatcher`: starts to watch a folder as the account `user`, and returns
+    `{"watcherId": ID}`. With this id, the client later asks for the changes (`GetWatcherEvents`)."""
     watchers = watchers_of(sandbox)
     number, _ = await watchers.add(user, message)
     ident = secrets.token_hex(8)
@@ -222,13 +225,13 @@ async def create_watcher(sandbox: Sandbox, user: str, message: Message) -> Messa
 
 
 async def watcher_events(sandbox: Sandbox, _: str, message: Message) -> Message:
-    """Handles `GetWatcherEvents`: returns the changes that a watcher found since the client's last
-    request."""
+    """Handles the call `GetWatcherEvents`: returns `{"events": [...]}` with the changes in a watched folder
+    since the client's last such call."""
     return {"events": watchers_of(sandbox).of(message).take()}
 
 
 async def remove_watcher(sandbox: Sandbox, _: str, message: Message) -> Message:
-    """Handles `RemoveWatcher`: stops a watcher."""
+    """Handles the call `RemoveWatcher`: stops the watcher that `message` names, and returns an empty dict."""
     watchers = watchers_of(sandbox)
     watchers.of(message)
     ident = str(message.get("watcherId") or message.get("watcher_id"))

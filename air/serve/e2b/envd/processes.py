@@ -1,5 +1,5 @@
-"""The service `process.Process` of envd (E2B's program in a sandbox): remote calls that start and control
-processes."""
+"""Serves the service `process.Process` of envd (E2B's program in a sandbox): remote calls with which clients
+start and control processes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 async def start(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `Start`: starts a process, and streams its output. The process continues if the client
-    disconnects."""
+    """Handles the call `Start`: starts a process in the sandbox, and responds with a stream of its output. If
+    the client disconnects, the process continues."""
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process", "pty", "tag", "stdin")
@@ -76,8 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError if `folder`, the working folder of a new process, is not an existing folder. The home
-    folder of the account is accepted without a check."""
+    """Raises RpcError unless `folder`, the working folder of a new process, is an existing folder. The user's
+    home folder is accepted without a check."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -97,7 +97,8 @@ def _environment(
 
 
 async def connect(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `Connect`: streams the output of a running process, beginning with the next output."""
+    """Handles the call `Connect`: responds with a stream of the output of a running process. Output from
+    before the call is not included."""
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process")
@@ -114,8 +115,9 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
 async def _events(
     sandbox: Sandbox, command: RunningCommand, seconds: float | None
 ) -> AsyncIterator[Message]:
-    """Yields the output of a process as messages, then a message about the process's end. Raises RpcError if
-    the process runs for longer than `seconds` (None: no limit), or was killed at its own time limit."""
+    """Yields the output of a process as messages, then one message about the end of the process. Raises
+    RpcError if the process has not ended within `seconds` (None: no limit), or was killed at its own time
+    limit."""
     end = wire.end_of(seconds)
     try:
         async with _calls(sandbox):
@@ -155,7 +157,8 @@ def _event(kind: str, body: Message) -> Message:
 
 
 async def list_processes(sandbox: Sandbox, message: Message) -> Message:
-    """Handles `List`: returns the running processes that clients started, with their settings and tags."""
+    """Handles the call `List`: returns `{"processes": [...]}` with the settings, the process id and the tag
+    (if any) of each running process that a client started."""
     configs = await _configs(sandbox)
     return {
         "processes": [
@@ -167,8 +170,8 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Returns the settings with which clients started the processes that still run, by process id. Removes
-    the entries of ended processes."""
+    """Returns the settings with which clients started the processes, as a dict by process id. Before that,
+    removes the entries and tags of processes that have ended."""
     configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
     for gone in configs.keys() - running:
@@ -178,7 +181,8 @@ async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
 
 
 async def send_input(sandbox: Sandbox, message: Message) -> Message:
-    """Handles `SendInput`: writes bytes to a process's standard input or terminal."""
+    """Handles the call `SendInput`: writes bytes to a process's standard input or, if the process has a
+    terminal, to the terminal. Returns an empty dict."""
     wire.refuse_unknown(message, "process", "input")
     await _write(await _selected(sandbox, message), message)
     return {}
@@ -197,8 +201,8 @@ async def _write(command: RunningCommand, message: Message) -> None:
 
 
 async def stream_input(sandbox: Sandbox, request: Request) -> Response:
-    """Handles `StreamInput`: writes the client's stream of messages to one process's standard input or
-    terminal, in order."""
+    """Handles the call `StreamInput`. The first message of the client's stream names a process; the data of
+    the next messages is written to the process's standard input or terminal, in order."""
     command: RunningCommand | None = None
     mark_body_forwarded(request.scope, endless=True)
     try:
@@ -217,7 +221,8 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
 
 
 async def send_signal(sandbox: Sandbox, message: Message) -> Message:
-    """Handles `SendSignal`: sends SIGTERM or SIGKILL to a process and its process group."""
+    """Handles the call `SendSignal`: sends SIGTERM or SIGKILL to a process and its process group. Returns an
+    empty dict."""
     wire.refuse_unknown(message, "process", "signal")
     number = _SIGNALS.get(message.get("signal", 0))
     if number is None:
@@ -227,8 +232,8 @@ async def send_signal(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
-    """Handles `CloseStdin`: closes a process's standard input. Raises RpcError if the process has a
-    terminal."""
+    """Handles the call `CloseStdin`: closes a process's standard input, and returns an empty dict. Raises
+    RpcError if the process has a terminal."""
     wire.refuse_unknown(message, "process")
     command = await _selected(sandbox, message)
     if command.info.terminal:
@@ -238,7 +243,7 @@ async def close_stdin(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def update(sandbox: Sandbox, message: Message) -> Message:
-    """Handles `Update`: changes the size of a process's terminal."""
+    """Handles the call `Update`: changes the size of a process's terminal. Returns an empty dict."""
     wire.refuse_unknown(message, "process", "pty")
     command = await _selected(sandbox, message)
     if (pty := message.get("pty")) is not None:
@@ -247,8 +252,8 @@ async def update(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
-    """Returns the process that a message selects by process id or by tag. Raises RpcError if no such process
-    runs."""
+    """Returns the running process that a client's message names, by process id or by tag. Raises RpcError if
+    no such process runs."""
     selector = _object(message, "process")
     pid = selector.get("pid")
     if "tag" in selector:
@@ -263,8 +268,8 @@ async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
 
 @contextlib.asynccontextmanager
 async def _calls(sandbox: Sandbox) -> AsyncIterator[None]:
-    """Async context manager: converts errors of the box, raised in the block, to RpcError, or to SandboxGone
-    if the box is gone."""
+    """Async context manager: converts errors that the box (the sandbox's container) raises in the block. If
+    the box has ended, the new error is SandboxGone; otherwise, it is RpcError."""
     try:
         yield
     except BoxDiedError as error:

@@ -1,5 +1,5 @@
-"""The Connect protocol (remote calls over HTTP) with JSON messages: single calls, streams of messages, and
-deadlines.
+"""Reads and writes the Connect protocol (remote calls over HTTP) with JSON messages: single calls, streams of
+messages, and time limits. The services of envd (E2B's program in a sandbox) use it.
 
 In a stream, each message is one flag byte, the length of the JSON in four bytes (big-endian), and the JSON.
 The last message has the flag 2, and contains an error or nothing.
@@ -36,7 +36,8 @@ def frame(message: Message, flag: int = 0) -> bytes:
 
 
 async def frames(request: Request) -> AsyncIterator[Message]:
-    """Yields the messages of a request whose body is a stream. Raises RpcError if the stream is malformed."""
+    """Yields the messages in a request's body, which is a stream of the Connect protocol. Raises RpcError if
+    the stream is malformed."""
     if request.headers.get("content-type", "").split(";")[0] != _STREAM:
         raise RpcError("invalid_argument", f"this stream needs the content type {_STREAM}")
     buffer = bytearray()
@@ -58,7 +59,7 @@ async def frames(request: Request) -> AsyncIterator[Message]:
 
 
 async def only_message(request: Request) -> Message:
-    """Returns the message of a request that sends a stream with a single message. Raises RpcError unless
+    """Reads the message of a request whose body is a stream with a single message. Raises RpcError unless
     there is exactly one."""
     only: Message | None = None
     async for message in frames(request):
@@ -71,8 +72,8 @@ async def only_message(request: Request) -> Message:
 
 
 async def call_message(request: Request) -> Message:
-    """Returns the message in the body of a single call. Raises RpcError if the body is not JSON, or too
-    large."""
+    """Reads the message of a request for a single call, whose body is JSON. Raises RpcError if the body is
+    not a JSON object, or is too large."""
     kind = request.headers.get("content-type", "").split(";")[0]
     if kind != "application/json":
         raise RpcError("unimplemented", f"only JSON is served, not the content type {kind!r}")
@@ -85,7 +86,8 @@ async def call_message(request: Request) -> Message:
 
 
 def decoded(body: bytes) -> Message:
-    """Parses a JSON message of the Connect protocol. Raises RpcError if `body` is not a JSON object."""
+    """Parses one JSON message of the Connect protocol (an empty `body` counts as `{}`). Raises RpcError if
+    `body` is not a JSON object."""
     try:
         message = json_lines.decode(body or b"{}")
     except ValueError as error:
@@ -96,14 +98,15 @@ def decoded(body: bytes) -> Message:
 
 
 def refuse_unknown(message: Message, *known: str) -> None:
-    """Raises RpcError if `message` has a field other than `known`, because air would ignore the field."""
+    """Raises RpcError if `message` has a field whose name is not in `known`, because air would ignore this
+    field."""
     if unknown := sorted(message.keys() - set(known)):
         raise RpcError("unimplemented", f"field {unknown[0]!r} is not served by air")
 
 
 def deadline(request: Request) -> float | None:
-    """Returns the time limit in seconds that the client set for a call, or None if it set none. Raises
-    RpcError if the header is malformed."""
+    """Returns the time limit of a call in seconds, from the request header `Connect-Timeout-Ms`, or None
+    without this header. Raises RpcError if the header is malformed."""
     text = request.headers.get("connect-timeout-ms")
     if text is None:
         return None
@@ -113,17 +116,17 @@ def deadline(request: Request) -> float | None:
 
 
 def end_of(seconds: float | None) -> float | None:
-    """Returns the time that is `seconds` from now, by the event loop's clock; None if `seconds` is None.
+    """Returns the time that is `seconds` from now, on the event loop's clock; None if `seconds` is None.
 
-    A generator of a stream uses this time as the limit of each of its waits. A single `asyncio.timeout`
-    around the whole generator would not work, because its parts may run in different asyncio tasks.
+    An async generator passes this time to `asyncio.timeout_at` at each of its waits. One `asyncio.timeout`
+    around the whole generator would not work, because its steps may run in different asyncio tasks.
     """
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
 def user_of(request: Request) -> str:
-    """Returns the account's name in the header `Authorization: Basic`, or `user` without this header. Raises
-    RpcError if it is malformed."""
+    """Returns the name of the account as which a call runs: the user name in the header `Authorization:
+    Basic`, or `user` without this header. Raises RpcError if the header is malformed."""
     scheme, _, value = request.headers.get("authorization", "").partition(" ")
     if not scheme:
         return "user"
@@ -137,7 +140,7 @@ def user_of(request: Request) -> str:
 
 
 async def answer(call: Callable[[], Awaitable[Message]]) -> Response:
-    """Awaits `call`, and returns the HTTP response to a remote call without a stream: the message that `call`
+    """Awaits `call()`, and returns the HTTP response to a single call (not a stream): the message that `call`
     returns, or the RpcError or SandboxGone that it raises."""
     try:
         return JSONResponse(await call())
@@ -152,12 +155,12 @@ def stream(
     *,
     keepalive: Message | None = None,
 ) -> Response:
-    """Returns the HTTP response to a streaming call: the message `first`, then the messages of `events`.
+    """Returns the HTTP response to a call that streams: the message `first`, then the messages of `events`.
 
-    If the request has the header `Keepalive-Ping-Interval`, the message `keepalive` is sent whenever `events`
-    has had no message for the number of seconds in this header. If `keepalive` is None, the message is envd's
-    usual one. An RpcError of `events`, such as one about the deadline, becomes the last message. If the
-    client disconnects, `events` is closed.
+    If the request has the header `Keepalive-Ping-Interval`, a ping is sent whenever `events` has had no
+    message for the number of seconds in this header. The ping is the message `keepalive` or, if this is None,
+    `{"event": {"keepalive": {}}}`. If `events` raises RpcError or SandboxGone, the error becomes the last
+    message. If the client disconnects, `events` is closed.
     """
     text = request.headers.get("keepalive-ping-interval", "")
     interval = float(text) if text.isascii() and text.isdigit() and int(text) else None
@@ -181,15 +184,16 @@ def stream(
 
 
 def stream_error(error: RpcError) -> Response:
-    """Returns the HTTP response to a streaming call that failed before its first message."""
+    """Returns the HTTP response to a streaming call that failed before its first message. The response is a
+    stream with the error as its only message."""
     return Response(frame({"error": error.body}, END), media_type=_STREAM)
 
 
 async def _with_pings(
     events: AsyncIterator[Message], interval: float | None, ping: Message
 ) -> AsyncIterator[Message]:
-    """Yields the messages of `events`, and `ping` whenever no message came for `interval` seconds. If
-    `interval` is None, yields no pings."""
+    """Yields the messages of `events`, and also `ping` whenever `events` had no message for `interval`
+    seconds. If `interval` is None, there are no pings."""
     if interval is None:
         async for message in events:
             yield message
@@ -214,7 +218,8 @@ async def _with_pings(
 
 
 class _NoMore(Exception):
-    """Error: an async iterator has ended. It replaces StopAsyncIteration, which a task must not raise."""
+    """Raised instead of StopAsyncIteration when an async iterator has ended, because an asyncio task must not
+    raise StopAsyncIteration."""
 
 
 async def _next(events: AsyncIterator[Message]) -> Message:

@@ -1,6 +1,8 @@
-"""Describes files and folders of a sandbox in the form of envd, E2B's program in a sandbox.
+"""Describes files and folders of a sandbox in the form of envd, E2B's program in a sandbox. The helper
+program `files` uses this module.
 
-Runs in the box: standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
+Runs in the sandbox's box (container): standard library only, Python >= 3.8, and no import of `air` except the
+modules beside this file.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ META = "user.e2b."
 
 
 def entry(path: str) -> dict[str, Any]:
-    """Returns the description of a file or folder as a JSON object, with its name, type, size, permissions,
-    owner and time of modification. Raises OSError if it does not exist."""
+    """Returns the description of a file or folder as a dict in (nearly) envd's form: its name, type, path,
+    size, permissions, owner, group and modification time, and its metadata if it has any. Raises OSError if
+    `path` does not exist."""
     status = os.lstat(path)
     kind, target = status.st_mode, None
     if stat.S_ISLNK(kind):
@@ -56,8 +59,8 @@ def name_of(look_up: Any, number: int) -> str:
 
 
 def metadata_of(path: str) -> dict[str, str]:
-    """Returns the metadata that a client stored with a file, in the file's extended attributes
-    `user.e2b.KEY`, as values by KEY. Returns an empty dict if they cannot be read."""
+    """Returns the metadata that a client stored with a file, as a dict that maps KEY to the value of the
+    file's extended attribute `user.e2b.KEY`. Returns an empty dict if the attributes cannot be read."""
     try:
         names = [name for name in os.listxattr(path) if name.startswith(META)]
         return {

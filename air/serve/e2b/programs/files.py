@@ -1,8 +1,9 @@
-"""The helper program `files`: reads, writes, lists and watches files of a sandbox. It runs in the box as
-root, one per sandbox.
+"""The helper program `files`, which the server starts in the box (container) of each sandbox: it reads,
+writes, lists and watches files there. It runs as root.
 
-Requests and answers are frames (see `programs.frames`). A change in a watched folder is sent as a frame with
-the key `watch`. Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
+The server sends requests on standard input and gets answers on standard output, both as frames (see
+`programs.frames`). A change in a watched folder is sent as a frame with the key `watch`. Standard library
+only, Python >= 3.8, and no import of `air` except the modules beside this file.
 """
 
 # Neither pathlib nor contextlib is worth its import at the start of a sandbox.
@@ -29,7 +30,8 @@ MOST_OPEN = 256
 
 
 class User:
-    """A user account of the box. The constructor raises Refused if there is no such account."""
+    """The user account of the sandbox for which an operation is done. The constructor raises Refused if there
+    is no account called `name`."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -41,8 +43,8 @@ class User:
 
     @staticmethod
     def _default() -> pwd.struct_passwd:
-        """Returns the account `user`; if the image has none, the account with the user id 1000, or else
-        root."""
+        """Returns the entry in `/etc/passwd` for the default account `user`. If the image has no such
+        account, returns that of the account with the user id 1000; if there is none either, that of root."""
         names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == 1000]
         for name in ("user", *names):
             try:
@@ -52,8 +54,8 @@ class User:
         return pwd.getpwnam("root")
 
     def path(self, path: str) -> str:
-        """Returns `path` as an absolute path. A relative path starts at the user's home folder; `~` at the
-        beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
+        """Converts `path` to an absolute path. A relative path starts at the user's home folder, and `~` at
+        the beginning stands for this folder. Raises Refused if `path` contains a NUL byte."""
         if "\0" in path:
             raise Refused("invalid_argument", "the path holds a NUL byte")
         if path == "~" or path.startswith("~/"):
@@ -65,7 +67,8 @@ class User:
         os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def make_folders(self, path: str) -> None:
-        """Creates a folder and its missing parent folders; the user owns the new ones."""
+        """Creates the folder `path` and its missing parent folders. This user becomes the owner of the new
+        folders."""
         missing = []
         while not os.path.lexists(path):
             missing.append(path)
@@ -78,7 +81,8 @@ class User:
 
 
 def as_code(error: OSError) -> Refused:
-    """Returns the Refused error, with a code of the Connect protocol, for a failed system call."""
+    """Converts the error of a failed system call to a Refused error with the corresponding code of the
+    Connect protocol, such as `not_found`."""
     codes = {
         errno.ENOENT: "not_found",
         errno.ENOTDIR: "invalid_argument",
@@ -97,9 +101,9 @@ def as_code(error: OSError) -> Refused:
 
 
 class Operations:
-    """The operations of the helper program `files`, such as reading a file: one method for each value of a
-    request's field `op`. A method gets the request's fields and bytes, and returns the fields of the
-    answer."""
+    """The operations of the helper program `files`, such as reading a file. There is one method for each
+    value of the field `op` of a request. It gets the fields (`header`) and the bytes of the request, and
+    returns the fields of the answer."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
@@ -159,9 +163,10 @@ class Operations:
         return {}
 
     def read(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Opens a file. Further requests with the operation `piece` then read it; their field `handle` is the
-        id of this request. The answer has the file's size, or -1 if the system reports the size 0, as for
-        files in /proc."""
+        """Opens a file for reading, and returns its path and its size in bytes. The size is -1 if the system
+        reports 0, as for files in /proc. Further requests with the operation `piece` read the file; their
+        field `handle` is the `id` of this request. The second argument is not used; all operations have
+        it."""
         path = User(header["user"]).path(header["path"])
         self._bounded()
         if os.path.isdir(path):
@@ -178,8 +183,9 @@ class Operations:
         return {"data": os.read(self._fd(header), PIECE)}
 
     def write(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Creates or empties a file, and creates missing parent folders. Further requests with the operation
-        `add` then write to the file; their field `handle` is the id of this request."""
+        """Opens a file for writing: creates it, with missing parent folders, or empties it; returns its path.
+        Further requests with the operation `add` write to the file; their field `handle` is the `id` of this
+        request. The second argument is not used; all operations have it."""
         user = User(header["user"])
         path = user.path(header["path"])
         self._bounded()
@@ -225,8 +231,9 @@ class Operations:
         return {}
 
     def usage(self, header: dict[str, Any], _: bytes) -> dict[str, Any]:
-        """Returns what the box uses at present: memory and page cache, CPU time since its start, and the disk
-        space of the root folder."""
+        """Returns what the box uses at present: `memory`, `cache` (page cache), `disk` and `disk_total` of
+        the root folder in bytes, and `cpu`, the CPU time since the box started, in microseconds. The
+        arguments are not used; all operations have them."""
         disk = os.statvfs("/")
         used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
         return {
@@ -247,8 +254,8 @@ class Operations:
 
 
 def control_group() -> dict[str, int]:
-    """Returns the memory and page cache in bytes and the CPU time in microseconds, from the control group
-    (version 2 or 1)."""
+    """Reads the box's Linux control group (version 2 or 1). Returns `memory` and `cache` (page cache) in
+    bytes, and `cpu`, the used CPU time in microseconds."""
     root = "/sys/fs/cgroup"
     if os.path.exists(f"{root}/cgroup.controllers"):
         return {
@@ -264,8 +271,8 @@ def control_group() -> dict[str, int]:
 
 
 def number_in(path: str, key: str) -> int:
-    """Returns a number from `path`, a file of the control group: the number in the line that begins with the
-    word `key`, or in the first line if `key` is empty. Returns 0 if there is no such line."""
+    """Reads a number from `path`, a file of the Linux control group. It is the last word of the line that
+    begins with the word `key`, or of the first line if `key` is empty. Returns 0 if there is no such line."""
     with open(path) as file:
         for line in file:
             words = line.split()
@@ -275,8 +282,8 @@ def number_in(path: str, key: str) -> int:
 
 
 def serve(operations: Operations) -> None:
-    """Reads one request about files from standard input, carries it out with the method of `operations`, and
-    writes the answer to standard output."""
+    """Reads one request from standard input, calls the method of `operations` that the request's field `op`
+    names, and writes the answer to standard output. If the method fails, the answer has the error."""
     header, body = receive()
     answer: dict[str, Any] = {}
     data = b""
@@ -294,7 +301,8 @@ def serve(operations: Operations) -> None:
 
 
 def main() -> None:
-    """Handles requests, and reports changes in watched folders, until standard input ends."""
+    """Runs the helper program: handles requests, and reports changes in watched folders, until standard input
+    ends."""
     os.umask(0o022)
     operations = Operations()
     poll = select.poll()

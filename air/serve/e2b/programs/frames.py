@@ -1,8 +1,9 @@
-"""The messages between the helper programs in a sandbox and the server: frames on standard input and output.
+"""Reads and writes the messages between the server and its helper programs in a sandbox, which are frames on
+the programs' standard input and output.
 
-A frame is the lengths of its two parts (four bytes each, big-endian), a JSON object, and bytes. Each request
-gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air` except the
-modules beside it.
+A frame consists of the lengths of its two parts (four bytes each, big-endian), a JSON object, and bytes. Each
+request gets one answer with the same `id`. Standard library only, Python >= 3.8, and no import of `air`
+except the modules beside this file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ HEAD = struct.Struct(">II")
 
 
 class Refused(Exception):
-    """Error: a request cannot be carried out. It has a code of the Connect protocol and a message."""
+    """Error: a request cannot be carried out. `code` is an error code of the Connect protocol, such as
+    `not_found`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -28,7 +30,8 @@ class Refused(Exception):
 
 
 def receive() -> tuple[dict[str, Any], bytes]:
-    """Reads the next request: its JSON object and its bytes. Raises EOFError if standard input has ended."""
+    """Reads the next request from standard input, and returns its JSON object and its bytes. Raises EOFError
+    if standard input has ended."""
     head, size = HEAD.unpack(read_exactly(HEAD.size))
     return json.loads(read_exactly(head)), read_exactly(size)
 

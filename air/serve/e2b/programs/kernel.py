@@ -1,10 +1,10 @@
-"""The helper program `kernel`: runs one Jupyter kernel in a sandbox, and reports the outputs of the executed
-code.
+"""The helper program `kernel`, which the server starts in a sandbox: it runs one Jupyter kernel, and reports
+the outputs of the executed code.
 
 Requests and answers are frames (see `programs.frames`). The request `execute` is answered when the code has
 ended; before that, each output is sent as a frame `{"run": id, "output": …}`. The request `interrupt`
 interrupts the running code, and `restart` restarts the kernel. The image needs `ipykernel`. No import of
-`air` except the modules beside it.
+`air` except the modules beside this file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ MOST_BYTES = 16 << 20
 
 
 class Kernel:
-    """The Jupyter kernel. It executes one piece of code at a time."""
+    """The Jupyter kernel that this program controls. It executes one piece of code at a time. `cwd` is its
+    working folder."""
 
     def __init__(self, cwd: str) -> None:
         self.cwd = cwd
@@ -77,8 +78,8 @@ class Kernel:
         return {}
 
     async def run(self, code: str, say: Any, silent: bool = False) -> None:
-        """Executes code in the kernel, and calls `say` with each output. With `silent`, the code is not
-        counted and has no entry in the history."""
+        """Executes `code` in the kernel, and calls `say` with each output, until the code has ended. With
+        `silent`, the kernel neither counts this execution nor adds the code to its history."""
         ident = self.client.execute(
             code, silent=silent, store_history=not silent, allow_stdin=False
         )
@@ -129,8 +130,8 @@ def _setting(env: dict[str, str]) -> str:
 
 
 def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
-    """Converts a message of the kernel to an output in the form of E2B's code interpreter. Returns None if
-    the message is not an output."""
+    """Converts a message of the Jupyter kernel, with the type `kind`, to an output in the form of E2B's code
+    interpreter. Returns None if the message is not an output."""
     now = datetime.now(UTC).isoformat()
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": now}
@@ -154,7 +155,8 @@ def output_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def say(header: dict[str, Any]) -> None:
-    """Sends a message to the server. An output that is too large is replaced by an error."""
+    """Sends a message to the server. An output that is larger than `MOST_BYTES` (16 MiB) is replaced by an
+    error."""
     if "output" in header and len(json.dumps(header)) > MOST_BYTES:
         cut = "the output is larger than 16 MiB"
         error = {"type": "error", "name": "OutputTooLarge", "value": cut, "traceback": cut}
@@ -171,8 +173,8 @@ async def answer(kernel: Kernel, header: dict[str, Any]) -> None:
 
 
 async def run(kernel: Kernel) -> None:
-    """Handles the server's requests to the Jupyter kernel concurrently until standard input ends; then stops
-    the kernel."""
+    """Handles the server's requests to the Jupyter kernel, several at the same time, until standard input
+    ends. Then stops the kernel."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb"))
     tasks = set()

@@ -1,9 +1,10 @@
-"""The helper program `ports`: joins connections to programs in a sandbox with connections to the server.
+"""The helper program `ports`, which the server starts in the box (container) of a sandbox: it lets the server
+connect to programs that listen on ports of the box.
 
-It runs in the box. Its argument is the number of the port relay, a loopback port of the box whose connections
-reach the server. A request `dial` names a port of the box and a secret word. The program connects to the port
-and to the port relay, sends the word as one line to the relay, and then copies bytes in both directions.
-Standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
+Its argument is the number of the port relay, a loopback port of the box whose connections reach the server. A
+request `dial` names a port of the box and a secret word. The program connects to the port and to the port
+relay, sends the word as one line to the relay, and then copies bytes in both directions. Standard library
+only, Python >= 3.8, and no import of `air` except the modules beside this file.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ DIAL_SECONDS = 5.0
 
 
 class PairedConnection:
-    """One of two connections that are joined: bytes received on either are sent on the other. Holds the bytes
-    that must still be sent on this one."""
+    """One of two connections that are joined: the bytes received on each are sent on the other. `pending`
+    holds the bytes that must still be sent on this connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -39,8 +40,9 @@ class PairedConnection:
         return (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
 
     def step(self, mask: int) -> None:
-        """Reads and writes as many bytes as possible without blocking. `mask` tells whether the socket is
-        readable and writable."""
+        """Receives up to 64 KiB, and sends pending bytes, as far as that is possible without blocking. `mask`
+        says whether the socket is readable and whether it is writable (`selectors.EVENT_READ`,
+        `EVENT_WRITE`)."""
         if mask & selectors.EVENT_READ and self.events & selectors.EVENT_READ:
             data = self.socket.recv(1 << 16)
             self.other.pending += data
@@ -54,7 +56,8 @@ class PairedConnection:
 
 
 class ConnectionPairs:
-    """All pairs of joined connections: bytes received on one connection of a pair are sent on the other."""
+    """All pairs of joined connections: the bytes received on one connection of a pair are sent on the other.
+    `relay_port` is the port through which connections reach the server."""
 
     def __init__(self, relay_port: int) -> None:
         self.relay_port = relay_port
@@ -84,8 +87,8 @@ class ConnectionPairs:
             return socket.create_connection(("::1", port), timeout=DIAL_SECONDS)
 
     def step(self, connection: PairedConnection, mask: int) -> None:
-        """Moves bytes on one connection; closes both connections of the pair once both directions have ended,
-        or one has failed."""
+        """Reads and writes bytes on one connection (see `PairedConnection.step`). Closes both connections of
+        the pair when both directions have ended or a connection has failed."""
         pair = (connection, connection.other)
         try:
             connection.step(mask)
@@ -114,9 +117,9 @@ class ConnectionPairs:
 
 
 def serve(pairs: ConnectionPairs) -> None:
-    """Reads one request `dial` from standard input, connects to the port that the request names, and adds the
-    pair of joined connections to `pairs`. Writes the answer, which says whether this worked, to standard
-    output."""
+    """Reads one request `dial` from standard input, connects to the port that it names and to the port relay,
+    and joins the two connections in `pairs`. Writes the answer to standard output; if this failed, the answer
+    has the error."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:
@@ -127,8 +130,8 @@ def serve(pairs: ConnectionPairs) -> None:
 
 
 def main() -> None:
-    """Handles requests to connect to ports, and copies bytes between the joined connections, until standard
-    input ends."""
+    """Runs the helper program: handles requests to connect to ports, and copies bytes between the joined
+    connections, until standard input ends."""
     pairs = ConnectionPairs(int(sys.argv[1]))
     pairs.selector.register(0, selectors.EVENT_READ)
     try:

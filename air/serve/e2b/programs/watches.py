@@ -1,6 +1,7 @@
-"""Watches folders of a sandbox for changes, with inotify.
+"""Watches folders of a sandbox for changes, with inotify. The helper program `files` uses this module.
 
-Runs in the box: standard library only, Python >= 3.8, and no import of `air` except the modules beside it.
+Runs in the sandbox's box (container): standard library only, Python >= 3.8, and no import of `air` except the
+modules beside this file.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Watches:
-    """All watched folders of the box."""
+    """All folders that clients watch in one sandbox. Each watch has a number, and may include the subfolders
+    of its folder."""
 
     def __init__(self) -> None:
         self.fd = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         self.watches: dict[int, dict[str, Any]] = {}
         self.folders: dict[int, set[tuple[int, str]]] = {}
-        """The observed folders, by inotify's watch descriptor. The same folder can belong to several watches.
-        The value is a set of pairs, one for each watch: the watch's number, and the folder's path relative to
-        the folder of the watch."""
+        """The folders that inotify observes, by inotify's watch descriptor. Several watches can include the
+        same folder. So the value is a set of pairs, one for each watch: the watch's number, and the path of
+        the observed folder relative to the folder of the watch."""
 
     def add(self, ident: int, path: str, recursive: bool, include_entry: bool) -> None:
         self.watches[ident] = {"path": path, "recursive": recursive, "entry": include_entry}
@@ -63,7 +65,7 @@ class Watches:
 
     def events(self) -> list[tuple[int, dict[str, Any]]]:
         """Returns the changes in watched folders since the last call, as pairs of a watch's number and a JSON
-        object that describes the change."""
+        object in envd's form that describes the change (`{"overflow": True}` if changes were lost)."""
         data, at, news = os.read(self.fd, 1 << 16), 0, []
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)

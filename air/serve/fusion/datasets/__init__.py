@@ -1,2 +1,2 @@
-"""Serves SandboxFusion's datasets: programming problems, and graders that test a model's completion, the text
-that should contain a program."""
+"""Serves SandboxFusion's datasets of programming problems. Graders test a model's completion: the text that
+it wrote in answer to a problem, and that should contain a program."""

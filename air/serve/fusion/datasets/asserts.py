@@ -1,7 +1,8 @@
-"""Grades Python code by assertions, for problems in the formats of MBPP and HumanEval.
+"""Graders for Python code that is tested by assertions, for problems in the formats of the datasets MBPP and
+HumanEval.
 
-After the assertions, the graded program prints a random secret. A completion passes only if the secret is in
-the output, so a program that exits before the assertions fails.
+After the assertions, the tested program prints a random secret. A completion (a model's answer) passes only
+if the secret is in the output, so a program that exits before the assertions fails.
 """
 
 from __future__ import annotations
@@ -36,21 +37,23 @@ try:
 except Exception:
     pass
 """
-"""The imports that precede a program of HumanEval. SandboxFusion has the same ones, so completions may use
-these modules without importing them. Its `except Exception` is SandboxFusion's, too: a numpy that cannot be
-imported, whatever the error, counts as absent."""
+"""The imports at the beginning of each program for a problem of HumanEval. SandboxFusion adds the same ones,
+so a completion may use these modules without importing them. As there, `except Exception` means that a numpy
+that cannot be imported, whatever the error, counts as absent."""
 _END_OF_FUNCTION = re.compile(r"\n(?=[^\s\])}#'\"])")
-"""The end of the line before the first one that begins a statement without indentation. A bracket that is
-closed, a comment and the end of a text may stand there inside a function."""
+"""Matches the line break before the first line that begins a new statement without indentation, where a
+function ends. Closing brackets, comments and the end of a string may be at the beginning of a line inside a
+function."""
 _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
-"""Imports that must precede all other statements of a program."""
+"""Matches the imports that must be the first statements of a program."""
 
 
 class _Asserts(Grader):
     async def _graded(
         self, request: SubmitRequest, code: str, kind: Kind | None, tests: str, imports: str = ""
     ) -> EvalResult:
-        """Runs `imports`, `code` and `tests` as one program, and returns whether it reached its end."""
+        """Runs `imports`, `code` and `tests` as one program, and returns the grading result: the completion
+        is accepted if the program reached its end. `kind` says how the code was found in the completion."""
         mark = secrets.token_hex(16)
         if imports:
             imports = "\n".join([*_FUTURE.findall(code), imports])
@@ -75,8 +78,9 @@ class _Asserts(Grader):
 
 
 class Mbpp(_Asserts):
-    """Grader for problems in the format of MBPP. A problem has the fields `id`, `content`, `labels` (with
-    `test_setup_code`, code that runs before the completion's) and `test_list`, a list of assertions."""
+    """Grader for problems in the format of the dataset MBPP. A problem has the fields `id`, `content`,
+    `test_list` (a list of assertions) and `labels`, whose `test_setup_code` is code that runs before the
+    completion's code."""
 
     names = ("MBPPDataset", "AssertDataset")
 
@@ -94,10 +98,11 @@ class Mbpp(_Asserts):
 
 
 class HumanEval(_Asserts):
-    """Grader for problems in the format of HumanEval. A problem has the fields `task_id`, `prompt`,
-    `entry_point` (a function's name) and `test`, which defines `check(candidate)`. The completion continues
-    the prompt's code, up to the first statement that is not indented. If the request's `config.extra` has
-    `is_freeform`, the completion instead has the whole function in a code fence."""
+    """Grader for problems in the format of the dataset HumanEval. A problem has the fields `task_id`,
+    `prompt` (the beginning of a function), `entry_point` (the function's name) and `test`, code that defines
+    `check(candidate)`. The completion continues the code of the prompt; it is used up to the first statement
+    that is not indented. If the request's `config.extra` has `is_freeform`, the completion instead has the
+    whole function in a code fence."""
 
     names = ("HumanEvalDataset",)
 

@@ -1,5 +1,5 @@
-"""Grades code by appending a test program. The code is accepted if the resulting program exits with status
-0."""
+"""Grader for code that is tested by a test program. The code and the test are joined to one program; the code
+is accepted if this program exits with status 0."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ _WORDS = {"zh": ("问题：", "答案："), "en": ("Question:", "Answer:")}
 
 
 class AutoEval(Grader):
-    """Grader for problems with a test program. A problem has the fields `id`, `content`, `labels` and `test`.
+    """Grader for problems that have a test program. A problem has the fields `id`, `content`, `labels` and
+    `test`.
 
-    `labels` has `programming_language`, and `execution_language` if the tests run as another language, such
-    as `pytest`. `test` has `code`, in which `#<INSERT>` marks the place for the completion's code, and
-    `asset`, a dict of files (base64 content by path). If the request's `config.extra` has `append_flag`, a
-    Python program must reach its last line. Otherwise a program that exits early with status 0 is accepted,
-    too.
+    `labels` has `programming_language`, and also `execution_language` if the tests run as another language,
+    such as `pytest`. `test` has `code`, in which `#<INSERT>` marks the place for the completion's code, and
+    `asset`, a dict of files (base64 content by path). Normally, a program that exits early with status 0 is
+    accepted, too. If the request's `config.extra` has `append_flag`, a Python program must reach its last
+    line.
     """
 
     names = ("AutoEvalDataset", "AutoEvalV4Dataset", "AutoEvalV5Dataset", "AutoEvalV6Dataset")
@@ -96,9 +97,9 @@ class AutoEval(Grader):
 
 
 def joined(code: str, test: str, *, quoted: bool) -> str:
-    """Returns a program made of the completion's code and the test. The code replaces the mark `#<INSERT>` in
-    the test. If the test has no such mark, the code comes before the test. With `quoted`, the code is
-    inserted as a Python string literal."""
+    """Joins the completion's code and the test to one program. The code replaces the mark `#<INSERT>` in the
+    test, or precedes the test if there is no such mark. With `quoted`, the code is inserted as a Python
+    string literal."""
     if _PLACE not in test:
         code = code.partition("if __name__ ==")[0]
         return f"{repr(code) if quoted else code}\n{test}"
@@ -107,8 +108,8 @@ def joined(code: str, test: str, *, quoted: bool) -> str:
 
 
 def one_go_file(code: str) -> str:
-    """Makes joined pieces of Go code one valid file: keeps one `package` clause of each name, and moves all
-    imports to the top."""
+    """Converts Go code that was joined from several pieces to one valid file: keeps each different `package`
+    clause once, and moves all imports to the top."""
     packages = dict.fromkeys(re.findall(r"^\s*package\s+(\w+)", code, re.M))
     code = re.sub(r"^\s*package\s+\w+", "", code, flags=re.M)
     groups = re.findall(r"^\s*import\s+\((.*?)\)", code, re.M | re.S)

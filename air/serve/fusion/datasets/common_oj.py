@@ -1,4 +1,5 @@
-"""Grades programs that read standard input and write standard output, as online judges do."""
+"""Grader for programs that read standard input and write standard output, as in online judges (sites for
+programming contests)."""
 
 from __future__ import annotations
 
@@ -31,8 +32,9 @@ class CommonOJ(Grader):
     """Grader for problems of online judges. A problem has the fields `id`, `content`, `labels` and `test`: a
     list of `{"input": {"stdin": …}, "output": {"stdout": …}}`.
 
-    The tests run in batches of four, until a batch has a failed test. The results end with the first failed
-    test. If the request's `config.extra` has `run_all_cases`, all tests run and have results.
+    The tests run in batches of four, until a test in a batch has failed. The result contains the tests up to
+    the first failed one. If the request's `config.extra` has `run_all_cases`, all tests run, and the result
+    contains all.
     """
 
     names = ("CommonOJDataset",)
@@ -101,8 +103,9 @@ def _short(text: str) -> str:
 
 
 def equal(output: str, expected: str) -> bool:
-    """Returns whether two outputs have the same lines, ignoring case and space around lines. Two lines with
-    numbers are the same if the relative difference of the numbers is below 1e-5 (`RELATIVE`)."""
+    """Returns whether two outputs have the same lines, ignoring upper and lower case, and spaces at the
+    beginning and the end of lines. Two lines that are numbers are the same if the numbers' relative
+    difference is below `RELATIVE` (1e-5)."""
     lines, wanted = (text.strip().lower().split("\n") for text in (output, expected))
     pairs = zip(lines, wanted, strict=False)
     return len(lines) == len(wanted) and all(_same(a.strip(), b.strip()) for a, b in pairs)

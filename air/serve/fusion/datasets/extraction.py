@@ -1,7 +1,8 @@
-"""Extracts the code from a model's completion.
+"""Extracts the code from a completion, the text that a model wrote in answer to a programming problem.
 
-If a request has `custom_extract_logic`, this file also runs as a program inside a box. So it uses only the
-standard library, and imports nothing of air.
+If a request has its own extraction code (`custom_extract_logic`), this file also runs as a program inside a
+box (container), which executes that code. So it uses only the standard library, and imports nothing of
+air.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
-"""How the code in a completion was found: between code fences, after an opening fence that is not closed, by
-its look in a text without fences, or not at all."""
+"""How the code in a completion (a model's answer) was found: `fenced`, between code fences;
+`incomplete_fenced`, after an opening fence that is not closed; `heuristic`, by its look in a text without
+fences; `empty`, not at all."""
 FENCED, INCOMPLETE, HEURISTIC = 30, 20, 10
-"""The priorities of code blocks by the way in which they were found; the highest number is preferred."""
+"""The priority of a code block, by the way in which it was found. The blocks with the highest number are
+used."""
 KINDS: dict[int, Kind] = {FENCED: "fenced", INCOMPLETE: "incomplete_fenced", HEURISTIC: "heuristic"}
 _ALIASES = {
     "python": "python py python3",
@@ -39,8 +42,8 @@ _TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
 
 @dataclass
 class CodeBlock:
-    """A piece of code in a completion. Of the blocks with the highest priority, the first one in the
-    requested language is used."""
+    """A piece of code that was found in a completion (a model's answer). If there are several, those with the
+    highest priority count, and of these the first one in the requested language."""
 
     priority: int
     language: str
@@ -48,20 +51,21 @@ class CodeBlock:
 
 
 def language_of(tag: str) -> str:
-    """Returns the name of the language for the tag after a code fence, e.g. `cpp` for `C++`."""
+    """Returns SandboxFusion's name of the language for the word `tag` after a code fence, such as `cpp` for
+    `C++`."""
     tag = tag.strip()
     return _LANGUAGES.get(tag.lower(), tag.lower() if tag != "R" else "R")
 
 
 def extract_fenced_code(completion: str) -> list[CodeBlock]:
-    """Returns the code blocks between an opening and a closing fence (lines that begin with three
+    """Returns the code blocks between an opening and a closing code fence (lines that begin with three
     backticks)."""
     return [block for block in _fences(completion) if block.priority == FENCED]
 
 
 def extract_incomplete_fenced_code(completion: str) -> list[CodeBlock]:
-    """Returns the code block after an opening fence that is never closed, as a list with at most one
-    element."""
+    """Returns a list with the code block after an opening code fence that is never closed; an empty list if
+    there is none."""
     return [block for block in _fences(completion) if block.priority == INCOMPLETE]
 
 
@@ -85,7 +89,8 @@ def _fences(completion: str) -> list[CodeBlock]:
 
 
 def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBlock]:
-    """Returns the parts of a text without fences that look like code in `language`: Python, SQL or bash."""
+    """Returns the parts of a completion without code fences that look like code in `language`. This works for
+    `python`, `sql` and `bash`; for other languages, the list is empty."""
     if language == "python":
         return [CodeBlock(HEURISTIC, language, code) for code in _python(completion)]
     if language == "sql":
@@ -97,7 +102,7 @@ def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBloc
 
 
 def _python(completion: str) -> list[str]:
-    """Returns a list with one text: the code of all imports, functions and classes in the completion. The
+    """Returns a list with one string: the code of all imports, functions and classes in the completion. The
     list is empty if the completion has no function or class."""
     kept: list[str] = []
     inside = False
@@ -114,9 +119,9 @@ def _python(completion: str) -> list[str]:
 
 
 def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[str, Kind]:
-    """Returns the code in a completion, and how it was found (see `Kind`). If the completion has several code
-    blocks, `CodeBlock` says which one is used. `custom` are code blocks that the request's own extraction
-    code has found."""
+    """Returns the code in a completion (a model's answer), and how it was found (see `Kind`). If the
+    completion has several code blocks, one is chosen as `CodeBlock` describes. `custom` are further code
+    blocks, which the request's own extraction code has found."""
     blocks = [
         *_fences(completion),
         *extract_heuristic_code(completion, language),
@@ -131,8 +136,8 @@ def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[st
 
 
 def without_entry_point(code: str, language: str) -> str:
-    """Returns `code` without its main program, such as `if __name__ == "__main__":`, so that tests can be
-    appended."""
+    """Returns `code` without its main program, such as the part from `if __name__ == "__main__":` on, so that
+    tests can be appended."""
     marks = {"python": ('if __name__ == "__main__":', "if __name__ == '__main__':")}
     for mark in marks.get(language, ()):
         code = code.partition(mark)[0]
@@ -144,8 +149,8 @@ def without_entry_point(code: str, language: str) -> str:
 
 
 def run_custom(logic: str, completion: str) -> list[CodeBlock]:
-    """Runs `logic`, a request's own extraction code, and returns the code blocks that it submits. Call it
-    only inside a box."""
+    """Executes `logic`, the request's own extraction code, and returns the code blocks that it submits. Call
+    it only inside a box (container), because the code is not trusted."""
     blocks: list[CodeBlock] = []
     names: dict[str, Any] = {
         "CodeBlock": CodeBlock,

@@ -1,4 +1,5 @@
-"""Base class of all graders: it extracts the code from completions, and runs programs in boxes."""
+"""Base class of the graders of programming problems: it extracts the code from a completion (a model's
+answer), and runs programs in boxes (containers)."""
 
 from __future__ import annotations
 
@@ -24,38 +25,40 @@ from air.serve.fusion.messages import RunCodeAnswer, RunCodeRequest
 from air.serve.fusion.programs import OUTPUT_BYTES, BadRequest, Programs
 
 AT_ONCE = 4
-"""The maximum number of programs of one completion that run at the same time, so that one request cannot
-occupy all boxes."""
+"""The maximum number of programs for one completion that run at the same time, so that one request cannot
+occupy all boxes (containers)."""
 
 
 class Grader(ABC):
-    """Base class of graders. A grader builds the prompts of one kind of dataset, and grades completions."""
+    """Base class of graders. A grader handles one kind of dataset of programming problems: it builds the
+    prompts, and tests the code in completions (a model's answers)."""
 
     names: tuple[str, ...]
-    """The values of `dataset_type` that select this grader."""
+    """The values of the request's field `dataset_type` that select this grader."""
 
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
 
     def id_of(self, row: Row) -> Id:
-        """Returns the id of a problem (`row`)."""
+        """Returns the id of the problem `row`."""
         ident: Id = row["id"]
         return ident
 
     @abstractmethod
     def prompt(self, row: Row, config: TestConfig) -> Prompt:
-        """Returns the prompt of a problem (`row`)."""
+        """Returns the prompt for the model with the problem `row`. `config` are the settings in the
+        request."""
 
     @abstractmethod
     async def grade(self, row: Row, request: SubmitRequest) -> EvalResult:
-        """Runs the tests of a problem (`row`) on the request's completion. Raises InfrastructureError if the
-        server failed."""
+        """Runs the tests of the problem `row` on the completion (a model's answer) in the request, and
+        returns the result. Raises InfrastructureError if the server failed."""
 
     async def extracted(
         self, completion: str, language: str, custom_logic: str | None
     ) -> tuple[str, Kind]:
-        """Returns the code in a completion, and how it was found. `custom_logic` is the request's own
-        extraction code, which runs in a box."""
+        """Returns the code in a completion (a model's answer) and how it was found. `custom_logic` is the
+        request's own extraction code (or None), which runs in a box (container)."""
         custom = await self._custom(custom_logic, completion) if custom_logic else []
         return extraction.extract(completion, language, custom)
 
@@ -85,13 +88,14 @@ class Grader(ABC):
             ) from None
 
     async def run(self, request: RunCodeRequest) -> RunCodeAnswer:
-        """Runs one program in a box. Raises InfrastructureError if the server failed, so that the failure is
-        not counted as a wrong answer of the model."""
+        """Runs one program in a box (container), and returns the result. Raises InfrastructureError if the
+        server failed, so that this does not count as a wrong answer of the model."""
         answer = await self._programs.run(request)
         if answer.status == "SandboxError":
             raise InfrastructureError(answer.message)
         return answer
 
     async def run_all(self, requests: Sequence[RunCodeRequest]) -> list[RunCodeAnswer]:
-        """Runs several programs, each in a box of its own, at most `AT_ONCE` at the same time."""
+        """Runs several programs, each in a box (container) of its own, at most `AT_ONCE` at the same time.
+        Returns the results in order."""
         return await aio.run_concurrently([self.run(each) for each in requests], at_once=AT_ONCE)

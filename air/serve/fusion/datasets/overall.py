@@ -1,12 +1,13 @@
-"""Computes the metrics of grading results. The endpoint `/get_metrics_function` returns the source of this
-file."""
+"""Computes the metrics of grading results. The server's endpoint `/get_metrics_function` returns the source
+of this file to clients."""
 
 from typing import Any
 
 
 def get_metrics(results: list[Any]) -> dict[str, float]:
-    """Returns the number of accepted completions, the number of all completions, and the accepted share.
-    `results` are dicts, or objects of SandboxFusion's class EvalResult."""
+    """Returns three numbers: `accepted`, how many completions (a model's answers) passed; `total`, how many
+    there are; and `accuracy`, the share of accepted ones (0 if there are none). `results` are dicts with the
+    key `accepted`, or objects of SandboxFusion's class EvalResult."""
     values = [each["accepted"] if isinstance(each, dict) else each.accepted for each in results]
     accepted = sum(map(bool, values))
     share = accepted / len(results) if results else 0.0

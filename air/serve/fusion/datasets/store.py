@@ -1,5 +1,6 @@
-"""Loads a server's datasets from the folder that `--datasets` names. The folder has one subfolder for each
-grader, and in it one file for each dataset, with one problem (a JSON object) per line:
+"""Loads a server's datasets of programming problems from the folder that the flag `--datasets` names. The
+folder has one subfolder for each grader, and in it one file for each dataset, with one problem (a JSON
+object) per line:
 
     DIR/CommonOJDataset/sums.jsonl     the dataset `sums`, graded by CommonOJ
 """
@@ -28,8 +29,8 @@ _GRADERS: tuple[type[Grader], ...] = (CommonOJ, AutoEval, Mbpp, HumanEval)
 
 
 class Store:
-    """The datasets of one server. The constructor raises MissingError if the folder does not exist, and
-    ConfigError if a file is invalid."""
+    """The datasets of programming problems of one server, loaded from `folder`. The constructor raises
+    MissingError if the folder does not exist, and ConfigError if a file in it is invalid."""
 
     def __init__(self, programs: Programs, folder: Path | None) -> None:
         self._graders = {name: kind(programs) for kind in _GRADERS for name in kind.names}
@@ -40,12 +41,12 @@ class Store:
 
     @property
     def datasets(self) -> list[str]:
-        """The names of the server's datasets."""
+        """The names of the datasets that the server has, sorted."""
         return sorted(self._rows)
 
     def grader(self, request: DatasetRequest) -> Grader:
-        """Returns the grader for a request's dataset. Raises BadRequest if neither the dataset nor
-        `config.dataset_type` selects a grader."""
+        """Returns the grader for the dataset that a request names. If the server does not have this dataset,
+        `config.dataset_type` must name the grader; otherwise, raises BadRequest."""
         if known := self._grader_of.get(request.dataset):
             return known
         name = request.config.dataset_type
@@ -58,7 +59,9 @@ class Store:
         return self._graders[name]
 
     def rows(self, request: GetPromptsRequest) -> list[Row]:
-        """Returns the problems that a request selects. Raises BadRequest if the dataset does not exist."""
+        """Returns the problems (rows) that a request selects by `offset` and `limit`. They come from the
+        server's dataset or, if given, from `config.provided_data`. Raises BadRequest if the dataset does not
+        exist."""
         given = request.config.provided_data
         if given is not None and not isinstance(given, list):
             raise BadRequest("config.provided_data must be a list of rows here", "config", 400)
@@ -66,8 +69,8 @@ class Store:
         return rows[request.offset : request.offset + request.limit]
 
     def row(self, request: GetPromptByIdRequest | SubmitRequest) -> Row:
-        """Returns the one problem that a request selects by its id. Raises BadRequest with status 404 if it
-        does not exist."""
+        """Returns the problem (row) that a request names by its id or, if given, the one in
+        `config.provided_data`. Raises BadRequest (status 404) if it does not exist."""
         given = request.config.provided_data
         if isinstance(given, dict):
             return given

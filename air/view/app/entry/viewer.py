@@ -1,6 +1,7 @@
-"""Starts the Streamlit app; `streamlit run` executes this script.
+"""Starts the viewer's Streamlit app; `streamlit run` executes this script.
 
-Streamlit puts the script's folder first on the import path, so no other module may be in this folder.
+Streamlit puts the script's folder first on the import path. So no other module may be in this folder: it
+could hide a library with the same name.
 """
 
 import sys

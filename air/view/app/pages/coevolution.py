@@ -1,5 +1,6 @@
-"""The page of a co-evolution: agreement of answers, novelty of questions, rewards and held-out accuracy by
-round."""
+"""The page of a co-evolution (`air coevolve` trains a model that proposes questions and a model that answers
+them, in rounds). For each round, it shows the agreement of answers, the novelty of questions, the rewards,
+and the accuracy on held-out questions."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from air.view.render import coevolution
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a co-evolution. The user selects one of the co-evolutions to which runs in `runs`
-    belong."""
+    """Renders the page of a co-evolution (a training of two models in rounds, by `air coevolve`). The user
+    selects it from those to which some of `runs` belong. `run` and `index` are not used; all pages have the
+    same arguments."""
     del run, index
     found = coevolutions(runs)
     if not found:

@@ -1,4 +1,4 @@
-"""The page that compares two runs: curves, metrics, tasks, times, and the settings in which the runs
+"""The page that compares two training runs: curves, metrics, tasks, times, and the settings in which the runs
 differ."""
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from air.view.render.markup import figure
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page that compares `run` with another run, which the user selects from `runs`."""
+    """Renders the page that compares `run` with another run, which the user selects from `runs`. `index` is
+    the index of the episodes of `run`."""
     others = [one for one in runs if one.name != run.name]
     if not others:
         widgets.note("There is only one run here: name two, or the folder that holds them.")

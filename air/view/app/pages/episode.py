@@ -1,4 +1,4 @@
-"""The page of one episode: facts, score curve, and the turns around the selected turn."""
+"""The page of one episode: its main facts, its score curve, and the turns around the selected turn."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from air.view.render import markup, metric_series
 from air.view.render.markup import chip, figure, seconds, text
 
 AHEAD = 15
-"""Number of turns that the page shows after the selected turn."""
+"""The number of turns that the page shows after the selected turn."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the episode that the page's address (URL) names; if it names none, the newest
-    episode of the selected run."""
+    """Renders the page of one episode. The page's address (URL) names it; without a name, it is the newest
+    episode of the selected run. `runs` and `run` are not used; all pages have the same arguments."""
     del runs, run
     name = url_state.get("episode")
     episode = index.episode(name) if name else next(iter(index.episodes(limit=1)), None)
@@ -116,8 +116,8 @@ def _curve(index: RunIndex, episode: Episode, item: int, count: int) -> None:
 
 
 def _jumps(index: RunIndex, episode: Episode, item: int, count: int) -> None:
-    """Renders the buttons with which the user goes to the previous or next turn, validate (grading) or error.
-    `item` is the number of the selected turn, and `count` the number of turns."""
+    """Renders the buttons that lead to the previous or next turn, grading (`validate`) or error. `item` is
+    the position of the selected turn (from 0), and `count` the number of turns."""
     validate = index.jump(episode, item, "validate")
     error = index.jump(episode, item, "error")
     targets = (

@@ -1,7 +1,7 @@
-"""The filters and the sort order of the table of episodes.
+"""The widgets above the table of episodes with which the user filters and sorts it.
 
-They are stored only in the page's address (URL), so they stay the same if the user reloads the page, returns
-to the page, or sends the address to others.
+The filters and the sort order are stored only in the page's address (URL). So they stay the same if the user
+reloads the page, returns to it, or sends the address to others.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ DEFAULTS: Mapping[str, Any] = {
     "step": None,
     "errors": False,
 }
-"""The filters' names in the address, with their default values, which are not written to the address."""
+"""Maps the name of each filter (its query parameter in the page's address) to the default value. Default
+values are not written to the address."""
 
 
 @dataclass(frozen=True)
 class _Value:
-    """The value of one filter in the page's address."""
+    """The value of one filter, as read from the page's address (URL)."""
 
     value: Any
-    """The value to show in the filter's widget: the default if the address has no valid value."""
+    """The value that the filter's widget shows. If the address has no valid value, it is the default."""
     problem: str = ""
-    """The part of the address with an invalid value, as `name=value`; empty if the value is valid."""
+    """If the address has an invalid value for this filter, this part of the address, as `name=value`;
+    otherwise empty."""
 
 
 def show(index: RunIndex) -> tuple[Filter, str]:
-    """Renders the widgets for the filters and the sort order. Returns the filter, and the name of the sort
-    order (a key of `SORTS`)."""
+    """Renders the widgets for the filters and the sort order of the table of episodes. Returns what the user
+    has selected: the filter, and the name of the sort order (a key of `SORTS`)."""
     tasks = [ALL_TASKS, *index.tasks()]
     wanted = _from_address(tasks)
     for name, each in wanted.items():
@@ -64,17 +66,18 @@ def show(index: RunIndex) -> tuple[Filter, str]:
 
 
 def open_step(step: int, task: str | None) -> None:
-    """Opens the table of episodes, filtered by the training step `step`, and by `task` if it is not None.
+    """Opens the page with the table of episodes, and shows only the episodes of the training step `step` and,
+    unless `task` is None, of this task.
 
-    Call this function only from a widget's callback.
+    Call this function only from a widget's callback, because Streamlit permits the change only there.
     """
     no_filters = dict.fromkeys((*DEFAULTS, "first"))
     url_state.go(**{**no_filters, "page": "Episodes", "step": step, "task": task})
 
 
 def _from_address(tasks: list[str]) -> dict[str, _Value]:
-    """Reads the values of all filters from the page's address, and returns them by the filter's name. `tasks`
-    are the valid values of the filter `task`."""
+    """Reads the values of all filters from the page's address (URL), and returns them by the filter's name.
+    `tasks` are the valid values of the filter `task`."""
     return {
         "task": _choice("task", tasks),
         "end": _choice("end", list(ENDS)),
@@ -120,8 +123,8 @@ def _filter(values: Mapping[str, Any]) -> Filter:
 
 
 def _stored(name: str) -> dict[str, Any]:
-    """Returns keyword arguments for the Streamlit widget of the filter `name`. They make the widget write its
-    value to the page's address (URL) whenever the user changes the value."""
+    """Returns keyword arguments for the Streamlit widget of the filter `name`. With them, the widget writes
+    its value to the page's address (URL) whenever the user changes it."""
     return {"key": _key(name), "on_change": _store, "args": (name,)}
 
 
@@ -130,8 +133,8 @@ def _key(name: str) -> str:
 
 
 def _store(name: str) -> None:
-    """Writes the value of the widget of the filter `name` to the page's address, and goes to the first page
-    of the table."""
+    """Writes the present value of the filter `name` to the page's address (URL), and makes the table start at
+    its first page. Streamlit calls this function when the user changes the filter."""
     value = st.session_state[_key(name)]
     wanted = None if value == DEFAULTS[name] else "1" if value is True else value
     url_state.go(**{name: wanted, "first": None})

@@ -1,4 +1,4 @@
-"""The page with the table of episodes, which can be filtered, sorted and paged."""
+"""The page with the table of a run's episodes, which the user can filter, sort and page through."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PAGE = 100
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the table of episodes of the selected run, `run`."""
+    """Renders the page with the table of episodes of the selected run. `runs` and `run` are not used; all
+    pages have the same arguments."""
     del runs, run
     conditions, sort = episode_filters.show(index)
     count = index.count(conditions)

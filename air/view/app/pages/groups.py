@@ -1,4 +1,6 @@
-"""The page of groups: shows the episodes of one group side by side, with their rewards and advantages."""
+"""The page of groups. A group is a set of episodes of the same task in one training step, whose rewards are
+compared with each other. The page shows a group's episodes side by side, with their rewards and
+advantages."""
 
 from __future__ import annotations
 
@@ -20,11 +22,12 @@ from air.view.render.markup import chip, figure, text
 PAGE = 200
 BESIDE = 4
 TURNS = 12
-"""Number of turns that the page shows of each episode."""
+"""The number of turns that the page shows of each episode."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of the selected run `run`."""
+    """Renders the page with the groups of the selected run (a group: episodes of one task whose rewards are
+    compared). `runs` and `run` are not used; all pages have the same arguments."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -42,8 +45,8 @@ def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
 
 
 def _table(groups: Sequence[Mapping[str, Any]]) -> int:
-    """Renders a table of the groups. Returns the position, in `groups`, of the group that the user has
-    selected, or 0 if no group is selected."""
+    """Renders a table of the groups, which are lines of `groups.jsonl`. Returns the position in `groups` of
+    the group that the user has selected; 0 if none is selected."""
     latest = groups[:PAGE]
     keys = [f"{group['step']}.{group['group']}" for group in latest]
     rewards = [[number(one.get("reward")) for one in group["episodes"]] for group in latest]
@@ -92,12 +95,13 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
 """The first turns of each episode, by the episode's name. Each turn is a pair: its `Item` (the turn with its
-validates), and its preview, the line that the page shows while the turn is not expanded."""
+gradings), and the line of text that represents the turn while it is not expanded."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:
-    """Returns the first turns of a group's episodes with their previews. If the turns with the same number
-    begin with the same text, their previews leave this text out, so that the differences are visible."""
+    """Returns the first turns of a group's episodes (`members`, by name), each with the line of text that
+    represents it. If turns at the same position begin with the same text, this text is left out of their
+    lines, so that the differences are visible."""
     turns = {}
     for name, episode in members.items():
         places = index.places(episode, 0, TURNS)

@@ -1,5 +1,6 @@
-"""The page with the heat map of a matrix, the results of `air matrix`: one row for each list of training
-tasks, and one column for each evaluated task."""
+"""The page of a matrix. `air matrix` trains a model on each of several lists of tasks, and evaluates it on
+each of several tasks. The page shows the results as a heat map: one row for each list of training tasks, and
+one column for each evaluated task."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from air.view.render import matrix
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a matrix. The user selects one of the matrices to which runs in `runs` belong."""
+    """Renders the page of a matrix (results of `air matrix`: models trained on several lists of tasks, by
+    evaluated task). The user selects it from those to which some of `runs` belong. `run` and `index` are not
+    used; all pages have the same arguments."""
     del run, index
     found = matrices(runs)
     if not found:

@@ -1,4 +1,4 @@
-"""The page with a table of scores by model and task, over several runs, such as evaluations."""
+"""The page with a table of mean scores by model and task, over several runs, such as evaluations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from air.view.index.run_index import RunIndex
 from air.view.render import markup, results
 
 MOST_RUNS = 8
-"""The number of runs in the table when the page opens: the selected run, and the most recent others."""
+"""The maximum number of runs that are in the table when the page opens: the selected run, and the most recent
+others."""
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the results of the runs that the user selects from `runs`."""
+    """Renders the page with the results of several runs, which the user selects from `runs`; `run` is
+    selected at first. `index` is not used; all pages have the same arguments."""
     del index
     played = [one.name for one in runs if one.recorded()]
     if not played:

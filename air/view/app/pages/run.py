@@ -1,4 +1,5 @@
-"""The page of one run: main numbers, curves, tasks, and the time that the episodes spent on each activity."""
+"""The page of one training run: main numbers, curves, tasks, and the time that its episodes spent on each
+activity."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from air.view.render import charts, markup, metric_series, overview
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of the selected run, `run`."""
+    """Renders the page of the selected run, `run`, from its index. `runs` is not used; all pages have the
+    same arguments."""
     del runs
     metrics, totals = index.metrics(), index.totals()
     st.html(markup.tiles(overview.tiles(run, metrics, totals, index.models())))

@@ -21,7 +21,8 @@ _WIDEST_NAME = 290
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the table of all runs (`runs`)."""
+    """Renders the page with the table of all runs, `runs`. `run` and `index` are not used; all pages have the
+    same arguments."""
     del run, index
 
     rows, rewards, losses = [], {}, {}

@@ -1,5 +1,5 @@
 """The part of an episode's page that shows the tokens of the selected turn, and the commands with which the
-user can continue the episode from this turn."""
+user can play on from this turn."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from air.view.index.turn_tokens import of_turn
 from air.view.render import token_markup
 
 FORK = "fork"
-"""A key in Streamlit's session state. Its value names the turn for which the page shows the commands `air
-shell --from …`, as a pair (name of the episode, number of the turn's item), or is None if the page shows no
-commands."""
+"""A key in Streamlit's session state. Its value is the turn for which the page shows the commands `air shell
+--from …`, as a pair (name of the episode, position of the turn); None if it shows no commands."""
 
 
 def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
-    """Renders the tokens of the turn `item`, or the reason why there are none. `start` is the first line of
-    the episode's trajectory."""
+    """Renders the tokens of one turn, or the reason why there are none. `item` has the turn's recorded lines,
+    and `start` is the first line of the episode's trajectory (its recording)."""
     if item.step is None:
         return
     _fork(index, episode, start, item)
@@ -36,8 +35,8 @@ def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item
 
 
 def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
-    """Renders a button. A click on the button shows or hides the commands `air shell --from …` that continue
-    the episode before and after the turn `item`."""
+    """Renders a button that shows or hides the commands `air shell --from …`. With these, the user can play
+    the episode on from before or after the turn `item`."""
     if start.get("origin", "air") != "air" or start.get("harness", "air") != "air":
         return  # `air shell` continues only episodes of air's own harness
     here = (episode.name, item.number)

@@ -1,4 +1,5 @@
-"""Widgets that several pages use. They show values as plain text, never as Markdown."""
+"""Widgets that several pages of the app use. They show values as plain text, never as Markdown, because
+recorded text may be hostile."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from air.view.render.charts import Chart
 
 
 def heading(words: str) -> None:
-    """Renders the text `words` as a heading."""
+    """Renders `words` as a heading."""
     st.html(f'<div class="air title">{markup.text(words)}</div>')
 
 
 def note(words: str) -> None:
-    """Renders the text `words` as a remark in small print."""
+    """Renders `words` as a remark in small print."""
     st.html(f'<div class="air note">{markup.text(words)}</div>')
 
 
@@ -28,11 +29,11 @@ def chart(
     height: int = plots.HEIGHT,
     pick: Callable[[int, str], None] | None = None,
 ) -> None:
-    """Renders a line chart with its title, a legend if it has several curves, and a button that saves the
-    chart's numbers as CSV.
+    """Renders a line chart with its title, a legend if it has several curves, and a button with which the
+    user saves the chart's numbers as CSV.
 
-    If the user clicks a point, calls `pick` with the point's training step and the name of its curve.
-    `height` is in pixels.
+    If the user clicks a point, calls `pick` (unless it is None) with the point's training step and the name
+    of its curve. `height` is in pixels.
     """
     with st.container(
         horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"
@@ -71,11 +72,11 @@ def grid(
     config: Mapping[str, Any] | None = None,
     height: int | None = None,
 ) -> None:
-    """Renders a table. If the user clicks a row, calls `pick` with the row's number, counted from 0.
+    """Renders a table. If the user clicks a row, calls `pick` with the row's position, from 0.
 
-    `columns` has the values of each column by the column's name; `config` has Streamlit's settings of
-    columns, also by name. `key` is the table's key in Streamlit's session state. `height` is in pixels; None
-    fits the height to the number of rows, up to a limit.
+    `columns` maps each column's name to the column's values; `config` maps names of columns to Streamlit's
+    settings for them. `key` is the table's key in Streamlit's session state. `height` is in pixels; None: it
+    fits the number of rows, up to a limit.
     """
     count = len(next(iter(columns.values()), ()))
 
