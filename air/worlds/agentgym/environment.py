@@ -1,5 +1,5 @@
-"""The description of an AgentGym environment: the form of its requests and responses, its task ids, and its
-scores."""
+"""Defines `Environment`, the description of an AgentGym environment: the form of its requests and responses,
+its task ids, and its scores. `environments` contains one such description per environment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _reward(answer: Any, sent: str) -> ActionResult:
 
 
 def plain(action: Action) -> str:
-    """Returns an action as text: the answer, or a tool call as `NAME with Action Input: JSON`."""
+    """Returns an action as text: a tool call as `NAME with Action Input: JSON`, any other action as a model
+    writes it."""
     if action.tool is None:
         return (action.answer or action.text).strip()
     arguments = dict(action.tool.arguments or {})

@@ -1,4 +1,4 @@
-"""A session of one episode on an AgentGym server. Requests are sent one at a time."""
+"""A session on an AgentGym server, in which one episode runs. Requests are sent one at a time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ ERROR_BODY = "error body"
 
 
 class Session:
-    """A session of `environment` on the server at `url`. `seconds` is the time limit of each request.
-    `retry_seconds` is the pause after the first failed attempt of `begin`, and half of the next pause."""
+    """A session of `environment` on the server at `url`, for one episode. `sessions` keeps track of all
+    sessions of this process on the server. `seconds` is the time limit of each request. `begin` makes up to
+    three attempts, with a pause of `retry_seconds` after the first failure, and twice as long after the
+    second."""
 
     def __init__(
         self,

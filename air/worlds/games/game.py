@@ -1,7 +1,8 @@
 """Defines the interface of games. A game is synchronous Python code that depends neither on language models
 nor on limits of an episode.
 
-`air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
+`air.worlds.games.world` adapts a game to the interface of worlds, the environments for language-model agents.
+`air.worlds.games.gym` adapts a game to a gymnasium environment.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from air.worlds.remote.address import RemoteOptions
 
 
 class OpenEnvOptions(RemoteOptions):
-    """The settings of an OpenEnv world."""
+    """The settings of an OpenEnv world, that is, of an environment on a server with the protocol OpenEnv."""
 
     task: str = ""
     """The value of `task` in the data of the message `reset`, which starts an episode. Empty: `reset` is sent

@@ -1,4 +1,5 @@
-"""A world whose episodes run on an ORS server; the agent acts by tool calls.
+"""A world (an environment in which an agent acts) whose episodes run on an ORS (Open Reward Standard) server.
+The agent acts by tool calls.
 
 A failure of the server or the network raises `InfrastructureError`, and so does every later step. A call
 that the server rejects, for example because of wrong arguments, is an observation.
@@ -105,8 +106,9 @@ class OrsWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
-        """Whether the error that the server reported for a call counts as caused by the agent, according to
-        the setting `errors`."""
+        """Returns whether the agent counts as the cause of the error that the server reported for the tool
+        call `call`. The setting `errors` decides: always, never, or if the same error comes again when the
+        episode is repeated in another session."""
         if self._options.errors != "probe":
             return self._options.errors == "observation"
         try:
@@ -125,9 +127,10 @@ class OrsWorld:
         )
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Closes the session after a call that got no result, and determines whether the agent caused this.
+        """Closes the session after a tool call that got no result, and determines whether the agent or the
+        server is the cause.
 
-        If the agent caused it, returns the episode's last step. Otherwise raises `failure`.
+        If the agent is the cause, returns a step that ends the episode. Otherwise raises `failure`.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -182,8 +185,8 @@ class OrsWorld:
 
 
 class _Lookup:
-    """A client without a session. It asks a server for the names of the environments, and for the number of
-    tasks in an environment."""
+    """A client without a session, which asks an ORS (Open Reward Standard) server for the names of the
+    environments and for the number of tasks in an environment. Used as an async context manager."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url

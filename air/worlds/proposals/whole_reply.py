@@ -1,5 +1,5 @@
-"""The action format of tasks `proposal:` and, without tools, of tasks `posed:`. The whole reply is the
-action."""
+"""The action format (the rule by which a reply becomes an action) of tasks `proposal:` and, without tools, of
+tasks `posed:`: the whole reply is the action."""
 
 from __future__ import annotations
 
