@@ -62,8 +62,9 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Parses `name`, a URL with settings after `#`. Returns the settings, and the URL without them: with the
-    scheme http or https, and without a final `/ws` or slash. `options` is the class of the settings.
+    """Parses `name`, a URL with settings after `#`. Returns two values: the URL without the settings and
+    without a final `/ws` or slash, with the scheme http or https; and the settings, as an object of the class
+    `options`.
 
     Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """
@@ -96,12 +97,12 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
 
 def digest(url: str, options: RemoteOptions) -> str:
-    """Returns a digest of the URL and of all settings except `token_env`, `timeout` and `wait`, which do not
-    change the episodes."""
+    """Returns a digest (hash) of the URL and of the settings, by which records of episodes identify the task.
+    The settings `token_env`, `timeout` and `wait` are left out, because they do not change the episodes."""
     text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine, so that requests to it must not use a proxy."""
+    """Returns whether the host in a URL is this machine. Requests to such a URL must not use a proxy."""
     return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
