@@ -21,7 +21,7 @@ class Page:
     product."""
 
     results: tuple[str, ...] | None = None
-    """The product numbers that the last search found; None on the search page."""
+    """The numbers of the products that the last search found, best first; None on the search page."""
     number: int = 1
     """The number of the current page of results, counted from 1."""
     asin: str = ""
@@ -39,7 +39,7 @@ class Page:
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The product numbers on the current page of results."""
+        """The numbers of the products that the current page of results lists."""
         start = (self.number - 1) * _RESULTS_OF_A_PAGE
         return (self.results or ())[start : start + _RESULTS_OF_A_PAGE]
 
