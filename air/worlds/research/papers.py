@@ -1,7 +1,7 @@
 """Tools with which an agent searches for papers and reads PDFs, in tasks with network access.
 
-Downloads run in the agent's box, and only from hosts that the task lists. The task's image must contain the
-program `pdftotext`.
+Downloads run in the agent's box (the isolated place in which it works), and only from hosts that the task
+lists. The container image of the task must contain the program `pdftotext`.
 """
 
 from __future__ import annotations
