@@ -41,8 +41,9 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact, unless a limit is exceeded. `digest` is the artefact's digest in hex, and
-        `files` maps each path, relative to the workspace, to the file's content. Blocks the calling thread.
+        """Stores an artefact (the files that an agent made), unless a limit is exceeded. `digest` is a hash
+        of the artefact, in hex, and `files` maps each path, relative to the agent's workspace, to the file's
+        content. Blocks the calling thread.
 
         Returns the archive's path relative to the trajectories' folder, or "" if the artefact was not stored.
         Raises InfrastructureError if the disk is full or the folder is not writable.
@@ -113,9 +114,10 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """Returns the contents of a stored artefact's files, by path relative to the workspace.
+    """Returns the contents of the files of a stored artefact, by path relative to the agent's workspace.
+    `kept` is the path that `ArtefactStore.keep` returned, relative to `folder`, the folder of trajectories.
 
-    Raises ConfigError if `kept` is not the path of a stored artefact, or if the archive is missing or
+    Raises ConfigError if `kept` does not have the form of such a path, or if the archive is missing or
     malformed.
     """
     path = artefact_path(folder, kept)
@@ -141,7 +143,8 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
 
 
 def _pack(files: Mapping[str, bytes]) -> bytes:
-    """Returns a tar.gz archive of the files. Equal files always result in equal bytes."""
+    """Returns the bytes of a tar.gz archive of `files` (contents by path). Equal files always give equal
+    bytes."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):
