@@ -1,7 +1,7 @@
 """Reads the results of the evaluations in a training run, and finds the run's best checkpoint by them.
 
 The best checkpoint is not stored in a file. It is computed from the lines of `evaluations.jsonl`, so it is
-still correct after a run was resumed, or continued as another run from an earlier step.
+still correct after a run was resumed or went back to an earlier checkpoint.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ UPDATE = {
     "val_loss": "val/loss",
     "ref_kl": "ref_kl/mean",
 }
-"""Maps the short names of an update's metrics in air's trainer to prime-rl's names."""
+"""Maps the short names that air's trainer has for the metrics of a weight update to the names in the library
+prime-rl."""
 _OLD = (
     UPDATE
     | {f"train/{short}": name for short, name in UPDATE.items()}
@@ -45,7 +46,8 @@ _OLD = (
     }
 )
 _AGENT = "train/agg/effective/agent"
-"""The prefix of prime-rl's metrics about the episodes that a step trained on."""
+"""The prefix of the names of those metrics of the library prime-rl that concern the episodes on which a step
+trained."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:

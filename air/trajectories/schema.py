@@ -197,23 +197,24 @@ class Start(Line):
     `air.tasks.spec.TaskSpec`). With the values `evaluator` and `shared`, the agent could forge any score.
     Empty in older files."""
     isolation: str = ""
-    """The kind of isolation of the agent's box: `container`; `process`, a plain process; or `none`, if the
-    episode had no box."""
+    """The kind of isolation of the box, the place in which the agent's commands ran: `container`; `process`,
+    a plain process; or `none`, if the episode had no box."""
     image: str = ""
-    """The name of the box's container image; empty without a container."""
+    """The name of the container image in which the agent's commands ran; empty without a container."""
     image_digest: str = ""
     """The digest of the container image when the box started; empty without a container."""
     workspace: str = "/workspace"
-    """The workspace's path inside the box."""
+    """The path of the workspace, the folder in which the agent worked, inside its box (container)."""
     temporary: str = "/tmp"
-    """The path of the folder for temporary files inside the box."""
+    """The path of the folder for temporary files inside the agent's box (container)."""
     gpus: tuple[str, ...] = ()
-    """The UUIDs of the box's GPUs; empty if it has none."""
+    """The UUIDs of the GPUs that the agent's box (container) had; empty if it had none."""
     box_resets: int = 0
-    """The number of earlier episodes that used the same box, which was reset after each; 0 if the box was
-    new."""
+    """The number of earlier episodes that used the same box (container), which was reset after each; 0 if the
+    box was new."""
     queue_seconds: float = 0.0
-    """The time in seconds that the episode waited for its box."""
+    """The time in seconds that the episode waited for its box, the isolated place for the agent's
+    commands."""
     config_hash: str = ""
     """The SHA-256, in hex, of the settings of the run's environment."""
     versions: Mapping[str, str] = Field(default_factory=dict)
@@ -314,13 +315,16 @@ class Validation(Line):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """All metrics that the grader returned, by name."""
     artefact: str = ""
-    """The digest of the graded artefact."""
+    """A hash of the graded artefact (the agent's files)."""
     kept: str = ""
-    """The path of the stored artefact, relative to the trajectory's folder; empty if it was not stored."""
+    """The path of the stored copy of the graded artefact, relative to the trajectory's folder; empty if no
+    copy was stored."""
     seconds: float = 0.0
-    """The time in seconds of the grading, including the wait for a grader box."""
+    """The time in seconds of the grading, including the wait for a box (container) in which the grader
+    ran."""
     remembered: bool = False
-    """Whether the grade was taken from the cache, because an equal artefact had been graded before."""
+    """Whether the score was taken from a cache, without running the grader, because an equal artefact had
+    been graded before."""
     automatic: bool = False
     """Whether the end of the episode caused the grading, and not an action of the agent."""
 
@@ -366,7 +370,8 @@ class End(Line):
     facts: Mapping[str, float] = Field(default_factory=dict)
     """The world's facts (numbers by name), which are also in `metrics`; empty for research tasks."""
     close_error: str = ""
-    """The error message if the world failed to close after the rewards were final; else empty."""
+    """The error message if closing the world (the agent's environment) failed after the rewards were final;
+    else empty."""
     test: Test | None = None
     """The score, on the test split, of the artefact that `Start.counts` selects; None if no artefact was
     graded on this split."""

@@ -53,17 +53,19 @@ class Validation:
     anchor: float | None = None
     """The earlier φ that was subtracted from `phi` to compute `delta`; None if `phi` is None."""
     digest: str = ""
-    """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
+    """A hash of the graded artefact's files; empty if the artefact could not be copied out of the box, the
+    isolated place in which the agent works."""
     kept: str = ""
     """The path of the stored copy of the artefact, as `ResearchWorld.keep` returned it; empty if no copy is
     stored."""
     seconds: float = 0.0
-    """Wall time of the grading in seconds, including the wait for a grader box."""
+    """The wall time of the grading in seconds, including the wait for a grader box (the isolated place in
+    which the grader runs)."""
     remembered: bool = False
     """Whether the score was reused from an earlier grading of the same artefact, without running the
     grader."""
     automatic: bool = False
-    """True if air made this validate at the end of the episode, false if the agent requested it."""
+    """True if air graded at the end of the episode by itself, false if the agent requested the grading."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ CLOSE_SECONDS = 10.0
 """The time limit, in seconds, for closing a session. If the creation of a session is cancelled, air also
 waits this long for the server's response, so that it can close the new session."""
 ERROR_BODY = "error body"
-"""The name of the kind of failure in which the server responds with `{"error": TEXT}`."""
+"""The kind of a failure (`Unanswered.kind`) in which the server responds with `{"error": TEXT}`."""
 
 
 class Session:

@@ -71,7 +71,8 @@ class AgentGymSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the addresses of servers are not known in advance."""
+        """Returns the task names that the command `air tasks` lists: none, because the addresses of servers
+        are not known in advance."""
         return []
 
 

@@ -86,7 +86,7 @@ class GameSource:
         )
 
     def names(self) -> list[str]:
-        """Returns the names in `NAMES`."""
+        """Returns the task names that the command `air tasks` lists: those in `NAMES`."""
         return list(NAMES)
 
 

@@ -46,7 +46,8 @@ RIGHT, WRONG = 1.0, -1.0
 INSTRUCTIONS = "Solve the problem."
 WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed{{…}}."
 TURNS_WITH_TOOLS = 4
-"""The default number of turns of an episode with tools, as in Agent0."""
+"""The default maximum number of turns of an episode with tools, as in Agent0, the published method that these
+tasks follow."""
 ENDING_TOOLS = ("answer", "submit")
 """The names of the tools shipped with air that end an episode. The tasks of this module refuse these tools,
 because only a reply with the answer may end an episode."""
@@ -193,7 +194,8 @@ class PosedSource:
         return _task(name, rows, settings, own_tools(name, settings), digest)
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 

@@ -63,8 +63,8 @@ class ProposerSettings(BaseConfig):
     """The settings in the file of a task `proposal:FILE.toml`."""
 
     url: str | None = None
-    """The base URL of the executor's service, to which `/evaluate` is appended. None: proposals are only
-    parsed, and earn 0."""
+    """The base URL of the service in which the executor (the model with frozen weights) answers questions;
+    `/evaluate` is appended. None: proposals are only parsed, and earn 0."""
     k: int = Field(10, ge=1, le=64)
     """k: the number of times that the executor (the frozen model) answers each question."""
     max_turns: int = Field(1, ge=1, le=64)
@@ -76,8 +76,8 @@ class ProposerSettings(BaseConfig):
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"
-    """The definition of the reward and of p̂, the agreement of the executor's answers: `as_coded`, that of
-    Agent0's code, or `published`, that of Agent0's paper."""
+    """The definition of the reward and of p̂, the agreement of the executor's answers. Both follow the method
+    Agent0: `as_coded` is the definition in Agent0's code, and `published` the one in its paper."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the reward term for uncertainty, which is highest if p̂, the agreement of the executor's
     answers, is 0.5."""
@@ -95,9 +95,9 @@ class ProposerSettings(BaseConfig):
     """The rule by which two answers are equal: `math`, by the checker of mathematical answers, or `forms`,
     only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """The minimum share of the executor's replies with a readable answer. With fewer, p̂ (the agreement of
-    the answers) is 0, because a question that nobody can answer is not an uncertain one. 0: no minimum, as in
-    Agent0."""
+    """The minimum share of the executor's replies that must have a readable answer. If the share is smaller,
+    p̂ (the agreement of the answers) is 0, because a question that nobody can answer is not an uncertain
+    one. 0: no minimum, as in the method Agent0."""
     longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
     """The maximum length of a question, in characters."""
     instructions: str = INSTRUCTIONS
@@ -206,7 +206,8 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 

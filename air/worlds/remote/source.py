@@ -63,5 +63,6 @@ class RemoteSource(Generic[OptionsT]):
         return (self._kind, url, within, options.split) if options.split else None
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the addresses of servers are not known in advance."""
+        """Returns the task names that the command `air tasks` lists: none, because the addresses of servers
+        are not known in advance."""
         return []

@@ -109,11 +109,11 @@ class ResearchWorld:
     reached."""
     submitted: bool = False
     step_number: int = 0
-    """The index, from 0, of the current stage (step, in Harbor's words) of a task whose `rules` have several
-    stages, such as a Harbor task. In other tasks it stays 0."""
+    """The index, from 0, of the current stage of a task that has several stages (`task.rules`), such as a
+    Harbor task, where stages are called steps. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
-    """In a task whose `rules` have several stages (steps, in Harbor's words): the score of each graded stage;
-    None for a stage that could not be graded."""
+    """In a task that has several stages (`task.rules`; steps, in Harbor's words): the score of each stage
+    that was graded so far; None for a stage that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
     over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
@@ -457,7 +457,8 @@ class ResearchWorld:
 
     @contextmanager
     def _noting_broken_tasks(self) -> Iterator[None]:
-        """Context manager: if the block raises BrokenTaskError, stores its message in `task_error`."""
+        """Context manager: if its `with` block raises BrokenTaskError, stores the error's message in
+        `task_error`, and raises the error again."""
         try:
             yield
         except BrokenTaskError as error:

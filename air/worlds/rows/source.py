@@ -77,7 +77,8 @@ class RowsSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 
