@@ -1,8 +1,9 @@
 """Stores graded artefacts (the files that an agent made) beside the trajectories, so that they can be graded
 again later.
 
-Equal artefacts are stored once, in `artefacts/<first two characters of the digest>/<digest>.tar.gz`. An
-archive contains only regular files. Several processes can share one folder.
+A trajectory is the record of one episode. Equal artefacts are stored once, in `artefacts/<first two
+characters of the digest>/<digest>.tar.gz`; the digest is a hash. An archive contains only regular files.
+Several processes can share one folder.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class ArtefactStore:
-    """Stores graded artefacts as archives in the folder `artefacts`, a subfolder of `folder`, the folder of
-    the trajectories.
+    """Stores graded artefacts (the files that an agent made) as archives in the subfolder `artefacts` of
+    `folder`, the folder with the run's trajectories.
 
     If `folder` is None, nothing is stored. An artefact is not stored if it has more than `most_bytes` bytes
     before compression, or if all archives together would exceed `most_total` bytes.
@@ -93,9 +94,9 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies the stored artefact `kept` (see `artefact_path`) from one folder of trajectories, `source`, to
-    another, `folder`. Returns True if `folder` then contains the artefact. Returns False if `source` does not
-    contain it, or if `kept` does not have the form of such a path.
+    """Copies a stored artefact from one folder of trajectories, `source`, to another one, `folder`. `kept` is
+    the path of the artefact's archive in both folders. Returns True if `folder` then contains the artefact.
+    Returns False if `source` does not contain it, or if `kept` does not have the form of such a path.
 
     Raises ConfigError if the copy would be outside of `folder`, and InfrastructureError if reading or writing
     fails.

@@ -28,15 +28,15 @@ class Agreement:
 
 @dataclass(frozen=True)
 class ExactnessReport:
-    """Report on a run: how far the trainer's and the sampler's log-probabilities of the trained tokens
-    differ."""
+    """A report on a training run: how much the log-probabilities of the trained tokens differ between the
+    trainer and the sampler (the inference server)."""
 
     versions: Mapping[int, Agreement]
     """The differences by the version of the weights that sampled the tokens. A version is the number of the
     training step that made the weights; 0 for the weights at the start of the run."""
     total: Agreement
     off_policy_tokens: int
-    """The number of off-policy tokens: trained tokens that were sampled by other weights than those that the
+    """The number of off-policy tokens: trained tokens that were sampled by older weights than those that the
     training step updated."""
     off_policy_max: int
     """The largest age of the weights that sampled an episode: the number of updates between sampling and

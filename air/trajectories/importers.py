@@ -254,8 +254,8 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
 
 
 def traces(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the traces in verifiers' file `traces.jsonl`, each as the dictionary that its JSON contains.
-    Raises ConfigError if the file is invalid."""
+    """Yields the traces (records of conversations) in a file `traces.jsonl`, which the library verifiers
+    wrote. Each trace is a dict, as in the file's JSON. Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
         batch = row.get("traces", [row]) if isinstance(row, dict) else None
         if not isinstance(batch, list) or not all(_is_trace(one) for one in batch):

@@ -133,7 +133,8 @@ class Report:
     notes."""
 
     tasks: dict[str, Start]
-    """The facts about each task, by the task's id: the first line of one of the task's trajectories."""
+    """The data about each task (metric, direction, baseline, …), by the task's id: the first line of one of
+    the task's trajectories."""
     methods: dict[str, str]
     """For each method (one model in one run), by its name: the name of its model."""
     rows: dict[str, list[Row]]

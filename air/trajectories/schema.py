@@ -33,8 +33,8 @@ class ToolUse(Line):
     args: tuple[str, ...] = ()
     """The tool's positional arguments, as text."""
     body: tuple[str, ...] | None = None
-    """The lines of a text that follows the arguments, such as the new content of a file. None if the tool
-    takes no such text."""
+    """The lines of the text that follows the arguments in the action, such as the new content of a file. None
+    if the tool takes no such text."""
     arguments: Mapping[str, Any] | None = None
     """The arguments by name, as JSON values. None if the action format has no named arguments."""
 
@@ -47,9 +47,10 @@ class Call(Line):
     tool: ToolUse | None = None
     """The use of a tool; None if the action uses no tool."""
     ending: Literal["validate", "submit"] | None = None
-    """`validate` or `submit`, if the action ends with this command; else None."""
+    """`validate` (a request to grade the work so far) or `submit` (a request to grade the finished work), if
+    the action ends with this command; else None."""
     answer: str = ""
-    """An action in a world without a shell, as text, such as moves or an answer; empty if there is none."""
+    """The action as text, such as moves or an answer, if the agent has no shell, as in games; else empty."""
 
 
 class MessageCall(Line):
@@ -119,8 +120,8 @@ class WorldInfo(Line):
     task."""
 
     replays: bool = False
-    """Whether the world replays exactly: the same seed and the same actions give the same observations and
-    rewards."""
+    """Whether episodes can be repeated exactly: the same seed and the same actions give the same observations
+    and rewards."""
     format_penalty: float = 0.0
     """The task's penalty for each reply that is not a valid action. The settings of the run may add to it."""
     facts: Mapping[str, str] = Field(default_factory=dict)
@@ -130,7 +131,8 @@ class WorldInfo(Line):
 
 
 class Start(Line):
-    """The first line of a trajectory: the task, model, box and settings of the episode."""
+    """The first line of a trajectory: the episode's task, model, box (the isolated place for the agent's
+    commands) and settings."""
 
     t: float = 0.0
     """The time when the episode began, in seconds since the epoch."""
@@ -273,15 +275,18 @@ class Step(Line):
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
-    """The time in seconds that the action ran in the box, without the time for grading. In a world that does
-    not report this time, the time that the world took for the action. 0 without an action, or if unknown."""
+    """The time in seconds that the action ran in the agent's box, without the time for grading. If the world
+    (the agent's environment) does not report this time, the whole time that it took for the action. 0 without
+    an action, or if unknown."""
     tokens: TokenRef | None = None
     """The place of the reply's tokens in the episode's trace (a record by the library verifiers); None if no
     trace was recorded."""
     reward: float | None = None
-    """The world's reward for the action; None without an action, and for research tasks."""
+    """The reward that the world (the agent's environment) gave for the action; None without an action, and
+    for research tasks, whose rewards are in `Validation.delta`."""
     done: bool = False
-    """Whether the action ended the episode in the world; always false for research tasks."""
+    """Whether the world (the agent's environment) ended the episode with this action; always false for
+    research tasks."""
     diff: Diff | None = None
     """The changes that the turn made to the workspace; None if they were not recorded."""
 
@@ -296,7 +301,8 @@ class Validation(Line):
     """The number of the turn whose action caused the grading. If the end of the episode caused it, the number
     of the last turn."""
     score: float | None = None
-    """The value of the task's primary metric; None if the artefact was missing or malformed."""
+    """The value of the task's primary metric; None if the artefact (the agent's files) was missing or
+    malformed."""
     phi: float | None = None
     """The score in normalised and clipped form (φ); higher is better. None if it was not computed."""
     anchor: float | None = None

@@ -76,8 +76,8 @@ class Message:
     advantages: Floats
     """For each sampled token, its advantage in the loss; 0 if the token was not trained."""
     paid: tuple[int, int] | None = None
-    """The range [first, end) of indices in `Conversation.payments` of the payments (parts of the reward) from
-    which this message's advantage was computed. None if the message has no sampled tokens."""
+    """The range [first, end) of indices in `Conversation.payments` of the payments (parts of the reward) that
+    count towards this message's advantage. None if the message has no sampled tokens."""
 
     @property
     def ratios(self) -> Floats:

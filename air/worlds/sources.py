@@ -30,7 +30,8 @@ SOURCES = {
     "posed": "air.worlds.proposals:POSED",
     "proposal": "air.worlds.proposals:PROPOSALS",
 }
-"""The import path of each source object, by the prefix of its task ids."""
+"""The import path, `MODULE:OBJECT`, of the source (the object that loads tasks) for each prefix of task
+ids."""
 
 
 Player = Callable[[str], Action]
@@ -45,7 +46,7 @@ class WorldTask:
     id: str
     """The whole task id, such as `game:sokoban6`."""
     instructions: str
-    """The rules of the world, as part of the first prompt. The first observation follows them."""
+    """The rules for the agent, as a part of the first prompt. The first observation follows them."""
     digest: str
     """A hash of everything on which an episode depends besides its seed: rules, levels, data, a remote URL.
     It is stored in trajectories, the records of episodes."""
@@ -54,23 +55,25 @@ class WorldTask:
     max_turns: int
     """The default maximum number of turns of an episode. The run file's `env.agent.max_turns` replaces it."""
     make: Callable[[], World[Action]] | None = None
-    """A function that makes the world of one episode, for a task without boxes. The world starts nothing
-    before `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must be set: the method
-    `world` calls the function in that field."""
+    """A function that makes the world (the environment) of one episode, for a task that needs no boxes. The
+    world starts nothing before `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must
+    be set: the method `world` calls the function in that field."""
     box: BoxSpec | None = None
     """The specification of the box (an isolated place for commands, such as a container) in which the agent
     acts; None if the world needs no box. Each episode gets its own box from the pool of agents' boxes. The
     run file's `env.agent.runtime.type` replaces the box's `provider`."""
     make_in: Callable[[Box], World[Action]] | None = None
-    """A function that makes the world of one episode from the episode's box, in which nothing has run yet.
-    For a task with `box` and without `check_box`."""
+    """A function that makes the world (the environment) of one episode. Its argument is the episode's box,
+    the isolated place for the agent's commands, in which nothing has run yet. For a task with `box` and
+    without `check_box`."""
     check_box: BoxSpec | None = None
-    """The specification of a fresh box in which the world grades an answer, for example with hidden tests;
-    None if the world needs no such box. Each grading gets its own box from the pool of graders' boxes,
-    which the agent cannot access."""
+    """The specification of a fresh box (isolated place) in which the world grades an answer, for example with
+    hidden tests; None if the world needs no such box. Each grading gets its own box, which the agent cannot
+    access, from the pool of graders' boxes."""
     make_checked: Callable[[Box | None, Run], World[Action]] | None = None
-    """A function that makes the world of one episode from two arguments: the episode's box (None if `box`
-    is None), and a function that runs a command in a fresh `check_box`. For a task with `check_box`."""
+    """A function that makes the world (the environment) of one episode. Its arguments are the episode's box
+    (None if `box` is None), and a function that runs a command in a fresh box as `check_box` specifies. For a
+    task with `check_box`."""
     opening: tuple[str, str] | None = None
     """A user message and a reply to it, with which every conversation begins, as recorded conversations do.
     The first observation follows as another user message. The two messages replace all that the agent would

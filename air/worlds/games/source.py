@@ -58,8 +58,8 @@ class GameKind:
     limits: Limits
     rules: str
     fitted: bool
-    """Whether the limits are so low that the generator leaves out instances that cannot be solved within
-    them."""
+    """Whether the limits of an episode are so low that the generator leaves out instances (rooms, boards)
+    that cannot be solved within these limits."""
 
 
 class GameSource:

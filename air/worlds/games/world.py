@@ -114,8 +114,8 @@ class GameWorld:
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far: numbers by name. `FACTS` explains the names. `shortest` is
-        missing if the game cannot compute it."""
+        """Returns the facts of the episode so far: numbers by name, such as `success`. `FACTS` explains the
+        names. `shortest`, the length of the shortest solution, is missing if the game cannot compute it."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),

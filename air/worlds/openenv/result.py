@@ -59,8 +59,8 @@ def _shown(observation: Any, server: str) -> tuple[str, bool]:
 
 
 def _result(result: Any) -> str:
-    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
-    else the whole result."""
+    """Returns a tool's result as text: the text blocks in its field `content` or, if there are none, its
+    field `data` or, without this field, the whole result."""
     if not isinstance(result, dict):
         return observation_text(result)
     content = result.get("content")

@@ -82,7 +82,8 @@ class Server:
 
 
 class OpenEnvWorld:
-    """A world that runs one episode on an OpenEnv server."""
+    """A world (an agent's environment) that runs one episode on `server`, a server with the protocol
+    OpenEnv."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._options = server, server.options
@@ -159,14 +160,14 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns the episode's facts (see `facts`)."""
+        """Ends the episode on the server, and returns numbers about the episode by name (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
-        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
-        whose reward was null and counts as 0."""
+        """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
+        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),

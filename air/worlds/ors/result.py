@@ -20,7 +20,7 @@ class Result:
     """The reward for the call; None if the server gives no reward for it."""
     done: bool = False
     valid: bool = False
-    """Whether the server has carried out the call."""
+    """Whether the server carried out the call; false if it rejected the call."""
 
 
 def read(result: dict[str, Any], server: str) -> Result:

@@ -39,7 +39,8 @@ from air.worlds.remote.conversion import (
 
 
 class OrsWorld:
-    """A world that runs one episode on the ORS server at `rewards.url`."""
+    """A world (an agent's environment) that runs one episode on the ORS (Open Reward Standard) server at
+    `rewards.url`. `rewards` is also the record of the rewards that this server has sent so far."""
 
     def __init__(self, rewards: RewardsOfServer, options: OrsOptions) -> None:
         url = rewards.url
@@ -151,15 +152,15 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns the episode's facts (see `facts`)."""
+        """Deletes the session on the server, and returns numbers about the episode by name (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
-        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
-        whose reward was null and counts as 0."""
+        """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
+        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),

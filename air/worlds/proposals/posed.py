@@ -67,7 +67,8 @@ TOOL_FACTS: Mapping[str, str] = {
 
 
 class PosedSettings(BaseConfig):
-    """The settings in the file of a task `posed:FILE.toml`."""
+    """The settings in the file of a task `posed:FILE.toml`, in which an agent answers questions from a file
+    of rows."""
 
     rows: str
     """The path of the file of rows (.jsonl). A relative path is relative to the folder of this settings

@@ -7,7 +7,7 @@ from air.actions.base import Message
 from air.actions.world_format import AnswerFormat
 
 FORMAT = "air.worlds.proposals.whole_reply:WholeReply"
-"""The import path by which settings name the action format `WholeReply`."""
+"""The import path of the action format `WholeReply`, which serves as its name in settings."""
 
 
 class WholeReply(AnswerFormat):

@@ -28,8 +28,8 @@ FACTS: Mapping[str, str] = {
     "action_is_valid": "share of the actions that the world could carry out",
     "action_is_effective": "share of the actions that changed something or tried something new",
 }
-"""The names of the facts (numbers about an episode, see `World.facts`) that every question world reports,
-each with its meaning."""
+"""The facts (numbers about an episode, see `World.facts`) that every question world reports: each fact's
+meaning, by its name."""
 
 
 def for_validation(seed: int) -> bool:
@@ -84,7 +84,7 @@ class Tally:
 
 class Episode(Protocol):
     """The interface of one episode of a question world. Its methods are synchronous; `EpisodeWorld` adapts
-    them."""
+    them to the asynchronous interface `World`."""
 
     def start(self, seed: int) -> str:
         """Starts the episode with the problem that `seed` selects, and returns the first observation."""

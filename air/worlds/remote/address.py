@@ -1,4 +1,5 @@
-"""Parses the URLs of remote worlds in task ids, with settings after `#`.
+"""Parses the URLs in the task ids of remote worlds (agents' environments on servers), with settings after
+`#`.
 
 An example is `http://HOST:8000/base#split=train&max_turns=20`. `&` separates the settings. Only air reads the
 settings; they are not sent to the server as a part of the URL.
@@ -22,7 +23,8 @@ OptionsT = TypeVar("OptionsT", bound="RemoteOptions")
 
 
 class RemoteOptions(BaseConfig):
-    """The settings that all remote worlds share, written after `#` in a task id."""
+    """The settings that all remote worlds (agents' environments on servers) share. Users write them after `#`
+    in a task id."""
 
     split: str = ""
     """The split from which tasks are taken. The index of an episode's task is the episode's seed modulo the

@@ -344,10 +344,10 @@ async def _repeat(
 ) -> str | None:
     """Repeats in `attempt` the actions before the action `failed`, then this action. `first` is the first
     observation in `attempt`. Returns the kind of the action's failure now, or an empty string if the action
-    succeeds. Returns None, for an inconclusive repetition, if an earlier action fails otherwise than in the
-    episode. With `compare`, also returns None if the action does not fail in the same way, and an observation
-    differed from the episode's. Before the last action, waits until nobody holds the lock `alone`, if
-    given."""
+    succeeds. Returns None, for an inconclusive repetition, if an earlier action does not succeed or fail in
+    the same way as in the episode. With `compare`, also returns None if the action does not fail in the same
+    way, and an observation differed from the episode's. Before the last action, waits until nobody holds the
+    lock `alone`, if given."""
     same = _digest(first) == failed.history.first
     for acted in failed.history.actions:
         repeated = await _repeated(attempt, acted.sent)

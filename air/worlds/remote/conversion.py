@@ -90,8 +90,9 @@ def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, An
     """Returns the name and the arguments of the tool call in an action. `tools` are the server's tools.
     Raises Malformed if the action has no tool call, or if a call without argument names does not fit `tools`.
 
-    If the action is a text, the text must be `{"name": …, "arguments": {…}}`. But if there is only one tool,
-    and this tool needs a single text as its argument (see `single_text`), the whole text is the argument.
+    If the action is text, it must be a JSON object `{"name": …, "arguments": {…}}`. But if there is only one
+    tool, and its only or only required argument is a string (see `single_text`), the whole text is this
+    argument.
     """
     if action.tool is not None:
         if action.tool.arguments is not None:
@@ -175,10 +176,10 @@ def single_text(schema: Mapping[str, Any]) -> str:
 def observation_text(observation: Any) -> str:
     """Returns a server's observation, any JSON value, as text.
 
-    A text is returned unchanged. An object whose only non-empty field is a text becomes this text; any other
-    object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON. The
-    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
-    empty, because some servers put the observation into `metadata`.
+    A string is returned unchanged. An object whose only non-empty field is a string becomes this string; any
+    other object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON.
+    The fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields
+    are empty, because some servers put the observation into `metadata`.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)

@@ -74,8 +74,8 @@ class LintResult:
 
 
 async def lint_edit(before: str, after: str) -> LintResult:
-    """Lints a text before and after an edit. Returns the errors that the edit adds and the other errors, or
-    the reason why the text was not linted.
+    """Lints the text of a Python file before and after an edit. Returns the errors that the edit adds and the
+    other errors, or the reason why the text was not linted.
 
     If the text before the edit does not parse, no error counts as added, so that the agent can repair the
     file step by step. Raises InfrastructureError if the linter program fails.

@@ -48,7 +48,8 @@ def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, 
 
 
 class Library:
-    """Searches for papers and reads PDFs from inside `box`, which may access the hosts named in `hosts`.
+    """Searches for papers and reads PDFs from inside `box`, the isolated place in which the agent works,
+    which may access the hosts named in `hosts`.
 
     `search_url` is the URL of a search service for papers with the API of Semantic Scholar.
     """

@@ -1,7 +1,7 @@
 """Rounds the scores that an agent sees, so that they reveal little about single rows of the hidden data.
 
-An agent that saw exact scores could infer the hidden labels by many small changes of its artefact. Rewards
-still use exact scores.
+An agent that saw exact scores could infer the hidden labels by many small changes of its artefact, the files
+that are graded. Rewards still use exact scores.
 """
 
 from __future__ import annotations

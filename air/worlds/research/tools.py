@@ -41,8 +41,8 @@ class ToolSettings:
     memory: bool = False
     """Whether the agent can write and read notes (the tools `memory_write` and `memory_read`)."""
     hosts: tuple[str, ...] = ()
-    """The names of the hosts that the task's box may access. Empty: the tools for papers are not
-    available."""
+    """The names of the hosts that the agent's box (the isolated place in which it works) may access. Empty:
+    the tools for papers are not available."""
     search_url: str = SEARCH_URL
     """The URL of the search service for papers."""
 
@@ -120,8 +120,8 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call. Returns its result as an observation; if the call is refused, the
-        observation gives the reason.
+        """Carries out a tool call. Returns its result, or the reason why the call is refused, as an
+        observation.
 
         Raises BoxDiedError if the box has ended, and InfrastructureError if the linter program fails.
         """

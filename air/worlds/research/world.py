@@ -61,8 +61,8 @@ class Times:
     """The time in seconds that was spent on recording, such as finding changed files. It is not part of the
     agent's time."""
     agent: float = 0.0
-    """The agent's own time in seconds, since the task's files were in the box, without `grading` and
-    `recording`. Set at the end of the episode."""
+    """The agent's own time in seconds, from the moment when the task's files were in its box to the end of
+    the episode, without `grading` and `recording`. Set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
@@ -116,28 +116,29 @@ class ResearchWorld:
     that was graded so far; None for a stage that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
-    over. `finish` waits for such a grading, and `abandon` cancels it."""
+    over. If it did not continue, an agent could avoid a bad score by the action `validate` just before the
+    time is over. `finish` waits for such a grading, and `abandon` cancels it."""
     box_end_reason: str = ""
     """The error message if the agent's commands have ended the box or made it unusable, else empty."""
     task_error: str = ""
     """The message of the BrokenTaskError that a grading raised, which stops the run; empty if none did."""
     test_score: float | None = None
-    """The value of the task's metric on the test split, measured once at the end. None before the end, or
-    without a valid artefact."""
+    """The value of the task's metric on the test split, measured once at the end. None before the end, or if
+    there is no valid artefact (state of the agent's files) to grade."""
     test_stderr: float | None = None
-    """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
+    """The standard error of `test_score`; None if the grader ran only once, with one seed."""
     on_validated: Callable[[], None] | None = None
     """A function that is called, without arguments, after every grading on the validation split; None if
     there is none."""
     finished: bool = False
     """Whether `finish` has completed, so that the reward no longer changes."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """A function that stores a copy of the artefact before each grading. It is called in a thread with the
-    artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
+    """A function that stores a copy of the artefact (the agent's files) before each grading. It is called in
+    a thread, with a hash of the artefact and the artefact's files (contents by path), and returns the path of
+    the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and the path of its stored copy. Each is
-    empty if there is none."""
+    """A hash of the artefact (state of the agent's files) that was graded on the test split, and the path of
+    its stored copy. Each is empty if there is none."""
     _counted_artefact: Artefact | None = None
     """The artefact to be graded on the test split: a copy of the agent's files, made for an earlier grading,
     so that the agent cannot change it later. None if the files could not be read, or before the first
@@ -165,7 +166,8 @@ class ResearchWorld:
         )
 
     async def reset(self, seed: int) -> Observation:
-        """Starts the episode: copies the task's files into the box, and returns the task's description."""
+        """Starts the episode: copies the task's files into the box, starts the task's MCP (Model Context
+        Protocol) servers, if the agent may use them, and returns the task's description."""
         self.seed = seed
         start = time.monotonic()
         await stage(self.task, self.box)
@@ -241,10 +243,10 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next stage
-        (step, in Harbor's words), prepares the box for that stage and returns a text with its instruction.
-        Otherwise sets `submitted` and returns an empty text. If the box cannot be prepared, sets
-        `box_end_reason` and returns an empty text."""
+        """Ends the agent's work, or its present stage, after the grading of a `submit`. If the task's `rules`
+        have a next stage (step, in Harbor's words), prepares the box for that stage and returns the stage's
+        instruction as text. Otherwise sets `submitted` and returns an empty string. If the box cannot be
+        prepared, sets `box_end_reason` and returns an empty string."""
         rules, number = self.task.rules, self.step_number
         done = (
             rules is None
@@ -446,7 +448,8 @@ class ResearchWorld:
         return digest, kept
 
     async def _collect(self) -> Artefact:
-        """Reads the artefact from the box. Raises ArtefactError if the artefact cannot be read."""
+        """Reads the artefact, the files that the task asks for, from the agent's box. Raises ArtefactError if
+        they cannot be read."""
         if not self.box_end_reason:
             try:
                 async with self.box.attributing():

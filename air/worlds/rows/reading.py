@@ -60,7 +60,7 @@ class RowFile:
     path: Path
     rows: tuple[Row, ...]
     digest: str
-    """A digest of the file's bytes."""
+    """A hash of the file's bytes."""
 
 
 def read(path: Path) -> RowFile:

@@ -52,8 +52,8 @@ class RowsSettings(BaseConfig):
     """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
     answer."""
     options: str = ""
-    """The name of the field with the options of a multiple-choice question, a list of 2 to 10 texts. They are
-    shown with letters after the question. Empty: the rows have no options."""
+    """The name of the field with the options of a multiple-choice question, a list of 2 to 10 strings. The
+    agent sees them after the question, with letters. Empty: the rows have no options."""
     format_penalty: float = Field(default=0.0, ge=0.0)
     """Subtracted from the reward for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)

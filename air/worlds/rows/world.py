@@ -36,7 +36,7 @@ CHECK_SECONDS = 120.0
 _SCRIPT = "check.sh"
 _ENDED = Step(Observation("The episode has ended."), done=True)
 _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "Answer:")
-"""The texts that mark the beginning of an action in a reply."""
+"""The strings that mark the beginning of an action in a model's reply."""
 
 
 def calls_of(tool: str) -> str:
@@ -195,8 +195,8 @@ class RowsWorld:
 
 
 async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
-    """Runs a checker's shell script in a fresh box. Returns exit status, standard output and standard
-    error."""
+    """Runs the shell script of an answer checker in a fresh box, an isolated place in which no agent has
+    acted. Returns the exit status, standard output and standard error."""
     files = {_SCRIPT: script.encode("utf-8", "replace")}
     result = await run(["sh", _SCRIPT], seconds=CHECK_SECONDS, files=files)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))

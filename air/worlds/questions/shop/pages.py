@@ -63,8 +63,8 @@ def clickable(page: Page) -> list[str]:
 
 
 def clicked(page: Page, text: str) -> Page:
-    """Returns the page after a click. `text` must be one of the page's `clickable` texts other than `buy
-    now`: a purchase ends the episode and leads to no page."""
+    """Returns the page to which a click on `text` leads. `text` must be one of those that `clickable` returns
+    for `page`, but not `buy now`, because a purchase ends the episode and leads to no page."""
     if text == _BACK:
         return Page()
     if text == _NEXT:

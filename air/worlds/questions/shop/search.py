@@ -60,6 +60,6 @@ def _saturated(count: int, length: float) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """Returns the words of a text in lower case, each without a final `s`, so that singular and plural
-    match."""
+    """Returns the words of a text in lower case. A final `s` is removed from each word, so that singular and
+    plural match."""
     return [word.removesuffix("s") for word in _WORD.findall(text.lower())]

@@ -34,8 +34,8 @@ from air.worlds.questions.sql.questions import FileVersion, Question, Questions,
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.questions")
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
-"""The limits of one query on a BIRD database. GRL, the project on whose agents these question worlds are
-modelled, allows 180 seconds as well."""
+"""The limits of one query on a database of the dataset BIRD. GRL, the project on whose agents these question
+tasks are modelled, allows 180 seconds as well."""
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ class Question:
     gold: str
     """The reference query, whose result is the right answer."""
     expected: str
-    """A digest of the rows of the gold query's result, in which their order does not matter
-    (`air.tools.sql.worker.fingerprint`)."""
+    """A hash of the rows in the result of the gold (reference) query. It does not depend on the order of the
+    rows (`air.tools.sql.worker.fingerprint`)."""
     database: Database
     wrong: tuple[str, ...] = ()
     """Plausible queries with a different result than the gold query. Only generated questions have them."""
