@@ -1,5 +1,5 @@
-"""Converts episodes that another program recorded to air's trajectories: files `.traj` of the project MLGym,
-and `traces.jsonl` of the library verifiers.
+"""Converts records of episodes that another program made to air's trajectories: files `.traj` of the project
+MLGym, and `traces.jsonl` of the library verifiers.
 
 Fields that the other program does not record stay empty. `Start.origin` names that program. The new
 trajectories can be viewed, compared and exported, but not replayed, because air cannot repeat another

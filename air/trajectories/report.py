@@ -31,8 +31,8 @@ They return None if there is no such score."""
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """Counts of one task's episodes that an infrastructure error ended. Such episodes are not trained on, so
-    an agent that could cause these errors would avoid bad rewards. The counts help to notice this."""
+    """Counts of one task's episodes: those that ended, and among these those that an infrastructure error
+    ended. The latter are not trained on, so an agent that could cause such errors would avoid bad rewards."""
 
     failed: int
     """The number of episodes that ended by an infrastructure error."""

@@ -139,7 +139,7 @@ class Start(Line):
     episode: str = ""
     """The episode's id, which is also the name of the trajectory's file."""
     trace: str = ""
-    """The id of the trace that contains the episode's tokens, a record by the library verifiers."""
+    """The id of the trace, the record with tokens that the library verifiers made of this episode."""
     task: str
     """The task's id."""
     task_hash: str = ""
@@ -279,8 +279,8 @@ class Step(Line):
     (the agent's environment) does not report this time, the whole time that it took for the action. 0 without
     an action, or if unknown."""
     tokens: TokenRef | None = None
-    """The place of the reply's tokens in the episode's trace (a record by the library verifiers); None if no
-    trace was recorded."""
+    """The place of the reply's tokens in the episode's trace (the record that the library verifiers made);
+    None if no trace was recorded."""
     reward: float | None = None
     """The reward that the world (the agent's environment) gave for the action; None without an action, and
     for research tasks, whose rewards are in `Validation.delta`."""
@@ -385,7 +385,7 @@ class End(Line):
     """The number of branches of the episode's trace, which is a tree of messages: each path from the root to
     a leaf becomes one training sample. None if unknown."""
     trace_file: str = ""
-    """The path of the file with the episode's trace (the record by the library verifiers, with tokens),
+    """The path of the file with the episode's trace (the record with tokens that the library verifiers made),
     relative to the trajectory's folder; empty if it was not stored."""
 
     @property

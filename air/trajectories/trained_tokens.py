@@ -2,9 +2,8 @@
 
 The embedded engine (air's own trainer) writes one file per step, with the tokens of all episodes without an
 infrastructure error, as the trainer saw them. A file is an archive of numpy arrays, without pickles, with
-about 3 bytes per token.
-A token is called sampled if the policy wrote it. All other tokens (prompts, observations, the chat template)
-are masked: they are only context.
+about 3 bytes per token. A token is called sampled if the policy wrote it. All other tokens (prompts,
+observations, the chat template) are masked: they are only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
@@ -88,7 +87,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Conversation:
-    """The tokens, in a training step, of one trace: the record of a conversation by the library verifiers."""
+    """The tokens of one conversation in a training step. `trace` is the id of the record that the library
+    verifiers made of the conversation."""
 
     episode: str
     """The id of the episode; empty if it has no trajectory."""

@@ -176,8 +176,9 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Returns the nodes (messages with tokens) of the trace that belongs to a trajectory, a record by the
-    library verifiers. Raises ConfigError if there is no such trace, or if it has no tokens."""
+    """Returns the nodes (messages with tokens) of the trace that belongs to a trajectory, that is, the record
+    that the library verifiers made of the same episode. Raises ConfigError if there is no such trace, or if
+    it has no tokens."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)
