@@ -1,8 +1,9 @@
 """Stores graded artefacts (the files that an agent made) beside the trajectories, so that they can be graded
 again later.
 
-Equal artefacts are stored once, in `artefacts/<first two characters of the digest>/<digest>.tar.gz`. An
-archive contains only regular files. Several processes can share one folder.
+A trajectory is the record of one episode. Equal artefacts are stored once, in `artefacts/<first two
+characters of the digest>/<digest>.tar.gz`; the digest is a hash. An archive contains only regular files.
+Several processes can share one folder.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class ArtefactStore:
-    """Stores graded artefacts as archives in the folder `artefacts`, a subfolder of `folder`, the folder of
-    the trajectories.
+    """Stores graded artefacts (the files that an agent made) as archives in the subfolder `artefacts` of
+    `folder`, the folder with the run's trajectories.
 
     If `folder` is None, nothing is stored. An artefact is not stored if it has more than `most_bytes` bytes
     before compression, or if all archives together would exceed `most_total` bytes.
@@ -41,8 +42,9 @@ class ArtefactStore:
         self._total: int | None = None
 
     def keep(self, digest: str, files: Mapping[str, bytes]) -> str:
-        """Stores an artefact, unless a limit is exceeded. `digest` is the artefact's digest in hex, and
-        `files` maps each path, relative to the workspace, to the file's content. Blocks the calling thread.
+        """Stores an artefact (the files that an agent made), unless a limit is exceeded. `digest` is a hash
+        of the artefact, in hex, and `files` maps each path, relative to the agent's workspace, to the file's
+        content. Blocks the calling thread.
 
         Returns the archive's path relative to the trajectories' folder, or "" if the artefact was not stored.
         Raises InfrastructureError if the disk is full or the folder is not writable.
@@ -92,9 +94,9 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies the stored artefact `kept` (see `artefact_path`) from one folder of trajectories, `source`, to
-    another, `folder`. Returns True if `folder` then contains the artefact. Returns False if `source` does not
-    contain it, or if `kept` does not have the form of such a path.
+    """Copies a stored artefact from one folder of trajectories, `source`, to another one, `folder`. `kept` is
+    the path of the artefact's archive in both folders. Returns True if `folder` then contains the artefact.
+    Returns False if `source` does not contain it, or if `kept` does not have the form of such a path.
 
     Raises ConfigError if the copy would be outside of `folder`, and InfrastructureError if reading or writing
     fails.
@@ -113,9 +115,10 @@ def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
 
 
 def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
-    """Returns the contents of a stored artefact's files, by path relative to the workspace.
+    """Returns the contents of the files of a stored artefact, by path relative to the agent's workspace.
+    `kept` is the path that `ArtefactStore.keep` returned, relative to `folder`, the folder of trajectories.
 
-    Raises ConfigError if `kept` is not the path of a stored artefact, or if the archive is missing or
+    Raises ConfigError if `kept` does not have the form of such a path, or if the archive is missing or
     malformed.
     """
     path = artefact_path(folder, kept)
@@ -141,7 +144,8 @@ def read_artefact(folder: Path, kept: str) -> dict[str, bytes]:
 
 
 def _pack(files: Mapping[str, bytes]) -> bytes:
-    """Returns a tar.gz archive of the files. Equal files always result in equal bytes."""
+    """Returns the bytes of a tar.gz archive of `files` (contents by path). Equal files always give equal
+    bytes."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, data in sorted(files.items()):

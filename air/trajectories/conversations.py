@@ -14,12 +14,12 @@ Message = dict[str, Any]
 
 
 def messages(path: Path) -> list[Message]:
-    """Returns the conversation of an episode as chat messages, from the first prompt to the model's last
-    reply. The observation after the last reply is left out.
+    """Returns the conversation in the trajectory file `path` as chat messages, from the first prompt to the
+    model's last reply. The observation after the last reply is left out.
 
     The list is empty if the episode has no reply, is unfinished, or ended with an infrastructure error.
-    Raises ConfigError if the file is not a trajectory, or if the harness is not `air`, because actions under
-    other harnesses are not text.
+    Raises ConfigError if the file is not a trajectory, or if its harness (the program that called the model)
+    is not `air`, because actions under other harnesses are not text.
     """
     trajectory = load(path)
     start, end = trajectory.start, trajectory.end

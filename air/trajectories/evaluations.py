@@ -1,7 +1,7 @@
-"""Reads the evaluations of a run, and finds its best checkpoint by them.
+"""Reads the results of the evaluations in a training run, and finds the run's best checkpoint by them.
 
 The best checkpoint is not stored in a file. It is computed from the lines of `evaluations.jsonl`, so it is
-still correct after a run was resumed or branched.
+still correct after a run was resumed or went back to an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from air.errors import ConfigError
 FILE = "evaluations.jsonl"
 
 Row = Mapping[str, Any]
-"""One line of `evaluations.jsonl`: the metrics of the evaluation after the training step `step`."""
+"""One line of `evaluations.jsonl`: the metrics, by name, of the evaluation after the training step that the
+key `step` names."""
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -27,15 +28,15 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def value(row: Row, metric: str) -> float | None:
-    """Returns the metric called `metric` of an evaluation, or None if it has no value."""
+    """Returns the value of the metric called `metric` in an evaluation, or None if it has no value there."""
     number = row.get(metric)
     return float(number) if isinstance(number, int | float) else None
 
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
     """Raises ConfigError if no evaluation has a metric with the name `metric`. Does nothing if no evaluation
-    is complete. An evaluation is complete if every source of tasks has an episode without an infrastructure
-    error; otherwise, the names of some metrics are unknown."""
+    is complete, because the names of some metrics are then unknown. An evaluation is complete if every source
+    of tasks in it has at least one episode without an infrastructure error."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
         return
@@ -49,7 +50,7 @@ def check_metric(evaluations: Sequence[Row], metric: str) -> None:
 
 def best_step(evaluations: Sequence[Row], metric: str, steps: Iterable[int]) -> int | None:
     """Returns the training step, out of `steps`, after which the best evaluation was made; None if no
-    evaluation was made after any of them.
+    evaluation after one of these steps has a value of the metric `metric`.
 
     The best evaluation is the one with the largest share of episodes without an infrastructure error, because
     the mean of a metric ignores episodes with infrastructure errors. With equal shares, the highest `metric`
@@ -70,8 +71,8 @@ def _share_ended_well(row: Row) -> float:
 
 
 def _is_complete(row: Row) -> bool:
-    """Whether an evaluation (a line of `evaluations.jsonl`) is complete: every source of tasks has at least
-    one episode without an infrastructure error, so all metrics have values."""
+    """Returns whether an evaluation (a line of `evaluations.jsonl`) is complete: every source of tasks has at
+    least one episode without an infrastructure error, so all metrics have values."""
     parts = list((row.get("sources") or {}).values()) or [row]
     return all(_share_ended_well(part) > 0 for part in parts)
 

@@ -1,5 +1,6 @@
-"""Summarises the differences between the log-probabilities of the trainer and of the sampler, over all
-training steps of a run, and by the version of the weights that sampled the tokens."""
+"""Summarises, for a training run, how exactly the trainer computes the log-probabilities that the sampler
+(the inference server) computed for the same tokens. The differences are reported for all training steps
+together, and by the version of the weights that sampled the tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ from air.trajectories import metric_rows
 
 @dataclass(frozen=True)
 class Agreement:
-    """The differences between the trainer's and the sampler's log-probabilities over a number of trained
-    tokens (`tokens`), in nats. `mismatch_kl` of a token is ρ − log ρ − 1, where ρ is the trainer's
-    probability divided by the sampler's. Its mean estimates KL(sampler ‖ trainer)."""
+    """The differences, in nats, between the trainer's and the sampler's log-probabilities of the same trained
+    tokens. `tokens` is how many tokens were compared. `mismatch_kl` of a token is ρ − log ρ − 1, where ρ is
+    the trainer's probability divided by the sampler's. Its mean estimates KL(sampler ‖ trainer)."""
 
     tokens: int = 0
     mismatch_kl_mean: float = 0.0
@@ -27,28 +28,28 @@ class Agreement:
 
 @dataclass(frozen=True)
 class ExactnessReport:
-    """Report on a run: how far the trainer's and the sampler's log-probabilities of the trained tokens
-    differ."""
+    """A report on a training run: how much the log-probabilities of the trained tokens differ between the
+    trainer and the sampler (the inference server)."""
 
     versions: Mapping[int, Agreement]
     """The differences by the version of the weights that sampled the tokens. A version is the number of the
     training step that made the weights; 0 for the weights at the start of the run."""
     total: Agreement
     off_policy_tokens: int
-    """The number of off-policy tokens: trained tokens that were sampled by other weights than those that the
+    """The number of off-policy tokens: trained tokens that were sampled by older weights than those that the
     training step updated."""
     off_policy_max: int
     """The largest age of the weights that sampled an episode: the number of updates between sampling and
     training."""
     branches_mean: float | None
-    """The mean number of training samples per episode. It is above 1 if later prompts of an episode changed
-    earlier tokens."""
+    """The mean number of training samples (branches) per episode; None if unknown. It is above 1 if later
+    prompts of an episode changed earlier tokens, so that the episode is not one token sequence."""
     branches_max: int
 
 
 def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
-    """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if the lines lack
-    the differences of the log-probabilities, as those of older runs do."""
+    """Computes the report from `rows`, the lines of a run's `metrics.jsonl`. Returns None if no line contains
+    differences of log-probabilities, as in older runs."""
     parts: dict[int, list[Agreement]] = {}
     for row in rows:
         for version, cell in (row.get("versions") or {}).items():
@@ -74,8 +75,8 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
-    """Combines the log-probability differences of several sets of tokens into those of all tokens; means are
-    weighted by the numbers of tokens."""
+    """Combines the log-probability differences of several sets of tokens into the differences of all these
+    tokens. Means are weighted by the number of tokens in each set."""
     each = [part for part in parts if part.tokens]
     tokens = sum(part.tokens for part in each)
     if not tokens:

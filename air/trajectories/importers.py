@@ -1,4 +1,5 @@
-"""Converts episodes that MLGym (`.traj`) or verifiers (`traces.jsonl`) recorded to trajectories.
+"""Converts records of episodes that another program made to air's trajectories: files `.traj` of the project
+MLGym, and `traces.jsonl` of the library verifiers.
 
 Fields that the other program does not record stay empty. `Start.origin` names that program. The new
 trajectories can be viewed, compared and exported, but not replayed, because air cannot repeat another
@@ -27,15 +28,13 @@ from air.trajectories.recorder import Recorder
 _SCORED = re.compile(r"^Evaluation Score: (\{.*\})\s*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _STRUCTURE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError)
-"""The exceptions that Python raises while an imported file of an unexpected structure is read."""
+"""The exceptions that code of this module raises if an imported file has an unexpected structure."""
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
 class Paid(Protocol):
-    """The reward for a score (`delta`), with the normalised score φ (`phi`) and the earlier φ with which it
-    was compared (`anchor`).
-
-    This is the interface of `air.rewards.delta.Paid`.
+    """The interface of a reward for a score: the reward (`delta`), the normalised score φ (`phi`), and the
+    earlier φ with which `phi` was compared (`anchor`). `air.rewards.delta.Paid` has this interface.
     """
 
     @property
@@ -128,9 +127,10 @@ class _Scores:
     """The total time of the episode's actions in seconds."""
 
     def write(self, recorder: Recorder, turn: int, metrics: Any, *, automatic: bool) -> None:
-        """Writes one grading. `turn` is the number, from 1, of the turn that it follows. `metrics` is a dict
-        of scores by name, or the error message of an artefact without a score. `automatic` says whether the
-        end of the episode caused the grading, and not an action of the agent."""
+        """Writes one grading as a line of the type `validate`. `turn` is the number, from 1, of the turn
+        after which the grading took place. `metrics` is a dict of scores by name or, for an artefact without
+        a score, the error message. `automatic` is true if the end of the episode caused the grading, and
+        false if an action of the agent did."""
         if isinstance(metrics, str):
             recorder.write(
                 "validate", t=0.0, turn=turn, score=None, problem=metrics, automatic=automatic
@@ -214,7 +214,7 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """Returns those metrics that are finite numbers, as floats."""
+    """Returns, as floats by name, those metrics that are finite numbers. Other metrics are left out."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
@@ -245,17 +245,17 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
     """Converts all traces in verifiers' file `traces.jsonl` to new trajectory files in the folder `out`.
     Returns their paths.
 
-    If a trace has several branches, only the last one is converted. If that branch repeats earlier replies
-    without their reasoning, the reasoning is taken from the original replies. A half-written last line is
-    skipped. Raises ConfigError if the file is invalid, and InfrastructureError if `out` already has a
-    trajectory of one of the traces or the disk is full.
+    A trace is a tree of messages. If it has several branches (paths from the root to a leaf), only the last
+    one is converted. If that branch repeats earlier replies without their reasoning, the reasoning is taken
+    from the original replies. A half-written last line is skipped. Raises ConfigError if the file is invalid,
+    and InfrastructureError if `out` already has a trajectory of one of the traces or the disk is full.
     """
     return [_trace(trace, path, out) for trace in traces(path)]
 
 
 def traces(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the traces in verifiers' file `traces.jsonl`, each as the dictionary that its JSON contains.
-    Raises ConfigError if the file is invalid."""
+    """Yields the traces (records of conversations) in a file `traces.jsonl`, which the library verifiers
+    wrote. Each trace is a dict, as in the file's JSON. Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
         batch = row.get("traces", [row]) if isinstance(row, dict) else None
         if not isinstance(batch, list) or not all(_is_trace(one) for one in batch):
@@ -359,9 +359,10 @@ def _trace_step(
 
 
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
-    """Returns the branch `line` (indices of nodes) with each copy of a reply replaced by the node that the
-    model sampled. A branch has copies if later prompts leave out the reasoning of earlier replies: verifiers
-    then records these replies again, as new nodes without reasoning."""
+    """Returns the branch `line` of a trace (indices of nodes, from the root) with each copy of a reply
+    replaced by the original node, which the model sampled. A branch has copies if later prompts leave out the
+    reasoning of earlier replies: the library verifiers then records these replies again, as new nodes without
+    reasoning."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):
@@ -374,16 +375,17 @@ def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
 
 
 def _reply_key(node: dict[str, Any]) -> str:
-    """Returns a text made of the role, the content and the tool calls of a node's message. It is the same for
-    a reply and for copies of the reply without its reasoning."""
+    """Returns a string made of the role, the content and the tool calls of a node's message. A reply and its
+    copies without reasoning have the same string, by which copies are found."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices of the nodes in the last branch of a trace, from the root on. Raises ConfigError if
-    a node names a parent that does not come before it."""
+    """Returns the indices in `nodes`, from the root on, of the messages that lead to the last node of a
+    trace, which is a tree of messages. Raises ConfigError if a node names a parent that does not come before
+    it."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:
@@ -401,7 +403,7 @@ def _message(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def _content(content: Any) -> str:
-    """Converts the content of a chat message (a text or a list of parts) to text."""
+    """Returns the content of a chat message (a string, a list of parts, or None) as one string."""
     if isinstance(content, list):
         return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return "" if content is None else str(content)

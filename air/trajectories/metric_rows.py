@@ -1,9 +1,10 @@
-"""Reads the file `metrics.jsonl` of a run of any version of air, and defines the names of a training step's
-metrics.
+"""Reads `metrics.jsonl`, the file with the metrics of a run's training steps, of any version of air, and
+defines the names of the metrics.
 
-If prime-rl has a metric, air uses prime-rl's name for it, so that runs of both engines can share a dashboard.
-Names of older versions of air are translated by `current`. Files of prime-rl can be read, too. In such a
-file, a step has several lines, because prime-rl's trainer and orchestrator each write their own.
+A run is trained by air's own engine or by the library prime-rl. If prime-rl has a metric, air uses prime-rl's
+name for it, so that runs of both can share a dashboard. `current` translates the names of older versions of
+air. Files that prime-rl wrote can be read, too. In such a file, a step has several lines, because prime-rl's
+trainer and orchestrator each write their own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ UPDATE = {
     "val_loss": "val/loss",
     "ref_kl": "ref_kl/mean",
 }
-"""Maps the short names of an update's metrics in air's trainer to prime-rl's names."""
+"""Maps the short names that air's trainer has for the metrics of a weight update to the names in the library
+prime-rl."""
 _OLD = (
     UPDATE
     | {f"train/{short}": name for short, name in UPDATE.items()}
@@ -44,12 +46,14 @@ _OLD = (
     }
 )
 _AGENT = "train/agg/effective/agent"
-"""The prefix of prime-rl's metrics about the episodes that a step trained on."""
+"""The prefix of the names of those metrics of the library prime-rl that concern the episodes on which a step
+trained."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
-    """Returns the metrics of an update of the weights under their names in `metrics.jsonl`. A metric that
-    prime-rl does not have gets the prefix `train/`, unless its name contains a slash."""
+    """Converts the metrics of an update of the weights to the names that `metrics.jsonl` has for them, which
+    are those of the library prime-rl. The name of a metric that prime-rl does not have gets the prefix
+    `train/`, unless it contains a slash."""
     return {
         UPDATE.get(name, name if "/" in name else f"train/{name}"): value
         for name, value in metrics.items()
@@ -57,8 +61,8 @@ def of_update(metrics: Mapping[str, float]) -> Row:
 
 
 def current(row: Mapping[str, Any]) -> Row:
-    """Returns a line of a `metrics.jsonl` that any version of air wrote, with the metrics' names of this
-    version."""
+    """Returns `row`, a line of a `metrics.jsonl` that any version of air wrote, with the names that this
+    version has for the metrics."""
     return {_OLD.get(name, name): value for name, value in row.items()}
 
 
@@ -81,11 +85,12 @@ def read(path: Path) -> list[Row]:
 
 
 def _of_prime_rl(row: Row) -> Row:
-    """Returns a row of prime-rl, extended by those metrics of air that can be computed from it.
+    """Returns a row (the metrics of one step) that the library prime-rl wrote, extended by those metrics of
+    air that can be computed from it.
 
-    The metric `zero_spread_groups` (groups with equal rewards) counts only groups whose rewards are all 0 or
-    all 1, because prime-rl does not count other groups with equal rewards. The metrics that count episodes
-    count prime-rl's traces instead.
+    `zero_spread_groups`, the number of groups (episodes of the same task) with equal rewards, includes only
+    groups whose rewards are all 0 or all 1, because prime-rl does not count other groups with equal rewards.
+    The metrics that count episodes count prime-rl's traces (records of conversations) instead.
     """
 
     def value(name: str) -> float:

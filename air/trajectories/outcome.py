@@ -16,7 +16,7 @@ from air.trajectories.reader import read
 
 
 class _Line(BaseModel):
-    """Base class of the parts of trajectory lines that an outcome needs."""
+    """Base class of the types that contain those fields of trajectory lines that an outcome needs."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -59,7 +59,8 @@ class _End(_Line):
 
 
 FORGEABLE = ("evaluator", "shared")
-"""The values of `trust` (how grading uses the artefact) with which an agent could forge any score."""
+"""The values of a task's field `trust` (how grading uses the agent's files) with which an agent could forge
+any score."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ class EpisodeOutcome:
     ended: float = 0.0
     """The time when the episode ended, in seconds since the epoch; 0.0 if it is unfinished."""
     scores: tuple[float | None, ...] = ()
-    """The scores of all gradings, in order; None for an artefact that was missing or malformed. Empty if the
-    episode failed or is unfinished. In a world that is not a research task, the only score is that of the
-    whole episode."""
+    """The scores of all gradings during the episode, in order; None for a grading without a score, because
+    the artefact (the agent's files) was missing or malformed. Empty if the episode failed or is unfinished.
+    If the task is not a research task, the only element is the score of the whole episode."""
     test: float | None = None
-    """The score of the counting artefact on the test split; None if there is none. In a world that is not a
-    research task, the episode's score."""
+    """The score of the finally selected artefact (the agent's files) on the test split; None if there is
+    none. If the task is not a research task, the episode's score."""
     reward: float = 0.0
     """The episode's reward; 0.0 if the episode failed or is unfinished."""
     terms: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,5 @@
-"""Computes performance profiles, and the area under each profile (AUP), with which MLGym compares methods.
+"""Computes performance profiles, and the area under each profile (AUP), with which the benchmark MLGym
+compares methods. A method is one model in one run.
 
 On each task, a method m has a ratio r. With `best` as the best feasible score on that task, including the
 baseline:
@@ -82,7 +83,8 @@ class Profiles:
 
 
 def feasible(score: float | None, baseline: float, direction: Direction) -> bool:
-    """Whether a score is feasible: it exists, is not negative and is no worse than the baseline."""
+    """Returns whether a score is feasible, that is, it exists, is not negative, and is no worse than
+    `baseline`. `direction` says whether higher or lower scores are better."""
     if score is None or score < 0:
         return False
     return score >= baseline if direction == "higher" else score <= baseline

@@ -1,4 +1,4 @@
-"""Finds and reads trajectory files of all versions of the format."""
+"""Finds and reads trajectory files, which contain the records of episodes, of all versions of the format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.trajectories.schema import VERSION, End, Start, Step, Trajectory, Valid
 
 
 def trajectory_files(path: Path) -> list[Path]:
-    """Returns the trajectory files at `path`, sorted by name.
+    """Returns the trajectory files (records of episodes) at `path`, sorted by name.
 
     `path` is a trajectory file, a run's folder (with a subfolder `trajectories`), or a folder of
     trajectories, whose subfolders are not searched. Raises MissingError if there is no trajectory.

@@ -3,8 +3,9 @@
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
 "type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the turn that is
 running. The folder can also contain `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace
-id>.jsonl`, the verifiers traces of the episodes. In version 1 of the format, `observation` was the text that
-the model received, and `call`, `shown`, `diff`, `tokens` and the settings of the run did not exist.
+id>.jsonl`, the episodes' traces (records with tokens, by the library verifiers). In version 1 of the format,
+`observation` was the text that the model received, and `call`, `shown`, `diff`, `tokens` and the settings of
+the run did not exist.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Recorder:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
-        """Appends a line of the type `kind` with further fields. `t` is the line's Unix time in seconds
-        (None: now)."""
+        """Appends a line of the type `kind` with the fields `fields`. `t` is the line's Unix time in seconds
+        (None: now). Does nothing if there is no folder or the file is closed. Raises InfrastructureError if
+        the file cannot be written."""
         if self._file is None:
             return
         at = round(time.time() if t is None else t, 3)

@@ -31,9 +31,8 @@ They return None if there is no such score."""
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """The number of episodes of one task that ended, and the number of those that an infrastructure error
-    ended. Episodes with infrastructure errors are not trained on, so an agent that could cause them would
-    avoid bad rewards."""
+    """Counts of one task's episodes: those that ended, and among these those that an infrastructure error
+    ended. The latter are not trained on, so an agent that could cause such errors would avoid bad rewards."""
 
     failed: int
     """The number of episodes that ended by an infrastructure error."""
@@ -67,16 +66,16 @@ class Run:
     """The evaluations during the run: the lines of `evaluations.jsonl`."""
 
     def counts(self) -> dict[str, int]:
-        """Returns the numbers of episodes that ended `well`, that `failed` (by an infrastructure error),
-        and that are `unfinished`."""
+        """Returns three counts of the run's episodes, by name: `well` (ended without an infrastructure
+        error), `failed` (ended by such an error), and `unfinished`."""
         return {
             how: sum(1 for one in self.outcomes if one.how == how)
             for how in ("well", "failed", "unfinished")
         }
 
     def failures(self) -> dict[str, TaskFailures]:
-        """Returns, for each task with an episode that ended by an infrastructure error, the numbers of such
-        episodes."""
+        """Returns, by task id, the counts of episodes that infrastructure errors ended. Tasks without such an
+        episode are left out."""
         tasks: dict[str, list[EpisodeOutcome]] = {}
         for one in self.outcomes:
             if one.start is not None and one.how != "unfinished":
@@ -88,14 +87,15 @@ class Run:
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term over the episodes without an infrastructure error."""
+        """Returns the mean of each reward term, by the term's name, over the episodes that ended without an
+        infrastructure error. A term that an episode lacks counts as 0."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns the mean reward of the first quarter, and of the last quarter, of the training steps; None
-        for a quarter without rewards."""
+        """Returns two means of the training steps' rewards: over the first quarter of the steps, and over the
+        last quarter. A mean is None if no step in its quarter has a reward."""
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -123,8 +123,8 @@ class Row:
     """The standard error of the mean score: the standard deviation divided by the square root of `scored`.
     None for fewer than two scores."""
     test: float | None
-    """The mean test score of the artefacts that count (see `Start.counts`). None if no test score was
-    recorded, and always in the view `best_attempt`."""
+    """The mean score on the test split, of the artefact that each episode selected in the end (see
+    `Start.counts`). None if no such score was recorded, and always in the view `best_attempt`."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,8 @@ class Report:
     notes."""
 
     tasks: dict[str, Start]
-    """The facts about each task, by the task's id: the first line of one of the task's trajectories."""
+    """The data about each task (metric, direction, baseline, …), by the task's id: the first line of one of
+    the task's trajectories."""
     methods: dict[str, str]
     """For each method (one model in one run), by its name: the name of its model."""
     rows: dict[str, list[Row]]
@@ -148,11 +149,11 @@ class Report:
 def read_run(path: Path, *, last: int | None = None) -> Run:
     """Reads the outcomes of a run's episodes, and the metrics of its training steps and evaluations.
 
-    If `path` is a folder of trajectories, there are no metrics. Greedy episodes (at temperature 0), which a
-    run plays only as baselines of groups, are left out; the run's `groups.jsonl` lists them under `greedy`.
-    `last` limits the number of episodes without an infrastructure error for each task and model: only the
-    `last` latest ones are returned (None: all). Raises MissingError if the folder does not exist or contains
-    no trajectory, and ConfigError if a file is invalid.
+    `path` is a run's folder, or its folder of trajectories; in the second case, metrics and evaluations are
+    left out. Greedy episodes (at temperature 0) are left out, too: a run uses them only as baselines of its
+    groups (episodes of the same task), and lists them in `groups.jsonl` under `greedy`. For each task and
+    model, only the `last` latest episodes without an infrastructure error are returned (None: all). Raises
+    MissingError if the folder does not exist or contains no trajectory, and ConfigError if a file is invalid.
     """
     if not path.is_dir():
         raise MissingError("no such run", where=str(path), remedy="name a folder of outputs/")
@@ -167,16 +168,17 @@ def read_run(path: Path, *, last: int | None = None) -> Run:
 
 
 def _greedy(groups: Path) -> set[str]:
-    """Returns the ids of the episodes that were played at temperature 0 as baselines of their groups, from
-    the file `groups.jsonl`."""
+    """Returns the ids of the greedy episodes in the file `groups.jsonl`: episodes at temperature 0, which are
+    only baselines for their groups (episodes of the same task). Returns an empty set if there is no file."""
     rows = [row for _, row in json_lines.read(groups)] if groups.is_file() else []
     each = [row.get("greedy") for row in rows if isinstance(row, dict)]
     return {one["episode"] for one in each if isinstance(one, dict) and one.get("episode")}
 
 
 def _latest(outcomes: Sequence[EpisodeOutcome], count: int) -> list[EpisodeOutcome]:
-    """Returns, for each task and model, the `count` latest episodes without an infrastructure error; also
-    returns all failed and unfinished episodes."""
+    """Returns, for each task and model, the `count` latest of the episodes that ended without an
+    infrastructure error, and, after these, all failed and unfinished episodes. `outcomes` must be sorted by
+    time."""
     groups: dict[tuple[str, str], list[EpisodeOutcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -186,7 +188,7 @@ def _latest(outcomes: Sequence[EpisodeOutcome], count: int) -> list[EpisodeOutco
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """Compares the scores of several runs.
+    """Compares the scores of several runs, and returns the report.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines, or if
     there is no episode without an infrastructure error.
@@ -228,7 +230,8 @@ def _by_method(runs: Sequence[Run]) -> EpisodesByMethod:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns a name for each run: its folder's name, or its path if the folder's name is not unique."""
+    """Returns a name for each run: its folder's name, or its path if several runs have this name or the name
+    is `baseline`, which has another meaning in performance profiles."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -237,8 +240,8 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns, for each task, the first line of its first recorded episode. Adds a note to `notes` for each
-    task whose files differ between episodes.
+    """Returns, by task id, the first line of the task's first recorded episode. Adds a note to `notes` for
+    each task whose files differed between episodes.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """

@@ -1,6 +1,6 @@
-"""Defines the lines of a trajectory file as types.
+"""Defines the lines of a trajectory file, the record of one episode, as types.
 
-Lines of all versions of the format can be parsed. Fields that an older version lacks get default values.
+`parse` converts lines of all versions of the format. Fields that an older version lacks get default values.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ToolUse(Line):
     args: tuple[str, ...] = ()
     """The tool's positional arguments, as text."""
     body: tuple[str, ...] | None = None
-    """The lines of a text that follows the arguments, such as the new content of a file. None if the tool
-    takes no such text."""
+    """The lines of the text that follows the arguments in the action, such as the new content of a file. None
+    if the tool takes no such text."""
     arguments: Mapping[str, Any] | None = None
     """The arguments by name, as JSON values. None if the action format has no named arguments."""
 
@@ -47,9 +47,10 @@ class Call(Line):
     tool: ToolUse | None = None
     """The use of a tool; None if the action uses no tool."""
     ending: Literal["validate", "submit"] | None = None
-    """`validate` or `submit`, if the action ends with this command; else None."""
+    """`validate` (a request to grade the work so far) or `submit` (a request to grade the finished work), if
+    the action ends with this command; else None."""
     answer: str = ""
-    """An action in a world without a shell, as text, such as moves or an answer; empty if there is none."""
+    """The action as text, such as moves or an answer, if the agent has no shell, as in games; else empty."""
 
 
 class MessageCall(Line):
@@ -64,7 +65,8 @@ class MessageCall(Line):
 
 
 class TokenRef(Line):
-    """The place of a reply's tokens and log-probabilities: a range of nodes in the episode's verifiers trace.
+    """The place of a reply's tokens and log-probabilities: a range of nodes (messages with tokens) in the
+    episode's trace, which the library verifiers records.
 
     The last node of the range is the reply. The nodes before it are the messages after the previous reply. If
     the prompt leaves out earlier reasoning, earlier messages change; then the changed copies are also in the
@@ -114,13 +116,14 @@ class Diff(Line):
 
 
 class WorldInfo(Line):
-    """Facts about the world of an episode that is not a research task."""
+    """Data about the world (the environment in which the agent acted) of an episode that is not a research
+    task."""
 
     replays: bool = False
-    """Whether the world replays exactly: the same seed and the same actions give the same observations and
-    rewards."""
+    """Whether episodes can be repeated exactly: the same seed and the same actions give the same observations
+    and rewards."""
     format_penalty: float = 0.0
-    """The task's penalty for each format error. The settings of the run may add to it."""
+    """The task's penalty for each reply that is not a valid action. The settings of the run may add to it."""
     facts: Mapping[str, str] = Field(default_factory=dict)
     """Descriptions of the world's facts (numbers about the episode), by the fact's name."""
     first: str = ""
@@ -128,14 +131,15 @@ class WorldInfo(Line):
 
 
 class Start(Line):
-    """The first line of a trajectory: the task, model, box and settings of the episode."""
+    """The first line of a trajectory: the episode's task, model, box (the isolated place for the agent's
+    commands) and settings."""
 
     t: float = 0.0
     """The time when the episode began, in seconds since the epoch."""
     episode: str = ""
     """The episode's id, which is also the name of the trajectory's file."""
     trace: str = ""
-    """The id of the verifiers trace that contains the episode's tokens."""
+    """The id of the trace, the record with tokens that the library verifiers made of this episode."""
     task: str
     """The task's id."""
     task_hash: str = ""
@@ -157,8 +161,8 @@ class Start(Line):
     """The baseline score on the validation split; on a secret split, it was measured for that split. None if
     unknown."""
     world: WorldInfo | None = None
-    """Facts about the world, if it is not a research task. Then the fields about grading and boxes have no
-    meaning."""
+    """Data about the world (the agent's environment) if the task is not a research task, else None. If it is
+    set, the fields about grading and boxes have no meaning."""
     scale: Mapping[str, Any] = Field(default_factory=dict)
     """The fields of the task's reward scale, by which a score is converted to a reward (see
     `air.tasks.spec.RewardScale`)."""
@@ -166,18 +170,21 @@ class Start(Line):
     """The reward settings (see `air.rewards.terms.RewardSettings`), and `episode_seconds`, the episode's time
     limit."""
     counts: Literal["last", "best"] = "last"
-    """The rule for the artefact that counts in the end, and is graded on the test split. `last`: the artefact
-    of the last validate. `best`: the first artefact with the best score, or that of the last validate if no
-    artefact has a score. Files without this field were recorded when it was always the last."""
+    """The rule that selects the artefact (a state of the agent's files) that is graded on the test split in
+    the end. `last`: the artefact of the last grading. `best`: the first artefact with the best score or, if
+    no artefact has a score, the artefact of the last grading. Files without this field were recorded when it
+    was always the last."""
     format: str = ""
-    """The action format: its name, or the user's class as `module:Class`. Empty if unknown."""
+    """The action format, the rule by which a reply becomes an action: its name, or the user's class as
+    `module:Class`. Empty if unknown."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """The settings of the harness (`max_observation_tokens`, `tokenizer`, …), and the settings that a
-    subclass of `air.env.config.ResearchEnvConfig` adds."""
+    """The settings of the harness, the program that calls the model (`max_observation_tokens`, `tokenizer`,
+    …), and the settings that a subclass of `air.env.config.ResearchEnvConfig` adds."""
     max_turns: int | None = None
     """The maximum number of turns in the episode; None if there is no limit."""
     max_validates: int | None = None
-    """The maximum number of the agent's validates that are scored. None: no limit, as in older files."""
+    """The maximum number of the agent's actions `validate` that are graded. None: no limit, as in older
+    files."""
     told_step: float = 0.0001
     """The rounding step of the scores that the agent was shown: a score was rounded to a multiple of this
     number."""
@@ -188,26 +195,28 @@ class Start(Line):
     harbor: Mapping[str, Any] = Field(default_factory=dict)
     """The run's settings for Harbor tasks (see `air.tasks.sources.harbor.settings`)."""
     trust: str = ""
-    """The way in which grading uses the artefact, such as `data` or `code` (see `air.tasks.spec.TaskSpec`).
-    With the values `evaluator` and `shared`, the agent could forge any score. Empty in older files."""
+    """The way in which grading uses the artefact (the agent's files), such as `data` or `code` (see
+    `air.tasks.spec.TaskSpec`). With the values `evaluator` and `shared`, the agent could forge any score.
+    Empty in older files."""
     isolation: str = ""
-    """The kind of isolation of the agent's box: `container`; `process`, a plain process; or `none`, if the
-    episode had no box."""
+    """The kind of isolation of the box, the place in which the agent's commands ran: `container`; `process`,
+    a plain process; or `none`, if the episode had no box."""
     image: str = ""
-    """The name of the box's container image; empty without a container."""
+    """The name of the container image in which the agent's commands ran; empty without a container."""
     image_digest: str = ""
     """The digest of the container image when the box started; empty without a container."""
     workspace: str = "/workspace"
-    """The workspace's path inside the box."""
+    """The path of the workspace, the folder in which the agent worked, inside its box (container)."""
     temporary: str = "/tmp"
-    """The path of the folder for temporary files inside the box."""
+    """The path of the folder for temporary files inside the agent's box (container)."""
     gpus: tuple[str, ...] = ()
-    """The UUIDs of the box's GPUs; empty if it has none."""
+    """The UUIDs of the GPUs that the agent's box (container) had; empty if it had none."""
     box_resets: int = 0
-    """The number of earlier episodes that used the same box, which was reset after each; 0 if the box was
-    new."""
+    """The number of earlier episodes that used the same box (container), which was reset after each; 0 if the
+    box was new."""
     queue_seconds: float = 0.0
-    """The time in seconds that the episode waited for its box."""
+    """The time in seconds that the episode waited for its box, the isolated place for the agent's
+    commands."""
     config_hash: str = ""
     """The SHA-256, in hex, of the settings of the run's environment."""
     versions: Mapping[str, str] = Field(default_factory=dict)
@@ -266,20 +275,25 @@ class Step(Line):
     model_seconds: float = 0.0
     """The time in seconds that the model took to reply."""
     exec_seconds: float = 0.0
-    """The time in seconds that the action ran in the box, without the time for grading. In a world that does
-    not report this time, the time that the world took for the action. 0 without an action, or if unknown."""
+    """The time in seconds that the action ran in the agent's box, without the time for grading. If the world
+    (the agent's environment) does not report this time, the whole time that it took for the action. 0 without
+    an action, or if unknown."""
     tokens: TokenRef | None = None
-    """The place of the reply's tokens in the verifiers trace; None if no trace was recorded."""
+    """The place of the reply's tokens in the episode's trace (the record that the library verifiers made);
+    None if no trace was recorded."""
     reward: float | None = None
-    """The world's reward for the action; None without an action, and for research tasks."""
+    """The reward that the world (the agent's environment) gave for the action; None without an action, and
+    for research tasks, whose rewards are in `Validation.delta`."""
     done: bool = False
-    """Whether the action ended the episode in the world; always false for research tasks."""
+    """Whether the world (the agent's environment) ended the episode with this action; always false for
+    research tasks."""
     diff: Diff | None = None
     """The changes that the turn made to the workspace; None if they were not recorded."""
 
 
 class Validation(Line):
-    """One grading of the artefact: after the agent's `validate` or `submit`, or at the end of the episode."""
+    """One grading of the artefact (the agent's files): after the agent's action `validate` or `submit`, or at
+    the end of the episode."""
 
     t: float = 0.0
     """The time when the grading ended, in seconds since the epoch."""
@@ -287,7 +301,8 @@ class Validation(Line):
     """The number of the turn whose action caused the grading. If the end of the episode caused it, the number
     of the last turn."""
     score: float | None = None
-    """The value of the task's primary metric; None if the artefact was missing or malformed."""
+    """The value of the task's primary metric; None if the artefact (the agent's files) was missing or
+    malformed."""
     phi: float | None = None
     """The score in normalised and clipped form (φ); higher is better. None if it was not computed."""
     anchor: float | None = None
@@ -306,19 +321,23 @@ class Validation(Line):
     metrics: Mapping[str, float] = Field(default_factory=dict)
     """All metrics that the grader returned, by name."""
     artefact: str = ""
-    """The digest of the graded artefact."""
+    """A hash of the graded artefact (the agent's files)."""
     kept: str = ""
-    """The path of the stored artefact, relative to the trajectory's folder; empty if it was not stored."""
+    """The path of the stored copy of the graded artefact, relative to the trajectory's folder; empty if no
+    copy was stored."""
     seconds: float = 0.0
-    """The time in seconds of the grading, including the wait for a grader box."""
+    """The time in seconds of the grading, including the wait for a box (container) in which the grader
+    ran."""
     remembered: bool = False
-    """Whether the grade was taken from the cache, because an equal artefact had been graded before."""
+    """Whether the score was taken from a cache, without running the grader, because an equal artefact had
+    been graded before."""
     automatic: bool = False
     """Whether the end of the episode caused the grading, and not an action of the agent."""
 
 
 class Test(Line):
-    """The score of the counting artefact (see `Start.counts`) on the test split."""
+    """The score, on the test split, of the artefact (a state of the agent's files) that `Start.counts`
+    selects."""
 
     score: float | None = None
     """The value of the primary metric on the test split; None if the artefact was missing or malformed."""
@@ -349,7 +368,7 @@ class End(Line):
     `[end of the episode]` for the last gradings. None if there was no error, if it occurred outside of
     actions, and in older files."""
     reward: float | None = None
-    """The sum of `terms`; None for a failed episode."""
+    """The episode's reward, the sum of `terms`; None for a failed episode."""
     terms: Mapping[str, float] | None = None
     """The reward terms by name; None for a failed episode."""
     metrics: Mapping[str, float] = Field(default_factory=dict)
@@ -357,20 +376,22 @@ class End(Line):
     facts: Mapping[str, float] = Field(default_factory=dict)
     """The world's facts (numbers by name), which are also in `metrics`; empty for research tasks."""
     close_error: str = ""
-    """The error message if the world failed to close after the rewards were final; else empty."""
+    """The error message if closing the world (the agent's environment) failed after the rewards were final;
+    else empty."""
     test: Test | None = None
-    """The score of the counting artefact on the test split; None if no artefact was graded on this split."""
+    """The score, on the test split, of the artefact that `Start.counts` selects; None if no artefact was
+    graded on this split."""
     branches: int | None = None
-    """The number of branches of the verifiers trace, each of which becomes one training sample; None if
-    unknown."""
+    """The number of branches of the episode's trace, which is a tree of messages: each path from the root to
+    a leaf becomes one training sample. None if unknown."""
     trace_file: str = ""
-    """The path of the file with the verifiers trace, relative to the trajectory's folder; empty if it was not
-    stored."""
+    """The path of the file with the episode's trace (the record with tokens that the library verifiers made),
+    relative to the trajectory's folder; empty if it was not stored."""
 
     @property
     def times(self) -> dict[str, float]:
-        """The times of the episode in seconds, by name: `model` (replies), `queue` (waiting for a box),
-        `exec` (running actions), `grading`, ….
+        """The times of the episode in seconds, by name: `model` (replies), `queue` (waiting for a box, the
+        isolated place for commands), `exec` (running actions), `grading`, and others.
 
         `agent` is the total time that counts for the agent, without grading.
         """

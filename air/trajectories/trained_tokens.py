@@ -1,9 +1,9 @@
 """Writes and reads the tokens on which a training step trained: `tokens/step_N.npz` in a run's folder.
 
-The embedded engine writes one file per step, with the tokens of all episodes without an infrastructure error,
-as the trainer saw them. A file is an archive of numpy arrays, without pickles, with about 3 bytes per token.
-A token is called sampled if the policy wrote it. All other tokens (prompts, observations, the chat template)
-are masked: they are only context.
+The embedded engine (air's own trainer) writes one file per step, with the tokens of all episodes without an
+infrastructure error, as the trainer saw them. A file is an archive of numpy arrays, without pickles, with
+about 3 bytes per token. A token is called sampled if the policy wrote it. All other tokens (prompts,
+observations, the chat template) are masked: they are only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
@@ -54,8 +54,8 @@ class Payment:
     turn: int
     """The number of the turn, from 1."""
     validate: int | None
-    """The number (from 1) of the episode's validate for which it was paid; None if it was not paid for a
-    validate."""
+    """The number (from 1) of the episode's grading for which this part was paid; None if it was not paid for
+    a grading."""
     terms: Mapping[str, float]
     """The amount that each reward term contributes to the payment, by the term's name."""
 
@@ -66,7 +66,7 @@ class Message:
 
     token_ids: npt.NDArray[np.int32]
     sampled: npt.NDArray[np.bool_]
-    """For each token, whether the policy sampled it. All other tokens are masked."""
+    """For each token, whether the policy sampled it. All other tokens are masked, that is, only context."""
     logprobs: Floats
     """For each sampled token, the log-probability at the time of sampling."""
     trainer_logprobs: Floats
@@ -75,8 +75,8 @@ class Message:
     advantages: Floats
     """For each sampled token, its advantage in the loss; 0 if the token was not trained."""
     paid: tuple[int, int] | None = None
-    """The range [first, end) of the conversation's payments that are part of this message's advantage. None
-    if the message has no sampled tokens."""
+    """The range [first, end) of indices in `Conversation.payments` of the payments (parts of the reward) that
+    count towards this message's advantage. None if the message has no sampled tokens."""
 
     @property
     def ratios(self) -> Floats:
@@ -87,14 +87,15 @@ class Message:
 
 @dataclass(frozen=True)
 class Conversation:
-    """The tokens of one verifiers trace (the record of a conversation) in a training step."""
+    """The tokens of one conversation in a training step. `trace` is the id of the record that the library
+    verifiers made of the conversation."""
 
     episode: str
     """The id of the episode; empty if it has no trajectory."""
     trace: str
     task: str
     group: int
-    """The number of the episode's group within the training step, from 0."""
+    """The index, from 0, of the episode's group (the episodes of the same task) in the training step."""
     messages: tuple[Message, ...]
     """The messages in the order of the trace's nodes, to which `Step.tokens.nodes` in a trajectory refers."""
     payments: tuple[Payment, ...]
@@ -114,8 +115,8 @@ class StepTokens:
     """The sampling temperature, by which the logits were divided before all log-probabilities were
     computed."""
     shuffled: bool
-    """Whether the rewards were shuffled within their groups. Then the payments do not explain the
-    advantages."""
+    """Whether the rewards were shuffled among the episodes of each group (the episodes of the same task):
+    the control experiment `shuffle_rewards`. If so, the payments do not explain the advantages."""
     conversations: tuple[Conversation, ...]
     pieces: Mapping[int, str]
     """The text of each token id. If a character is split over several tokens, each of its parts is `�`."""
@@ -146,8 +147,8 @@ def write(run: Path, tokens: StepTokens) -> int:
 
 
 def drop_oldest(run: Path, most_bytes: float) -> None:
-    """Deletes the token files of the earliest training steps, so that the remaining files together have at
-    most `most_bytes` bytes."""
+    """Deletes token files in the folder of `run`, those of the earliest training steps first, so that the
+    remaining files together have at most `most_bytes` bytes."""
     total = 0
     for step in reversed(recorded_steps(run)):
         path = file_of(run, step)

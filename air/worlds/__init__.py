@@ -1,4 +1,5 @@
-"""Worlds: the environments in which an agent acts."""
+"""Worlds: the environments in which an agent (a language model) acts, such as research tasks, games and
+questions. `base` defines their interface, and `sources` loads a world's tasks by id."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Defines the interface `World`, which is what an agent acts in during one episode, and the data types of
-its methods."""
+"""Defines the interface `World` (the environment in which an agent acts during one episode), and the data
+types of its methods."""
 
 from __future__ import annotations
 
@@ -27,42 +27,45 @@ class Observation:
 
 @dataclass(frozen=True)
 class Validation:
-    """The result of one validate: the artefact's score on the validation split, and the reward.
+    """The result of one validate, that is, of one grading of the artefact (the files that the agent made) on
+    the validation split during a research episode: the score and the reward.
 
     If there is no score, `score` is None and `problem` describes the reason for the agent. `metrics` are all
-    metrics of the grade, by name.
+    metrics that the grader returned, by name.
     """
 
     score: float | None
-    """The value of the task's metric, not normalised; None if the artefact was missing or malformed, or could
-    not be graded."""
+    """The value of the task's metric, not normalised; None if the artefact (the agent's files) was missing or
+    malformed, or could not be graded."""
     phi: float | None
-    """The normalised and clipped score φ (higher is better). Without a score it is the lowest φ, or None if
-    the setting `unscored` is `"unchanged"`."""
+    """The normalised and clipped score φ (higher is better). Without a score, the lowest possible φ; or None
+    if the setting `unscored` is `"unchanged"`."""
     delta: float
-    """The delta reward for this validate."""
+    """The reward for this grading, which depends on the change from `anchor` to `phi`."""
     problem: str = ""
     fault: str = ""
     """The grader's error if the grader failed twice on the artefact, else empty. The agent never sees it."""
     stderr: float | None = None
-    """The standard error of `score`; None if the artefact was graded only once, with one seed."""
+    """The standard error of `score`; None if the grader ran only once, with one seed."""
     floor: float = 0.0
     """The noise floor: the smallest change of φ that earns a reward."""
     metrics: dict[str, float] = field(default_factory=dict)
     anchor: float | None = None
     """The earlier φ that was subtracted from `phi` to compute `delta`; None if `phi` is None."""
     digest: str = ""
-    """The digest of the graded artefact's files; empty if the artefact could not be copied out of the box."""
+    """A hash of the graded artefact's files; empty if the artefact could not be copied out of the box, the
+    isolated place in which the agent works."""
     kept: str = ""
     """The path of the stored copy of the artefact, as `ResearchWorld.keep` returned it; empty if no copy is
     stored."""
     seconds: float = 0.0
-    """Wall time of the grading in seconds, including the wait for a grader box."""
+    """The wall time of the grading in seconds, including the wait for a grader box (the isolated place in
+    which the grader runs)."""
     remembered: bool = False
     """Whether the score was reused from an earlier grading of the same artefact, without running the
     grader."""
     automatic: bool = False
-    """True if air made this validate at the end of the episode, false if the agent requested it."""
+    """True if air graded at the end of the episode by itself, false if the agent requested the grading."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +78,23 @@ class Step:
     """The reward that the world gives for this action. It is 0 in research tasks, whose rewards are in
     `Validation.delta`."""
     validation: Validation | None = None
-    """The result of the grading, in research tasks; None if the action was no validate and no submit, or
-    nothing was graded."""
+    """The result of the grading that the action requested, in research tasks; None if the action was neither
+    `validate` nor `submit`, or if nothing was graded."""
     code: int | None = None
-    """Exit status of the action's shell script; None if no script ran. `exec_seconds` is the script's running
-    time in seconds, and `timed_out` says whether the script was killed at its time limit."""
+    """The exit status of the action's shell script; None if no script ran. `exec_seconds` is the script's
+    running time in seconds, and `timed_out` says whether the script was killed at its time limit."""
     exec_seconds: float = 0.0
     timed_out: bool = False
 
 
 def without_end(unanswered: float, rewards: Iterable[float]) -> float:
-    """Returns the last reward of an episode that ended before its world returned `done`:
-    `min(0, unanswered − min(0, Σ rewards))`.
+    """Returns the last reward of an episode that was cut off before its world returned `done`, for example
+    at the maximum number of turns: `min(0, unanswered − min(0, Σ rewards))`.
 
     `unanswered` (at most 0) is the field of `WorldTask`: what such an episode earns if the world has given
     no reward. `rewards` are the rewards that the world has given so far. If their sum is negative, the
-    episode earns in all the lower of this sum and `unanswered`. So a wrong answer is not charged twice, and
-    an episode with a wrong answer never earns more than an episode without an answer. If the sum is
+    episode's total becomes the lower of this sum and `unanswered`. So a wrong answer is not charged twice,
+    and an episode with a wrong answer never earns more than an episode without an answer. If the sum is
     positive, `unanswered` is added to it in full.
     """
     loss = min(0.0, math.fsum(rewards))
@@ -102,13 +105,15 @@ ActionT = TypeVar("ActionT", contravariant=True)
 
 
 class World(Protocol[ActionT]):
-    """The interface of a world. Every method raises `InfrastructureError` for a failure that the agent did
-    not cause. A failure that the agent can cause, such as an invalid move or the end of its box, is an
-    observation or ends the episode. A world can be closed even after one of its methods was cancelled."""
+    """The interface of a world, the environment in which an agent acts during one episode. Every method
+    raises `InfrastructureError` for a failure that the agent did not cause. A failure that the agent can
+    cause, such as an invalid move or the end of its box (the isolated place where its commands run), is
+    reported in an observation or ends the episode. A world can be closed even after one of its methods was
+    cancelled."""
 
     async def reset(self, seed: int) -> Observation:
-        """Starts the episode that `seed` selects, and returns the first observation. Seeds from
-        `air.worlds.sources.VALIDATION_SEED` on are for evaluation; smaller seeds, from 0, for training."""
+        """Starts the episode that `seed` selects, and returns the first observation. Seeds of at least
+        `air.worlds.sources.VALIDATION_SEED` are for evaluation; smaller seeds, from 0, are for training."""
         ...
 
     async def step(self, action: ActionT) -> Step:
@@ -128,8 +133,8 @@ class World(Protocol[ActionT]):
 
 
 class Run(Protocol):
-    """The interface of a function that runs one command in a fresh box, in which no agent has acted. The
-    box is removed afterwards."""
+    """The interface of a function that runs one command in a fresh box (an isolated place to run commands,
+    such as a container), in which no agent has acted. The box is removed afterwards."""
 
     async def __call__(
         self,
@@ -143,9 +148,10 @@ class Run(Protocol):
         """Runs `command` (a shell script, or a program and its arguments) and returns its result.
 
         `seconds` is the time limit of the command, `stdin` is its standard input, and `max_bytes` is the
-        maximum size of standard output and of standard error, each. `files` are written before: contents by
-        path, relative to the workspace. If the command ends its own box, the result has exit status 137 and
-        no output. This is not an infrastructure error, because the code that the command runs may have ended
-        the box on purpose. Raises InfrastructureError if something else fails.
+        maximum size of standard output and of standard error, each, in bytes. `files` (contents by path,
+        relative to the workspace) are written before the command starts. If the command ends its own box, the
+        result has exit status 137 and no output. This is not an infrastructure error, because the code that
+        the command runs may have ended the box on purpose. Raises InfrastructureError if something else
+        fails.
         """
         ...

@@ -1,13 +1,15 @@
-"""Conformance checks for worlds. Users can run them on their own worlds.
+"""Checks that a world (an environment in which an agent acts) satisfies the interface `World`. Users can run
+the checks on their own worlds.
 
 `check(task)` runs all checks and returns the problems found; an empty result means that the world conforms:
 
     problems = asyncio.run(conformance.check(sources.load("my_worlds:maze")))
     assert not problems
 
-The checks send odd actions, which are meaningless in most worlds. If the task has a scripted player
-(`WorldTask.player`), the player's actions take turns with them. The parameter `actions` adds meaningful
-actions to a task without a player. The parameter `opened` provides the boxes of a world that needs them.
+The checks send unusual actions, which are meaningless in most worlds. If the task has a scripted player
+(`WorldTask.player`), its actions and the unusual ones alternate. For a task without a player, the caller can
+pass meaningful actions as `actions`. `opened` provides the boxes (isolated places for commands, such as
+containers) of a world that needs them.
 """
 
 from __future__ import annotations
@@ -37,16 +39,17 @@ from air.worlds.sources import WorldTask
 MOST_CHARACTERS = 20_000
 """The maximum length of an observation, in characters."""
 AT_ONCE = 64
-"""How many episodes `many_play_at_once` plays at the same time, unless the caller of `check` chooses."""
+"""The number of episodes that the check `many_play_at_once` runs at the same time, by default."""
 SEEDS = range(8)
 TWICE = range(4)
 """The seeds whose episodes are played twice and compared."""
 INTERRUPTIONS = (1, 2, 5, 20)
-"""After how many turns of the event loop a call is cancelled, one after another."""
+"""The delays, in turns of the event loop, after which a check cancels a call. Each delay is tried in turn."""
 CLOSE_SECONDS = 60
 """The time limit for `World.close` after a cancelled call, in seconds."""
 SHARES = ("action_is_valid", "action_is_effective")
-"""The facts that say whether the world could carry out an action, and whether the action had an effect."""
+"""The names of two facts (numbers that `World.facts` returns): the share of actions that the world could
+carry out, and the share of actions that had an effect."""
 RESERVED = frozenset(
     {
         "turns",
@@ -115,9 +118,9 @@ class Case:
 class Chooser:
     """Chooses the actions of one episode of `world`, which has been reset with `seed`.
 
-    If the task has no player, these are the actions of the case, in order. Otherwise every second action is
-    the player's: the first action in episodes with an odd seed, the second in those with an even seed. The
-    others are actions of the case, at another place of the list for each seed.
+    If the task has no scripted player, these are the actions in `case.actions`, in order. Otherwise actions
+    of the player and of `case.actions` alternate. The player begins if `seed` is odd. Each seed begins at
+    another place of `case.actions`.
     """
 
     def __init__(self, case: Case, world: World[Action], seed: int) -> None:
@@ -134,8 +137,8 @@ class Chooser:
         return (self.of_player(text) if turn else None) or self._other()
 
     def of_player(self, text: str) -> Action | None:
-        """Returns the player's next action. None if there is no player, or if its plan has ended because the
-        other actions have disturbed it."""
+        """Returns the scripted player's next action. `text` is the latest observation. Returns None if there
+        is no player, or if the player has no further action because the other actions disturbed its plan."""
         try:
             return None if self._player is None else self._player(text)
         except StopIteration:
@@ -150,8 +153,9 @@ Check = Callable[[Case], Awaitable[None]]
 
 
 def strange_actions(task: WorldTask) -> list[Action]:
-    """Returns unusual actions that a model could write: odd texts and, in a world with tools, calls with
-    odd arguments of each tool and of a tool that does not exist."""
+    """Returns unusual actions that a model could write: for a world without tools, unusual answers (`TEXTS`);
+    for a world with tools, calls of each tool and of a tool that does not exist, with unusual arguments, and
+    the answers only if the task accepts answers."""
     texts = [Action(answer=text) for text in TEXTS]
     if not task.tools:
         return texts
@@ -171,15 +175,15 @@ async def check(
     at_once: int = AT_ONCE,
     opened: Opened = without_boxes,
 ) -> dict[str, str]:
-    """Runs checks on a world. Returns a dict from the name of each failed check to a description of the
-    problem.
+    """Runs checks on the world of `task`. Returns a dict from the name of each failed check to a description
+    of the problem.
 
     `actions` are sent before the actions of `strange_actions`; they can be legal moves, for example. `checks`
     are the names of the checks to run (None: all in `CHECKS`). `at_once` is the maximum number of episodes
-    that run at the same time; a small number is for a world whose episodes are slow, such as one behind a
-    server. `opened` makes the world of each episode, for example `WorldBoxes.world` for a world in boxes.
-    Raises ConfigError if the world needs a box and `opened` provides none. Raises InfrastructureError if
-    something else that the world needs, such as a server, is missing.
+    that run at the same time; choose a small number for a world whose episodes are slow, such as a world on a
+    server. `opened` makes the world of each episode; for a world that needs boxes (isolated places for
+    commands), it can be `WorldBoxes.world`. Raises ConfigError if the world needs a box and `opened` provides
+    none. Raises InfrastructureError if something else that the world needs, such as a server, is missing.
     """
     if task.in_boxes and opened is without_boxes:
         raise ConfigError("needs boxes: give the parameter `opened`", where=task.id)
@@ -199,8 +203,9 @@ async def check(
 
 @dataclass
 class EpisodeRecord:
-    """The record of an episode that a check has run: the texts of its observations (one more than there are
-    steps), the rewards, the values of `done`, and the facts."""
+    """The record of an episode that a check has run: the texts of the first observation and of each step's
+    observation, the reward and the value of `done` of each step, and the facts (numbers about the episode, by
+    name) at the end."""
 
     texts: list[str]
     rewards: list[float]
@@ -245,9 +250,10 @@ async def different_seeds_differ(case: Case) -> None:
 
 
 async def the_player_has_an_effect(case: Case) -> None:
-    """Check: if the task has a player, its actions are valid and have an effect, in each episode that they
-    begin, by those of the facts `SHARES` that the task has. If it has neither, one of these episodes earns
-    more than 0 or is a success. Without this, the other checks would see no meaningful action."""
+    """Check: the actions of the task's scripted player, if there is one, have an effect. In each episode that
+    the player begins, those of the facts (numbers about the episode) in `SHARES` that the task has must not
+    be 0. If the task has neither fact, at least one of these episodes must have a positive reward or be a
+    success. Otherwise the other checks would test no meaningful action."""
     if case.task.player is None:
         return
     shares = [name for name in SHARES if name in case.task.facts]
@@ -262,7 +268,7 @@ async def the_player_has_an_effect(case: Case) -> None:
 
 async def any_action_is_answered(case: Case) -> None:
     """Check: any action, even a meaningless one, gives a finite reward and an observation of limited length,
-    and raises no exception. The player's actions come between the others."""
+    and raises no exception. Actions of the scripted player, if there is one, are sent between the others."""
     others, seed = deque(case.actions), 0
     while others:
         seed += 1
@@ -277,7 +283,8 @@ async def any_action_is_answered(case: Case) -> None:
 
 
 async def _answered(world: World[Action], action: Action) -> Step:
-    """Sends an action and checks the result."""
+    """Sends an action and returns the world's result. Raises Violation if the action raises an exception
+    other than InfrastructureError, or if the reward or the observation is invalid."""
     try:
         step = await world.step(action)
     except InfrastructureError:
@@ -290,7 +297,8 @@ async def _answered(world: World[Action], action: Action) -> Step:
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
     """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0, and
-    grades nothing. The action that ended the episode is repeated, which may have been the winning one."""
+    grades nothing. The action that ended the episode is sent again, because it may have won the episode, and
+    must not be rewarded twice; then another action is sent."""
     for seed in TWICE:
         async with case.world() as world:
             text = (await world.reset(seed)).text
@@ -345,7 +353,8 @@ async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def _cancelled(call: Coroutine[Any, Any, Any], turns: int) -> None:
-    """Runs `call` for some turns of the event loop and then cancels it."""
+    """Runs the coroutine `call` for `turns` turns of the event loop, cancels it, and waits until it has
+    ended."""
     running = asyncio.ensure_future(call)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -375,8 +384,8 @@ async def many_play_at_once(case: Case) -> None:
 
 
 async def facts_are_numbers_with_fixed_names(case: Case) -> None:
-    """Check: facts are finite numbers, all episodes have facts with the same names, `WorldTask.facts`
-    explains each name, and no name is in `RESERVED`."""
+    """Check: the facts that `World.facts` returns are finite numbers, all episodes have facts with the same
+    names, `WorldTask.facts` explains each name, and no name is in `RESERVED`."""
     if taken := RESERVED & set(case.task.facts):
         raise Violation(f"the facts {sorted(taken)} have names of air's own metrics")
     names = set()
@@ -403,7 +412,8 @@ def _check_step(step: Step, action: Action) -> None:
 
 
 def _reward(step: Step) -> float:
-    """Returns what the action earned. In research tasks this is the reward of its validate."""
+    """Returns the reward for an action. In research tasks this is the reward for the grading that the action
+    caused."""
     return step.reward + (0.0 if step.validation is None else step.validation.delta)
 
 

@@ -1,9 +1,9 @@
-"""Loads the tasks of all worlds except research tasks, by task id.
+"""Loads the tasks of all worlds (environments for an agent) by task id, except research tasks.
 
-A task id begins with the prefix of its source, such as `game:sokoban6`. `SOURCES` maps each prefix to the
-module of its source, which is imported only when needed. Any other prefix is the name of a user's module
-that Python can import, with the source as its object `SOURCE`: `my_worlds:maze` is
-`my_worlds.SOURCE.load("maze")`.
+A task id begins with a prefix, such as `game` in `game:sokoban6`. For each prefix there is a source, an
+object that loads the tasks with this prefix. `SOURCES` contains the import paths of air's sources, which are
+imported only when needed. Any other prefix is the name of a user's module that Python can import; its source
+is the object `SOURCE` in that module: `my_worlds:maze` is `my_worlds.SOURCE.load("maze")`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SOURCES = {
     "posed": "air.worlds.proposals:POSED",
     "proposal": "air.worlds.proposals:PROPOSALS",
 }
-"""The import path of each source object, by the prefix of its task ids."""
+"""The import path, `MODULE:OBJECT`, of the source (the object that loads tasks) for each prefix of task
+ids."""
 
 
 Player = Callable[[str], Action]
@@ -39,43 +40,45 @@ Player = Callable[[str], Action]
 
 @dataclass(frozen=True)
 class WorldTask:
-    """A task of a world: the rules for the agent, the limits of an episode, and the function that makes the
-    world."""
+    """A task other than a research task: the rules for the agent, the limits of an episode, and the function
+    that makes the world, the environment in which the agent acts during one episode."""
 
     id: str
     """The whole task id, such as `game:sokoban6`."""
     instructions: str
-    """The rules of the world, as part of the first prompt. The first observation follows them."""
+    """The rules for the agent, as a part of the first prompt. The first observation follows them."""
     digest: str
-    """A digest of everything on which an episode depends besides its seed: rules, levels, data, a remote
-    URL. Trajectories record it."""
+    """A hash of everything on which an episode depends besides its seed: rules, levels, data, a remote URL.
+    It is stored in trajectories, the records of episodes."""
     replays: bool
     """Whether the same seed and the same actions always give the same observations and rewards."""
     max_turns: int
     """The default maximum number of turns of an episode. The run file's `env.agent.max_turns` replaces it."""
     make: Callable[[], World[Action]] | None = None
-    """A function that makes the world of one episode, for a task without boxes. The world starts nothing
-    before `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must be set: the method
-    `world` calls the function in that field."""
+    """A function that makes the world (the environment) of one episode, for a task that needs no boxes. The
+    world starts nothing before `reset`. Exactly one of the fields `make`, `make_in` and `make_checked` must
+    be set: the method `world` calls the function in that field."""
     box: BoxSpec | None = None
-    """The specification of the box in which the agent acts; None if the world needs no box. Each episode
-    gets its own box from the pool of agents' boxes. The run file's `env.agent.runtime.type` replaces the
-    box's `provider`."""
+    """The specification of the box (an isolated place for commands, such as a container) in which the agent
+    acts; None if the world needs no box. Each episode gets its own box from the pool of agents' boxes. The
+    run file's `env.agent.runtime.type` replaces the box's `provider`."""
     make_in: Callable[[Box], World[Action]] | None = None
-    """A function that makes the world of one episode from the episode's box, in which nothing has run yet.
-    For a task with `box` and without `check_box`."""
+    """A function that makes the world (the environment) of one episode. Its argument is the episode's box,
+    the isolated place for the agent's commands, in which nothing has run yet. For a task with `box` and
+    without `check_box`."""
     check_box: BoxSpec | None = None
-    """The specification of a fresh box in which the world grades an answer, for example with hidden tests;
-    None if the world needs no such box. Each grading gets its own box from the pool of graders' boxes,
-    which the agent cannot access."""
+    """The specification of a fresh box (isolated place) in which the world grades an answer, for example with
+    hidden tests; None if the world needs no such box. Each grading gets its own box, which the agent cannot
+    access, from the pool of graders' boxes."""
     make_checked: Callable[[Box | None, Run], World[Action]] | None = None
-    """A function that makes the world of one episode from two arguments: the episode's box (None if `box`
-    is None), and a function that runs a command in a fresh `check_box`. For a task with `check_box`."""
+    """A function that makes the world (the environment) of one episode. Its arguments are the episode's box
+    (None if `box` is None), and a function that runs a command in a fresh box as `check_box` specifies. For a
+    task with `check_box`."""
     opening: tuple[str, str] | None = None
-    """A user message and a reply to it, with which every conversation begins. The first observation follows
-    as a user message of its own. These messages replace `instructions`, the instructions of the action
-    format, and its notes on the turns that remain, so that a policy sees what recorded conversations have.
-    None: the conversation begins with a system prompt."""
+    """A user message and a reply to it, with which every conversation begins, as recorded conversations do.
+    The first observation follows as another user message. The two messages replace all that the agent would
+    otherwise be told: `instructions`, the instructions of the action format, and the notes on the remaining
+    turns. None: the conversation begins with a system prompt."""
     names_turns: bool = False
     """Whether the rules tell the agent its maximum number of turns. The setting `[embedded.rounds]`, which
     changes that number, cannot be used with such a task."""
@@ -86,10 +89,11 @@ class WorldTask:
     """Subtracted from the reward for each turn with a reply that is not a valid action. It must not be
     negative."""
     unanswered: float = 0.0
-    """What an episode earns, 0 or less, if the world never returned `done` because turns, context or time ran
-    out or the agent ended its box. If the world has already given negative rewards, they count towards this
-    amount (see `air.worlds.base.without_end`). If an answer can earn less than 0, set this field to the
-    lowest reward of an answer: otherwise an agent could avoid the reward of a bad answer by not answering."""
+    """The reward, 0 or less, for an episode in which the world never returned `done`, because turns, context
+    or time ran out or the agent ended its box. If the world has already given negative rewards, they count
+    towards this amount (see `air.worlds.base.without_end`). If an answer can earn less than 0, set this field
+    to the lowest reward of an answer: otherwise an agent could avoid the reward of a bad answer by not
+    answering."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the world offers, in the format of the field `tools` in OpenAI's
     API; empty if none."""
@@ -132,12 +136,13 @@ class WorldTask:
 
     @property
     def in_boxes(self) -> bool:
-        """Whether the world needs boxes, for the agent or for grading."""
+        """Whether the world needs boxes (isolated places for commands), for the agent or for grading."""
         return self.box is not None or self.check_box is not None
 
     def world(self, box: Box | None = None, run: Run | None = None) -> World[Action]:
-        """Makes the world of one episode. `box` is the agent's box, and `run` runs a command in a fresh box
-        for grading. Raises ConfigError if the task needs an argument that is missing."""
+        """Returns a new world, the environment of one episode. `box` is the agent's box (the isolated place
+        in which it acts), and `run` runs a command in a fresh box for grading. Raises ConfigError if the task
+        needs an argument that is missing."""
         if self.make is not None:
             return self.make()
         if self.make_in is not None and box is not None:
@@ -149,7 +154,7 @@ class WorldTask:
 
 
 class WorldSource(Protocol):
-    """The interface of a source, which provides the tasks with one prefix."""
+    """The interface of a source, an object that loads the tasks whose ids begin with a certain prefix."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `PREFIX:name`, without using the network. Raises MissingError if there is no
@@ -168,8 +173,8 @@ is also a training episode."""
 
 
 def is_world(task_id: str) -> bool:
-    """Returns whether a task id belongs to a world other than the research world. Only the id's prefix
-    counts; the task need not exist."""
+    """Returns whether a task id is that of a task other than a research task, such as a game. Only the id's
+    prefix counts; the task need not exist."""
     prefix, colon, _ = task_id.partition(":")
     return bool(colon) and prefix not in tasks.PREFIXES
 

@@ -1,5 +1,5 @@
-"""The rules of the ATIF format, and a check of documents against them. The check needs no package of
-Harbor."""
+"""The rules of ATIF (Agent Trajectory Interchange Format), and a check of documents against these rules,
+which works without the packages of the Harbor project, where the format comes from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 VERSIONS = ("1.4", "1.5", "1.6", "1.7", "1.8")
-"""The versions of ATIF that can be written, oldest first."""
+"""The versions of ATIF (Agent Trajectory Interchange Format) that can be written, oldest first."""
 NEWEST = VERSIONS[-1]
 _PREFIX = "ATIF-v"
 SINCE: dict[str, dict[str, str]] = {
@@ -22,7 +22,7 @@ SINCE: dict[str, dict[str, str]] = {
 """The ATIF version that introduced a field, by kind of object and field name. Fields of the oldest version in
 `VERSIONS` are not listed."""
 PARTS_SINCE = "1.6"
-"""The first ATIF version in which a message can be a list of parts instead of a text."""
+"""The first ATIF version in which a message can be a list of parts (texts, images) instead of a string."""
 _PART_SINCE = {"text": "1.6", "image": "1.6", "audio": "1.8"}
 Object = dict[str, Any]
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
@@ -112,7 +112,8 @@ def _version(document: Object) -> str:
 
 
 def objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every JSON object in a document, as a tuple (kind, path in the document, object)."""
+    """Yields every object of an ATIF document, as a tuple (kind of object such as `step`, path in the
+    document such as `steps[0]`, object)."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -172,8 +173,8 @@ def _since(document: Object) -> Iterator[str]:
 
 
 def _parts(document: Object) -> Iterator[str]:
-    """Yields the violations in messages and tool results whose content is a list of parts instead of a
-    text."""
+    """Yields one message for each violation in those messages and tool results of the document whose content
+    is a list of parts instead of a string."""
     version = _version(document)
     fields = {"step": "message", "result": "content"}
     for kind, where, value in objects(document):

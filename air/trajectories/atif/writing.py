@@ -1,4 +1,5 @@
-"""Converts trajectories to ATIF documents. Data without a field in ATIF is stored under `extra`."""
+"""Converts trajectories (records of episodes) to documents in ATIF, the Agent Trajectory Interchange Format.
+Data without a field in ATIF is stored under `extra`."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> 
     """Converts a trajectory to an ATIF document: a dictionary that can be written as JSON.
 
     Fields that ATIF's version `version` does not have are left out. With `tokens`, the token ids and
-    log-probabilities of the replies are added from the verifiers trace beside the trajectory. Raises
-    ConfigError if the trajectory has no first line, a time is invalid, or the tokens are missing.
+    log-probabilities of the replies are added from the trace, a file beside the trajectory in which the
+    library verifiers recorded the tokens. Raises ConfigError if the trajectory has no first line, a time is
+    invalid, or the tokens are missing.
     """
     start, end = one.start, one.end
     if start is None:
@@ -78,7 +80,8 @@ def _about(start: Start) -> Object:
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     """Converts one turn (reply, tool calls, observation, tokens and gradings) to a step of ATIF. `nodes` are
-    the nodes of the verifiers trace; if `nodes` is empty, the result has no tokens."""
+    the nodes of the episode's trace (messages with tokens, recorded by the library verifiers); if `nodes` is
+    empty, the result has no tokens."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -104,8 +107,9 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _calls(step: Step) -> list[Object]:
-    """Returns the tool calls of a turn in ATIF's form: those that the model server returned or, without any,
-    the parts of the parsed action (script, answer, tool, `validate` or `submit`)."""
+    """Returns the tool calls of a turn in ATIF's form. These are the calls that the model server returned. If
+    there are none, each part of the parsed action (script, answer, tool, `validate` or `submit`) becomes a
+    tool call."""
     if step.tool_calls:
         return [_message_call(step, n, one) for n, one in enumerate(step.tool_calls)]
     call = step.call
@@ -172,8 +176,9 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Returns the nodes (messages with tokens) of the verifiers trace that belongs to a trajectory. Raises
-    ConfigError if there is no such trace, or it has no tokens."""
+    """Returns the nodes (messages with tokens) of the trace that belongs to a trajectory, that is, the record
+    that the library verifiers made of the same episode. Raises ConfigError if there is no such trace, or if
+    it has no tokens."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)

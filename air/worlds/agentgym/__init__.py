@@ -1,5 +1,5 @@
-"""Worlds whose environments run on servers of AgentGym, a collection of environments for language-model
-agents. Their task ids are such as `agentgym:textcraft@http://HOST:PORT`."""
+"""Worlds (environments in which an agent acts) that run on servers of AgentGym, a collection of environments
+for language-model agents. An example of a task id is `agentgym:textcraft@http://HOST:PORT`."""
 
 from __future__ import annotations
 

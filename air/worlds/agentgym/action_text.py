@@ -4,8 +4,8 @@ Some servers would let an agent do more than it is allowed to: the servers with 
 as Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such text,
 checks it, and serialises it again. Text that fails the check raises Unsendable.
 
-The public functions are values of `Environment.send`. They do not use their second argument, the server's
-previous response.
+The public functions are values of `Environment.send`, which passes two arguments: the action, and the
+server's previous response (`before`). The functions here do not use `before`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ _QUOTED = re.compile(
 )
 _WRITES = re.compile(r"\b(insert|update|delete|replace\s+into)\b", re.IGNORECASE)
 _MOST_BITS = 2_048
-"""The maximum size of an integer in a tool call's input. Python can write every integer of this size in
-decimal: its limit on digits, which an environment variable can change, is at least 640."""
+"""The maximum size of an integer in a tool call's input, in bits. Python can write every such integer in
+decimal: it has at most 617 digits, and Python's limit on digits can never be set below 640."""
 _TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 def bare_line(action: Action, before: Any) -> str:
-    """Returns the first non-empty line of an action, with single spaces between words."""
+    """Returns the first non-empty line of an action, with single spaces between words; an empty string if
+    there is no such line. Does not use `before`, which `Environment.send` requires."""
     lines = [" ".join(line.split()) for line in plain(action).splitlines()]
     return next((line for line in lines if line), "")
 
 
 def tool_call(action: Action, before: Any) -> str:
-    """Returns a tool call in the server's syntax. The input is parsed as a JSON object or a Python dict of
-    literals and serialised again, because the servers evaluate it as Python. Raises Unsendable if the call
-    or its input is malformed."""
+    """Returns the tool call in an action as the server expects it: `Action: NAME with Action Input: INPUT`.
+    INPUT is parsed as a JSON object or a Python dict of literals and written again as a Python dict, because
+    the servers evaluate it as Python. Raises Unsendable if the call or INPUT is malformed. Does not use
+    `before`, which `Environment.send` requires."""
     match = _CALL.fullmatch(plain(action))
     if match is None:
         raise Unsendable(
@@ -57,8 +59,8 @@ def tool_call(action: Action, before: Any) -> str:
 
 
 def _literals(written: str) -> Any:
-    """Parses a text as JSON or as a Python literal. Returns None if the text is neither, or if `_is_plain`
-    rejects its value."""
+    """Parses a string as JSON or as a Python literal, and returns the value. Returns None if the string is
+    neither, or if `_is_plain` rejects the value."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(written)
@@ -69,9 +71,10 @@ def _literals(written: str) -> Any:
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
-    """Whether a value consists only of dicts with text keys, lists, tuples, texts, finite numbers, booleans
-    and None, nested at most 20 levels deep, without integers of more than `_MOST_BITS` bits. Its `repr` is
-    then a Python literal with the same value."""
+    """Returns whether a value consists only of dicts with string keys, lists, tuples, strings, finite
+    numbers, booleans and None, nested at most 20 levels deep, without integers of more than `_MOST_BITS`
+    bits. If so, the value's `repr` is a Python literal that evaluates to the same value. `depth` is the
+    number of containers around the value, for the recursion."""
     if depth > 20:
         return False
     if isinstance(value, dict):
@@ -86,8 +89,9 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def select(action: Action, before: Any) -> str:
-    """Returns the SQL query in an action: the last fenced block, or else the whole text. Raises Unsendable if
-    this text is not a single query that only reads, because all episodes share the server's databases."""
+    """Returns the SQL query in an action: the last fenced code block or, without one, the whole text. Raises
+    Unsendable if this is not a single query that only reads, because all episodes share the server's
+    databases. Does not use `before`, which `Environment.send` requires."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")
@@ -102,7 +106,7 @@ def select(action: Action, before: Any) -> str:
 
 def search_or_answer(action: Action, before: Any) -> str:
     """Returns an action as `<search>…</search>` or `<answer>…</answer>`. Text without these tags counts as
-    an answer."""
+    an answer. Does not use `before`, which `Environment.send` requires."""
     if action.tool is not None:
         arguments = action.tool.arguments or {}
         words = [str(value) for value in arguments.values()] or list(action.tool.args)
@@ -119,8 +123,8 @@ def _tagged(tag: str, content: str) -> str:
 
 
 def browser_action(action: Action, before: Any) -> str:
-    """Returns a browser action in the form that the server parses: a fixed phrase, then the action in a code
-    fence."""
+    """Returns a browser action in the form that the server parses: a fixed phrase, then the action between
+    triple backticks. Does not use `before`, which `Environment.send` requires."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     line = " ".join((fenced[-1] if fenced else written).replace("```", " ").split())

@@ -9,11 +9,12 @@ from air.worlds.remote.attribution import begin_patiently
 
 
 class Attempt:
-    """Repeats an episode's actions in `session`, on the task with the id `data`.
+    """Repeats an episode's actions in `session`, on the task with the id `data`, to find out whether the
+    agent or the server caused a failure.
 
     `session` is normally a new session. If the server cannot provide another one, `session` is the episode's
-    own, which `close` leaves open. `seconds` is the time limit of a request in the episode. `begin` tries for
-    `patience` seconds, with pauses of `pause` seconds.
+    own session, which `close` leaves open. `seconds` is the time limit of a request in the episode. `begin`
+    tries for `patience` seconds, with pauses of `pause` seconds.
     """
 
     def __init__(
@@ -37,13 +38,14 @@ class Attempt:
         return await begin_patiently(lambda: begin(self._data), self._patience, self._pause)
 
     async def act(self, sent: str) -> ActionResult:
-        """Repeats an earlier action of the episode, and returns its result. Raises Unanswered if it gets no
-        result."""
+        """Repeats an earlier action of the episode, and returns the action's result. `sent` is the action as
+        the text that the episode sent. Raises Unanswered if the action gets no result."""
         return await self._session.act(sent)
 
     async def act_again(self, sent: str) -> None:
-        """Repeats the action that was too slow, with half the time limit. So an action that took only
-        slightly longer than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the action `sent`, which exceeded the time limit in the episode, with half of that limit.
+        So an action that took only slightly too long is too slow again, even if the server is a little faster
+        now. Returns nothing if the action gets a result, and raises Unanswered if it gets none."""
         await self._session.act(sent, self._seconds / 2)
 
     async def check(self) -> None:

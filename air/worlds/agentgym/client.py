@@ -110,15 +110,15 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Returns `value`, a text in a server's response, with each lone surrogate replaced by `?`. Raises
-    ValueError if `value` is not a text."""
+    """Returns `value`, a string in a server's response, with each lone surrogate (a character that UTF-8
+    cannot encode) replaced by `?`. Raises ValueError if `value` is not a string."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.80} is no text")
     return clean(value)
 
 
 def clean(value: str) -> str:
-    """Replaces each lone surrogate in a text by `?`, because UTF-8 cannot encode it."""
+    """Returns a string with each lone surrogate replaced by `?`, because UTF-8 cannot encode surrogates."""
     return value.encode("utf-8", "replace").decode()
 
 
@@ -131,8 +131,8 @@ def flag(value: Any) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Returns the TLS settings. They are cached, because loading the certificates takes longer than a
-    request."""
+    """Returns Python's default TLS settings for HTTPS requests. They are cached, because loading the
+    certificates takes longer than a request."""
     return ssl.create_default_context()
 
 

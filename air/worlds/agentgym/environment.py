@@ -1,5 +1,5 @@
-"""The description of an AgentGym environment: the form of its requests and responses, its task ids, and its
-scores."""
+"""Defines `Environment`, the description of an AgentGym environment: the form of its requests and responses,
+its task ids, and its scores. `environments` contains one such description per environment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _reward(answer: Any, sent: str) -> ActionResult:
 
 
 def plain(action: Action) -> str:
-    """Returns an action as text: the answer, or a tool call as `NAME with Action Input: JSON`."""
+    """Returns an action as text: a tool call as `NAME with Action Input: JSON`, any other action as a model
+    writes it."""
     if action.tool is None:
         return (action.answer or action.text).strip()
     arguments = dict(action.tool.arguments or {})
@@ -90,8 +91,9 @@ class Environment:
     first_path: str = ""
     """The path of a GET request for the first observation; empty if the response to `/reset` contains it."""
     as_recorded: Callable[[str, str], str] = lambda recorded, first: first
-    """A function that returns the first observation of an episode that begins like a recorded trajectory. Its
-    arguments are the trajectory's message after the opening, and the server's first observation."""
+    """A function that returns the first observation that the agent sees in an episode that begins like a
+    recorded trajectory. Its arguments are the first observation in that trajectory, whose form it imitates,
+    and the server's first observation."""
     send: Callable[[Action, Any], str] = lambda action, before: plain(action)
     """A function that converts an action to the text that is sent to the server. Its second argument is the
     server's previous response. It raises Unsendable if the action may not be sent."""
@@ -116,16 +118,16 @@ class Environment:
     sessions: int = 64
     """The maximum number of sessions that one process uses on one server at the same time."""
     shares: bool = False
-    """Whether the server has a fixed number of sessions. If all of them are in use, it gives a new client a
-    session that another client still uses."""
+    """Whether the server has only a fixed number of sessions, which all clients share: if all sessions are in
+    use, it gives a new client a session that another client still uses."""
     refused: tuple[str, ...] = ()
-    """The texts with which an observation begins if the server reports an invalid action. Empty: observations
-    do not show whether an action was invalid."""
+    """The strings with one of which an observation begins if the server reports an invalid action. Empty:
+    observations do not show whether an action was invalid."""
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The actions that a working server answers in every session: `known_actions`, or else
-        `probe_action`."""
+        """The actions that a working server answers in every session: `known_actions` or, if that is empty,
+        the single action `probe_action`."""
         return self.known_actions or (self.probe_action,)
 
     @property

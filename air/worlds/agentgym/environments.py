@@ -1,6 +1,8 @@
-"""The environments of AgentGym: one `Environment` each, and small functions for their differences.
+"""The environments of AgentGym: one description (`Environment`) for each, and small functions that read the
+responses and write the actions of environments that differ from the others.
 
-If AgentGym defines no split of its own, the last tenth of the task ids is held out.
+For an environment whose training and test tasks AgentGym does not separate, the last tenth of the task ids is
+held out for tests.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from air.worlds.agentgym.client import flag, number, text
 from air.worlds.agentgym.environment import ActionResult, Environment
 
 _NETWORK_FAILURES = ("HTTPSConnectionPool(", "HTTPConnectionPool(")
-"""Texts that an observation contains if a tool server could not reach the web service on which a tool
-depends."""
+"""Substrings by which air recognises, in an observation, that a tool server could not reach the web service
+on which a tool depends."""
 _PLACE_AND_DAY = "{'latitude': 31.2, 'longitude': 121.5, 'current_date': '2023-01-05'}"
 _BROWSER_FAILURES = re.compile(
     r"Env \d+ is dead|Target (page|closed)|Browser (has been )?closed|Broken pipe|Connection reset"

@@ -123,8 +123,8 @@ Look identifiers up by the tools; do not invent any. Call finish when you are do
 
 
 def tools(explained: str) -> str:
-    """Returns the instructions of an environment with tools. In `explained`, the first line is an example
-    of a call, and each further line describes one tool."""
+    """Returns the instructions that an agent gets in an environment with tools, as text. The first line of
+    `explained` is an example of a call, and the further lines describe the tools."""
     example, _, lines = explained.partition("\n")
     return _CALLS.format(example=example, tools=lines)
 

@@ -15,8 +15,9 @@ _ROLES = {"human": "user", "gpt": "assistant", "system": "system"}
 
 
 def messages(trajectory: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Converts a trajectory to chat messages. A reply has the field `loss`: whether it is trained. Raises
-    ValueError, KeyError or TypeError if the trajectory is malformed."""
+    """Converts a trajectory to chat messages with the keys `role` and `content`. A message of the assistant
+    also has the key `loss`: whether training uses the message. Raises ValueError, KeyError or TypeError if
+    the trajectory is malformed."""
     talk: list[dict[str, Any]] = []
     for said in trajectory["conversations"]:
         if said["from"] not in _ROLES:
@@ -33,7 +34,8 @@ def messages(trajectory: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class Opening(NamedTuple):
-    """The texts of the first three messages of a trajectory."""
+    """The texts of the first three messages of a recorded trajectory: the user's instructions, the reply to
+    them, and the first observation."""
 
     instructions: str
     reply: str

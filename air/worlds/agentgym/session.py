@@ -1,4 +1,4 @@
-"""A session of one episode on an AgentGym server. Requests are sent one at a time."""
+"""A session on an AgentGym server, in which one episode runs. Requests are sent one at a time."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ CLOSE_SECONDS = 10.0
 """The time limit, in seconds, for closing a session. If the creation of a session is cancelled, air also
 waits this long for the server's response, so that it can close the new session."""
 ERROR_BODY = "error body"
-"""The name of the kind of failure in which the server responds with `{"error": TEXT}`."""
+"""The kind of a failure (`Unanswered.kind`) in which the server responds with `{"error": TEXT}`."""
 
 
 class Session:
-    """A session of `environment` on the server at `url`. `seconds` is the time limit of each request.
-    `retry_seconds` is the pause after the first failed attempt of `begin`, and half of the next pause."""
+    """A session of `environment` on the server at `url`, for one episode. `sessions` keeps track of all
+    sessions of this process on the server. `seconds` is the time limit of each request. `begin` makes up to
+    three attempts, with a pause of `retry_seconds` after the first failure, and twice as long after the
+    second."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 
 class Holder:
-    """An episode's claim to a session on a server."""
+    """An object that represents one episode's exclusive use of a session on a server."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -47,16 +47,17 @@ class Sessions:
         return session in self._holders
 
     def take(self, session: int) -> Holder:
-        """Assigns the session with the id `session` to a new holder, and returns the new holder. Marks an
-        earlier holder of the session as `lost`."""
+        """Records that an episode now uses the session with the id `session`. Returns a new `Holder` for this
+        episode. If another episode still held a session with this id, marks that episode's `Holder` as
+        `lost`."""
         if earlier := self._holders.get(session):
             earlier.lost = True
         holder = self._holders[session] = Holder()
         return holder
 
     def give_back(self, session: int, holder: Holder) -> None:
-        """Releases the session with the id `session`, unless it was assigned to another holder than `holder`
-        meanwhile."""
+        """Records that the episode with the `Holder` object `holder` no longer uses the session with the id
+        `session`. Does nothing if the session was assigned to another holder meanwhile."""
         if self._holders.get(session) is holder:
             del self._holders[session]
 

@@ -1,8 +1,8 @@
-"""The tasks `agentgym:NAME@URL`: the AgentGym environment NAME on the server at URL.
+"""Loads the tasks `agentgym:NAME@URL`: the AgentGym environment NAME on the server at URL.
 
 NAME may be followed by a selection of the environment's task ids: `textcraft:train`, `textcraft:test`,
-`textcraft:17` (one task) or `textcraft:0-99`. Without a selection, training seeds use the environment's
-training tasks, and validation seeds its held-out tasks.
+`textcraft:17` (one task) or `textcraft:0-99`. An episode's seed selects one of these ids. Without a
+selection, training seeds use the environment's training tasks, and validation seeds its held-out tasks.
 
 URL may be followed by `#opening=FILE`, a file of AgentGym's recorded trajectories. Conversations then begin
 like those in the file.
@@ -35,7 +35,7 @@ _WRITTEN = "write agentgym:NAME@URL, such as agentgym:textcraft@http://127.0.0.1
 
 
 class AgentGymSource:
-    """The source of the tasks `agentgym:…`."""
+    """Loads the tasks whose id begins with `agentgym:`. It implements `air.worlds.sources.WorldSource`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task with the name `NAME@URL` or `NAME:IDS@URL`, without any request to the server.
@@ -71,7 +71,8 @@ class AgentGymSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the addresses of servers are not known in advance."""
+        """Returns the task names that the command `air tasks` lists: none, because the addresses of servers
+        are not known in advance."""
         return []
 
 
@@ -86,8 +87,10 @@ def _environment(name: str, where: str) -> Environment:
 
 
 def _opening(options: str, where: str) -> Opening | None:
-    """Returns the opening that `options`, the text after `#` in a task id, selects; None if it is empty.
-    Raises MissingError if the file does not exist, and ConfigError if `options` or the file is malformed."""
+    """Returns the opening (the first three messages) of the recorded trajectories in the file that `options`
+    names. `options` is the text after `#` in a task id: `opening=FILE`, or empty, which gives None. `where`
+    is the task id, for error messages. Raises MissingError if the file does not exist, and ConfigError if
+    `options` or the file is malformed."""
     if not options:
         return None
     key, _, path = options.partition("=")
@@ -101,8 +104,8 @@ def _without(facts: dict[str, str], name: str) -> dict[str, str]:
 
 
 def _address(url: str, where: str) -> str:
-    """Returns a server's URL without a final slash. Raises ConfigError if the URL is invalid or contains a
-    password or `?`."""
+    """Returns a server's URL without a final slash. `where` is the task id, for error messages. Raises
+    ConfigError if the URL is invalid or contains a password or `?`."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:

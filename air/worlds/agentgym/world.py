@@ -1,4 +1,4 @@
-"""A world whose episodes run in an AgentGym environment on a server.
+"""A world (an environment in which an agent acts) whose episodes run in an AgentGym environment on a server.
 
 The reward of an action is the increase of the best score so far, so that an episode's rewards add up to its
 best score. The score is the environment's own. If the environment reports that the task can no longer be
@@ -44,13 +44,13 @@ MAX_OBSERVATION = 20_000
 
 
 class AgentGymWorld:
-    """An episode of `environment` on the server at `url`.
+    """A world that runs one episode of `environment` on the server at `url`.
 
     The seed selects a task from the task ids in `ids` (None: from the environment's training or held-out
-    tasks; see `data_id`). `recorded` is the message after the opening of a recorded trajectory, if the
-    conversation begins like the trajectory (see `Environment.as_recorded`). `seconds` is the time limit of
-    each request. `retry_seconds` is the pause after a failed attempt to create a session. After a failed
-    action, air waits at most `patience` seconds for the server to respond again.
+    tasks; see `data_id`). If the conversation shall begin like a recorded trajectory, `recorded` is the first
+    observation in that trajectory, else None (see `Environment.as_recorded`). `seconds` is the time limit of
+    each request. `retry_seconds` is the pause after the first failed attempt to create a session. After a
+    failed action, air waits at most `patience` seconds for the server to respond again.
     """
 
     def __init__(
@@ -125,8 +125,9 @@ class AgentGymWorld:
         return {"agentgym": self.environment.name, "raw_score": self._raw}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the success (1 or 0), the best score, the last raw score, the number of actions and, if the
-        environment's observations show it, the share of valid actions. `source.FACTS` has the names."""
+        """Returns numbers about the episode so far, by name: `success` (1 or 0), `best_score`, `raw_score`
+        (the last one), `num_actions` and, if the environment's observations show which actions are valid,
+        `action_is_valid`, the share of valid actions."""
         facts = {
             "success": float(self._best >= self.environment.success),
             "best_score": self._best,
@@ -167,10 +168,10 @@ class AgentGymWorld:
         return Step(Observation(text), done=True)
 
     async def _error_comes_again(self, session: Session, sent: str) -> bool:
-        """Whether the agent caused the error body that the action `sent` got in a session that still works,
-        according to `attribution.error_comes_again`. If actions may not be repeated, the agent counts as
-        the cause. A server that shares its sessions may have no other session, so the action is sent again
-        in the episode's own."""
+        """Returns whether the agent caused an error: the server answered the action `sent` with an error
+        body, but the session still works. `attribution.error_comes_again` decides, by repeating the episode
+        in another session or, if the server shares a few sessions among its clients, by sending the action
+        again in the episode's own session. If actions may not be repeated, returns True."""
         if not self.environment.repeats:
             return True
 
@@ -182,8 +183,8 @@ class AgentGymWorld:
         return await error_comes_again(attempt, self._history, sent, ERROR_BODY, again=again)
 
     async def _caused_by_agent(self, session: Session, sent: str, kind: str) -> bool:
-        """Whether the agent caused the failure of the action `sent`, according to
-        `attribution.caused_by_agent`."""
+        """Returns whether the agent, and not the server, caused the failure of the action `sent`.
+        `attribution.caused_by_agent` decides by repeating the episode. `kind` is the kind of the failure."""
         return await caused_by_agent(
             lambda: self._attempt(session),
             self._history,
@@ -232,9 +233,10 @@ def data_id(environment: Environment, seed: int, ids: range | None) -> int:
 
 
 def _text_to_send(environment: Environment, action: Action, before: Any) -> str:
-    """Returns the text that is sent to the server for an action. `before` is the server's previous response.
-    Raises Unsendable if the action may not be sent. An action that is too long is not converted: the time
-    that some conversions take grows with the square of the length, and no other episode runs meanwhile."""
+    """Converts an action to the text that is sent to the server. `before` is the server's previous response.
+    Raises Unsendable if the action may not be sent. The length of the action is checked before the
+    conversion, because the time of some conversions grows with the square of the length, and a conversion
+    blocks the event loop of all episodes."""
     arguments = dict(action.tool.arguments or {}) if action.tool else {}
     if fault := not_plain(arguments):  # action formats refuse this, but a program may act, too
         raise Unsendable(f"The tool call {fault}.")

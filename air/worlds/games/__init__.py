@@ -1,4 +1,5 @@
-"""Games as worlds and as gymnasium environments: Sokoban, Tetris and Blocksworld."""
+"""The games Sokoban, Tetris and Blocksworld, as worlds (environments for language-model agents) and as
+gymnasium environments (for other learners)."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ class Blocksworld:
 
 
 def forbidden(state: State, block: int, place: int) -> str:
-    """Returns the reason, in words, why `block` cannot be moved onto `place` in `state`; empty if the move is
-    legal. `place` is the number of another block, or 0 for the table."""
+    """Returns the reason, in words, why `block` cannot be moved onto `place` in `state`; an empty string if
+    the move is legal. `place` is the number of a block, or 0 for the table."""
     if not 1 <= block <= len(state):
         return f"there is no block {block}"
     if place > len(state):
@@ -161,10 +161,10 @@ def longest(blocks: int) -> int:
 def instances(
     blocks: int, level: int | None, side: bool, most: int | None = None
 ) -> tuple[tuple[State, State], ...]:
-    """Returns pairs of a start state and a different goal state: all pairs that are held out for evaluation
-    if `side` is true, else all other pairs. `level` is the number of moves of their shortest solutions (None:
-    any number), and `most` is the largest such number (None: no limit). The order is shuffled but always the
-    same."""
+    """Returns all pairs (start state, goal state) with two different states that satisfy the conditions. If
+    `side` is true, these are pairs held out for evaluation, else pairs for training. `level` is the number of
+    moves of a pair's shortest solution (None: any number), and `most` is the largest such number (None: no
+    limit). The order is shuffled, in the same way in every call."""
     pairs = [
         (start, goal)
         for start, goal in itertools.permutations(states(blocks), 2)

@@ -1,7 +1,8 @@
 """Defines the interface of games. A game is synchronous Python code that depends neither on language models
 nor on limits of an episode.
 
-`air.worlds.games.world` adapts a game to a world, and `air.worlds.games.gym` to a gymnasium environment.
+`air.worlds.games.world` adapts a game to the interface of worlds, the environments for language-model agents.
+`air.worlds.games.gym` adapts a game to a gymnasium environment.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ def evaluates(seed: int) -> bool:
 
 
 def held_out(instance: str) -> bool:
-    """Returns whether an instance, identified by a text such as its board, is held out for evaluation. The
-    answer depends only on the instance, so training and evaluation never share an instance."""
+    """Returns whether an instance of a game, such as a start position, is held out for evaluation. `instance`
+    is a string that identifies it, such as the board as text. The answer depends only on this string, so
+    training and evaluation never share an instance."""
     return zlib.crc32(instance.encode()) % _HELD_OUT_SHARE == 0

@@ -4,8 +4,8 @@ dependencies `games`.
     env = gymnasium.make("air.worlds.games.gym:air/Game-v0", name="sokoban6")
 
 An action is the index of a move in `game.moves`. An observation is the game's grid of small integers.
-`reset(seed=7)` starts the same episode as seed 7 of the world. The rewards are the game's own. The maximum
-number of moves truncates the episode.
+`reset(seed=7)` starts the same episode as seed 7 of the task `game:sokoban6` for language models. The rewards
+are the game's own. An episode is truncated at its maximum number of moves.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ _PLANS: dict[type, Callable[[Game], list[str] | None]] = {
 
 
 def reply(world: GameWorld, player: Player) -> Action:
-    """Returns a player's next reply as an action, with at most as many moves as one turn allows."""
+    """Returns the next action of `player`: its moves, separated by ` || `, as an answer. If the player gives
+    more moves than one turn allows, only the first ones are in the action."""
     moves: list[str] = []
     while len(moves) < world.limits.per_turn:
         more = player.moves(world.game)
@@ -106,8 +107,8 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns a function from an observation to the next action, which plays the current episode of `world`
-    with a `SolverPlayer`."""
+    """Returns a function that plays the current episode of `world`, a `GameWorld`, with a `SolverPlayer`. The
+    function takes the text of an observation and returns the next action."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

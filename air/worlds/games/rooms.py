@@ -97,8 +97,8 @@ def _make(rooms: Rooms, seed: int) -> Room:
 
 @lru_cache(maxsize=256)
 def open_room(rooms: Rooms, side: bool) -> Room | None:
-    """Returns a room without inner walls that has the parameters `rooms`. If `side` is true, the room is held
-    out for evaluation, otherwise it is not. Returns None if there is no such room."""
+    """Returns a room without inner walls that satisfies the parameters `rooms`; None if there is no such
+    room. If `side` is true, the room is one that is held out for evaluation, else a room for training."""
     inside = itertools.product(range(1, rooms.rows - 1), range(1, rooms.columns - 1))
     floor = [row * rooms.columns + column for row, column in inside]
     for targets in itertools.combinations(floor, rooms.boxes):
@@ -127,8 +127,9 @@ def floor_plan(rng: random.Random, rows: int, columns: int) -> list[int]:
 
 
 def _starts(rooms: Rooms, floor: list[int], targets: list[int]) -> list[tuple[int, int]]:
-    """Returns the suitable start states, each with the number of moves of its shortest solution. In a
-    suitable state no box is on a target, and this number is between `rooms.least` and `rooms.most`."""
+    """Returns the suitable start states for the cells `floor` and the target cells `targets`, as pairs
+    (state, number of moves of its shortest solution). A state is suitable if no box is on a target, and if
+    this number is between `rooms.least` and `rooms.most`."""
     solved = sum(1 << cell for cell in targets)
     return [
         (state, moves)

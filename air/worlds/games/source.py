@@ -1,5 +1,5 @@
-"""The tasks `game:NAME`. Parses a game's name with its options, and makes the world and the rules for the
-prompt."""
+"""Loads the tasks `game:NAME`: parses a game's name with its options, and makes the world (the game as an
+environment for an agent) and the rules for the prompt."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from air.worlds.games.world import FACTS, SEPARATOR, GameWorld, Limits
 from air.worlds.sources import WorldTask
 
 RULES = 1
-"""The version of the rules and generators of all games. A change after which any seed gives another episode
-must raise this number. It is part of the task's digest, which trajectories record."""
+"""The version of the rules and generators of all games. Raise this number with every change after which any
+seed gives another episode. It is part of the task's digest, which trajectories (records of episodes)
+contain."""
 FITTED_RULES = 2
-"""The same number for names whose limits are so low that the generator leaves out instances (see
-`GameKind.fitted`). In version 1, such episodes could have instances that nobody can solve within the
-limits."""
+"""The version, used instead of `RULES`, for tasks whose limits are so low that the generator leaves out
+instances (see `GameKind.fitted`). In version 1, such tasks could have instances that nobody can solve within
+the limits."""
 
 NAMES = (
     "sokoban4x5",
@@ -50,19 +51,19 @@ _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 @dataclass(frozen=True)
 class GameKind:
-    """What the name of a task, such as `sokoban6-level2`, stands for: a function that makes the game, the
-    limits of an episode, and the rules for the prompt."""
+    """The meaning of a task's name, such as `sokoban6-level2`: a function that makes the game, the limits of
+    an episode, and the rules for the prompt."""
 
     make: Callable[[], Game]
     limits: Limits
     rules: str
     fitted: bool
-    """Whether the limits are so low that the generator leaves out instances that cannot be solved within
-    them."""
+    """Whether the limits of an episode are so low that the generator leaves out instances (rooms, boards)
+    that cannot be solved within these limits."""
 
 
 class GameSource:
-    """The source of the tasks `game:NAME`."""
+    """Loads the tasks whose id begins with `game:`. It implements `air.worlds.sources.WorldSource`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `game:NAME`. Raises MissingError if there is no such game, and ConfigError if an
@@ -85,7 +86,7 @@ class GameSource:
         )
 
     def names(self) -> list[str]:
-        """Returns the names in `NAMES`."""
+        """Returns the task names that the command `air tasks` lists: those in `NAMES`."""
         return list(NAMES)
 
 
@@ -127,16 +128,18 @@ class _Options:
         return value
 
     def number(self, key: str, default: int, least: int, most: int) -> int:
-        """Consumes an option as `take` does, for an option whose default is a number, so that the result is
-        never None."""
+        """Consumes the option `key` and returns its value, or `default` if the task name does not contain the
+        option. In contrast to `take`, the result is never None. Raises ConfigError if the value is not
+        between `least` and `most`."""
         value = self.take(key, default, least, most)
         assert value is not None
         return value
 
     def limits(self, turns: int, moves: int, total: int) -> Limits:
-        """Returns the limits of an episode: the values of the options `turns`, `moves` and `total` in the
-        name, or else the arguments. Raises ConfigError if a value is not from 1 to 1000, or if the name has
-        an option that its game does not know."""
+        """Returns the limits of an episode: the values of the options `turns` (maximum number of turns),
+        `moves` (of moves per turn) and `total` (of moves) in the task name. An argument replaces an option
+        that is missing. Raises ConfigError if a value is not from 1 to 1000, or if the name has an option
+        that the game does not know."""
         values = [
             self.number(key, value, 1, 1000)
             for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
@@ -146,8 +149,8 @@ class _Options:
         return Limits(*values)
 
     def too_low(self, problem: str, limits: Limits, moves: int) -> ConfigError:
-        """Returns the error for limits that are too low for an episode of `moves` moves, which would be
-        enough."""
+        """Returns the error for limits that are too low: its message contains `problem`, and its remedy names
+        higher limits, which allow the `moves` moves that are enough."""
         needed = [f"`-total{moves}`"] if limits.total < moves else []
         if limits.turns * limits.per_turn < moves:
             needed.append(f"`-turns{math.ceil(moves / limits.per_turn)}`")

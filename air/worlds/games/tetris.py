@@ -20,8 +20,8 @@ preference, and the closer the draw is to uniform."""
 _DRAWS = 1000
 """The maximum number of random sequences of pieces that are drawn in search of a winnable one."""
 _SAMPLE, _LEAST = 200, 10
-"""Of `_SAMPLE` random sequences of pieces, so many must be winnable. Otherwise `problem` refuses the game, so
-that the search for a winnable sequence cannot fail."""
+"""`problem` refuses a game if fewer than `_LEAST` of `_SAMPLE` random sequences of pieces can be won. So the
+search for a winnable sequence, with at most `_DRAWS` draws, practically never fails."""
 _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 

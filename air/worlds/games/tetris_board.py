@@ -25,8 +25,9 @@ _LONGEST = {
     (4, 1): (6, 11, 15, 18),
     (4, 2): (9, 11, 15, 20),
 }
-"""For `Board.longest`, by size and kind of a board: one number for each number of gaps, from 1, and as the
-last one that of the empty board. A test tries all sequences of pieces."""
+"""The values of `Board.longest`, by the board's size and kind. Each tuple has one value for each number of
+gaps in the lowest row, from 1 gap on, and at the end the value for the empty board. A test verifies the
+values by trying all sequences of pieces."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
 """The shift of a piece by each move, in columns and rows."""
 

@@ -43,9 +43,9 @@ def _value(board: Board, filled: int) -> float:
 
 
 def _of_piece(board: Board, filled: int, piece: Cells) -> float:
-    """Returns the expected reward of the rest of the game when `piece` appears: for each column in which the
-    piece can appear, the reward with the best place for it; then the mean over these columns. `filled` are
-    the settled cells."""
+    """Returns the expected reward of the rest of the game when `piece` appears: the mean, over the columns in
+    which the piece can appear, of the expected reward with the best place for the piece. `filled` are the
+    settled cells."""
     return fmean(
         max(
             _after(board, settled) - _MOVE * len(way)

@@ -1,5 +1,5 @@
-"""Adapts a game to a world: an action is one or more moves, an observation shows the board, and episodes
-have limits."""
+"""Adapts a game to the interface `World`, so that a language-model agent can play it: an action is one or
+more moves, an observation shows the board, and episodes have limits."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Limits:
 
     @property
     def most(self) -> int:
-        """The maximum number of moves that an episode can have: `total`, or fewer if the turns do not have
-        so many."""
+        """The maximum number of moves in an episode: the smaller of `total` and `turns` · `per_turn`."""
         return min(self.total, self.turns * self.per_turn)
 
 
 class GameWorld:
-    """A game as a world. It holds no resources, so `close` is optional."""
+    """A game as a world, that is, as an environment for an agent. It holds no resources, so calling `close`
+    is optional."""
 
     def __init__(self, game: Game, limits: Limits) -> None:
         self.game = game
@@ -108,13 +108,14 @@ class GameWorld:
         return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its facts (see `facts`); an empty dict if `reset` was never called."""
+        """Ends the episode and returns its numbers by name (see `facts`); an empty dict if `reset` was never
+        called."""
         self._open = False
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far: numbers by name. `FACTS` explains the names. `shortest` is
-        missing if the game cannot compute it."""
+        """Returns the facts of the episode so far: numbers by name, such as `success`. `FACTS` explains the
+        names. `shortest`, the length of the shortest solution, is missing if the game cannot compute it."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),

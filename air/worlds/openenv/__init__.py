@@ -1,5 +1,5 @@
-"""Worlds whose environments run on servers with the protocol OpenEnv (a WebSocket for each episode). Their
-task ids are such as `openenv:http://HOST:8000`."""
+"""Worlds (environments in which an agent acts) that run on servers with the protocol OpenEnv, which uses one
+WebSocket for each episode. An example of a task id is `openenv:http://HOST:8000`."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ from air.worlds.remote.conversion import observation_text
 
 
 class Attempt:
-    """Repeats an episode's actions in another environment on the server at `url`. `reset` is the data of the
-    episode's message `reset`, and `seed` its seed. `tools` says whether the agent acts by calls of the
-    server's tools."""
+    """Repeats an episode's actions in another environment on the server at `url`, to find out whether the
+    agent or the server caused a failure. `reset` is the data of the message `reset` with which the episode
+    began, and `seed` is the episode's seed. `tools` says whether the agent acts by calls of the server's
+    tools."""
 
     def __init__(
         self,
@@ -48,18 +49,20 @@ class Attempt:
         return observation_text(data.get("observation"))
 
     async def act(self, sent: dict[str, Any]) -> Result:
-        """Repeats an earlier action of the episode, and returns its result. Raises Unanswered if it gets no
-        valid result, or if the server reports an error."""
+        """Repeats an earlier action of the episode, and returns the action's result. `sent` is the data of
+        the message `step` that contained the action. Raises Unanswered if the action gets no valid result, or
+        if the server reports an error."""
         return await send(self._connection, sent, self._seconds)
 
     async def act_again(self, sent: dict[str, Any]) -> None:
-        """Repeats the action that was too slow, with half the time limit. So an action that took only
-        slightly longer than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the action `sent`, which exceeded the time limit in the episode, with half of that limit.
+        So an action that took only slightly too long is too slow again, even if the server is a little faster
+        now. Returns nothing if the action gets a result, and raises Unanswered if it gets none."""
         await send(self._connection, sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Sends harmless requests: for the environment's state and, if the agent calls tools, for the list
-        of tools. The latter fails if the server cannot reach its tools. Raises InfrastructureError if a
+        """Checks that the server works: requests the environment's state and, if the agent calls tools, the
+        list of tools, which fails if the server cannot reach its tools. Raises InfrastructureError if a
         request fails."""
         try:
             await self._connection.ask("state")
@@ -77,8 +80,9 @@ class Attempt:
 async def send(
     connection: Connection, sent: dict[str, Any], seconds: float | None = None
 ) -> Result:
-    """Sends an action and returns its result. Raises Unanswered if the action gets no valid result, or if the
-    server reports an error. `seconds` is the time limit (None: the setting `timeout`)."""
+    """Sends an action, whose data is `sent`, over `connection`, and returns the action's result. `seconds` is
+    the time limit (None: the setting `timeout`). Raises Unanswered if the action gets no valid result, or if
+    the server reports an error."""
     try:
         return read(await connection.ask("step", sent, seconds), connection.url)
     except ServerError as error:

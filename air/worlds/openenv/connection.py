@@ -53,7 +53,8 @@ class _Connect(connect):
 
 
 class Connection:
-    """The connection of one episode to the OpenEnv server at `url`. `open` must be called first."""
+    """The WebSocket connection of one episode to the OpenEnv server at `url`. Call `open` before any other
+    method."""
 
     def __init__(self, url: str, options: OpenEnvOptions) -> None:
         self.url, self._options = url, options

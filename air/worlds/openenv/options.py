@@ -1,4 +1,5 @@
-"""The settings of an OpenEnv world, written after `#` in its task id."""
+"""Defines the settings of an OpenEnv world (an agent's environment on a server with the protocol OpenEnv),
+which users write after `#` in the task id."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from air.worlds.remote.address import RemoteOptions
 
 
 class OpenEnvOptions(RemoteOptions):
-    """The settings of an OpenEnv world."""
+    """The settings of an OpenEnv world, that is, of an environment on a server with the protocol OpenEnv."""
 
     task: str = ""
     """The value of `task` in the data of the message `reset`, which starts an episode. Empty: `reset` is sent
@@ -18,6 +19,6 @@ class OpenEnvOptions(RemoteOptions):
     """Whether the agent acts by calls of the server's tools. None: yes, if the server's schema of actions has
     the field `tool_name`."""
     attach: bool = False
-    """Whether the episode uses a server session that outlives its WebSocket, so that the episode can
-    continue if the connection is lost between two steps. If the client is killed, such a session stays on
-    the server."""
+    """Whether the episode uses a server session that continues to exist if the WebSocket connection is lost.
+    The episode can then continue after a loss of the connection between two steps. If the client is killed,
+    such a session stays on the server."""

@@ -22,7 +22,7 @@ class Result:
     text: str
     """The observation."""
     reward: float | None
-    """None if the action has no reward."""
+    """The reward for the action; None if the server gives no reward for it."""
     done: bool
     valid: bool
     """Whether the action succeeded. It fails if the tool that it calls reports an error."""
@@ -46,7 +46,8 @@ def tools_of(data: dict[str, Any], server: str) -> list[RemoteTool]:
 
 
 def _shown(observation: Any, server: str) -> tuple[str, bool]:
-    """Returns the observation as text, and whether the action succeeded."""
+    """Returns the observation in a response as text, and whether the action succeeded (False if the tool that
+    the action called reports an error). `server` is the server's URL, for error messages."""
     if not isinstance(observation, dict) or "tool_name" not in observation:
         return observation_text(observation), True
     problem = observation.get("error")
@@ -58,8 +59,8 @@ def _shown(observation: Any, server: str) -> tuple[str, bool]:
 
 
 def _result(result: Any) -> str:
-    """Returns the result of a tool as text: the texts in its field `content`, or else its field `data`, or
-    else the whole result."""
+    """Returns a tool's result as text: the text blocks in its field `content` or, if there are none, its
+    field `data` or, without this field, the whole result."""
     if not isinstance(result, dict):
         return observation_text(result)
     content = result.get("content")

@@ -1,4 +1,4 @@
-"""A world whose episodes run on an OpenEnv server.
+"""A world (an environment in which an agent acts) whose episodes run on an OpenEnv server.
 
 A failure of the server or the network raises `InfrastructureError`, and so does every later step: the
 episode gets no reward and is never continued in another environment. A mistake of the agent, such as an
@@ -65,9 +65,9 @@ class Server:
         return self._schema
 
     async def index(self, seed: int) -> int:
-        """Returns the index, from 0, of the task that a seed selects in the split that the settings name: the
-        seed modulo the number of tasks. Raises InfrastructureError if the server does not provide this
-        number."""
+        """Returns the index, from 0, of the task that `seed` selects in the split that the setting `split`
+        names: the seed modulo the number of tasks. Raises InfrastructureError if the server does not say how
+        many tasks there are."""
         if self._place is None:
             names = await request(self.url, self.options, "GET", "/list_environments")
             name = names[0] if isinstance(names, list) and names else ""
@@ -82,7 +82,8 @@ class Server:
 
 
 class OpenEnvWorld:
-    """A world that runs one episode on an OpenEnv server."""
+    """A world (an agent's environment) that runs one episode on `server`, a server with the protocol
+    OpenEnv."""
 
     def __init__(self, server: Server) -> None:
         self._server, self._options = server, server.options
@@ -159,14 +160,14 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns the episode's facts (see `facts`)."""
+        """Ends the episode on the server, and returns numbers about the episode by name (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
-        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
-        whose reward was null and counts as 0."""
+        """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
+        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),
@@ -216,8 +217,9 @@ class OpenEnvWorld:
         return Step(as_observation(f"[error] {error}"))
 
     async def _caused_by_agent(self, body: dict[str, Any], code: str) -> bool:
-        """Whether the error `code`, which the server reported for the action with the data `body`, counts as
-        caused by the agent, according to the setting `errors`."""
+        """Returns whether the agent counts as the cause of an error. `code` is the error code that the server
+        reported for the action with the data `body`. The setting `errors` decides: always, never, or if the
+        same error comes again when the episode is repeated in another environment."""
         if self._options.errors != "probe":
             return self._options.errors == "observation"
 
@@ -232,11 +234,11 @@ class OpenEnvWorld:
         )
 
     async def _unanswered(self, failure: Unanswered, body: dict[str, Any]) -> Step:
-        """Closes the connection after an action that got no result, and determines whether the agent caused
-        this.
+        """Closes the connection after an action that got no result, and determines whether the agent or the
+        server is the cause. `body` is the data of the action.
 
-        If the agent caused it, returns the episode's last step. Otherwise raises `failure`, and every later
-        step raises InfrastructureError.
+        If the agent is the cause, returns a step that ends the episode. Otherwise raises `failure`, and every
+        later step raises InfrastructureError.
         """
         await self._connection.close()  # it may hold the last free environment
         guilty = self._options.errors == "probe" and await caused_by_agent(

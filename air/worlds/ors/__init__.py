@@ -1,5 +1,5 @@
-"""Worlds whose environments run on servers with the protocol ORS (Open Reward Standard), in which an agent
-acts by tool calls. Their task ids are such as `ors:http://HOST:8080`."""
+"""Worlds (environments in which an agent acts) that run on servers with the protocol ORS (Open Reward
+Standard). The agent acts by tool calls. An example of a task id is `ors:http://HOST:8080`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Repeats the tool calls of an episode in another session on the same server, to find out whether the agent
-or the server caused a failure (see `air.worlds.remote.attribution`)."""
+"""Repeats the tool calls of an episode in another session on the same ORS (Open Reward Standard) server, to
+find out whether the agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from air.worlds.ors.session import CallError, Session
 from air.worlds.remote.attribution import PATIENCE, Unanswered, begin_patiently
 
 REFUSED = "error event"
-"""The name of the kind of failure in which the server reports an error for a call."""
+"""The kind of a failure (`Unanswered.kind`) in which the server reports an error for a tool call."""
 Call = tuple[str, dict[str, Any]]
 """A tool call: the name of the tool, and the arguments."""
 
 
 class Attempt:
-    """Repeats an episode's tool calls in another session on the server at `url`, with the same task: the one
-    with the index `index` (from 0) in the environment `env`. `seed` is the episode's seed."""
+    """Repeats an episode's tool calls in another session on the server at `url`, to find out whether the
+    agent or the server caused a failure. The task is the same: task number `index` (from 0) of the
+    environment named `env`. `seed` is the episode's seed."""
 
     def __init__(self, url: str, options: OrsOptions, env: str, index: int, seed: int) -> None:
         self._url, self._options = url, options
@@ -38,18 +39,19 @@ class Attempt:
         return prompt_text(await self._session.get(f"/{self._env}/prompt"))
 
     async def act(self, sent: Call) -> Result:
-        """Repeats an earlier call of the episode, and returns its result. Raises Unanswered if it gets no
-        result, or if the server reports an error."""
+        """Repeats `sent`, an earlier tool call of the episode, and returns the call's result. Raises
+        Unanswered if the call gets no result, or if the server reports an error."""
         return await send(self._session, self._env, sent, self._seconds)
 
     async def act_again(self, sent: Call) -> None:
-        """Repeats the call that was too slow, with half the time limit. So a call that took only slightly
-        longer than the time limit is too slow again, even if the server is a little faster now."""
+        """Repeats the tool call `sent`, which exceeded the time limit in the episode, with half of that
+        limit. So a call that took only slightly too long is too slow again, even if the server is a little
+        faster now. Returns nothing if the call gets a result, and raises Unanswered if it gets none."""
         await send(self._session, self._env, sent, self._seconds / 2)
 
     async def check(self) -> None:
-        """Requests the task's prompt, as a harmless request. Raises InfrastructureError if the request
-        fails."""
+        """Checks that the server works, by a harmless request for the task's prompt. Raises
+        InfrastructureError if the request fails."""
         await self._session.get(f"/{self._env}/prompt")
 
     async def close(self) -> None:
@@ -58,9 +60,9 @@ class Attempt:
 
 
 async def send(session: Session, env: str, sent: Call, seconds: float | None = None) -> Result:
-    """Calls a tool of the environment named `env` and returns the result. Raises Unanswered if the call gets
-    no result, or if the server reports an error. `seconds` is the time limit (None: the setting
-    `timeout`)."""
+    """Calls a tool of the environment named `env` and returns the result. `sent` is the tool call, and
+    `seconds` the time limit (None: the setting `timeout`). Raises Unanswered if the call gets no result, or
+    if the server reports an error."""
     try:
         return read(await session.call(env, *sent, seconds), session.url)
     except CallError as error:

@@ -1,5 +1,5 @@
-"""The settings of a world that is played on a server of the Open Reward Standard (ORS), written after `#` in
-its task id."""
+"""Defines the settings of a world (an agent's environment) on a server with the protocol ORS (Open Reward
+Standard), which users write after `#` in the task id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from air.worlds.remote.address import RemoteOptions
 
 
 class OrsOptions(RemoteOptions):
-    """The settings of an ORS world."""
+    """The settings of a world (an agent's environment) on a server with the protocol ORS (Open Reward
+    Standard)."""
 
     split: str = Field("train", min_length=1)
     """The split from which tasks are taken. The index of an episode's task is the episode's seed modulo the

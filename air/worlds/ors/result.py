@@ -17,10 +17,10 @@ class Result:
     text: str
     """The observation."""
     reward: float | None = None
-    """None if the call has no reward."""
+    """The reward for the call; None if the server gives no reward for it."""
     done: bool = False
     valid: bool = False
-    """Whether the server has carried out the call."""
+    """Whether the server carried out the call; false if it rejected the call."""
 
 
 def read(result: dict[str, Any], server: str) -> Result:
@@ -50,8 +50,8 @@ def prompt_text(blocks: Any) -> str:
 
 
 def _shown(blocks: Any) -> str:
-    """Returns content blocks as one text. A note replaces each block that is not text. Such a block is no
-    failure, because the agent can choose a tool that answers with an image."""
+    """Joins the content blocks of a tool's result into one text. A note replaces each block that is not text,
+    such as an image. Such a block raises no error, because the agent can cause it by its choice of a tool."""
     rows = blocks if isinstance(blocks, list) else []
     return "\n".join(
         str(row.get("text")) if _is_text(row) else "[a block that is no text is not shown]"

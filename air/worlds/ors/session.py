@@ -39,12 +39,12 @@ class CallError(Exception):
 
 
 class _Lost(Unanswered):
-    """Raised for a call whose result cannot be recovered, so that requesting it again is useless."""
+    """Raised for a tool call whose result cannot be recovered, so that requesting it again is useless."""
 
 
 class Session:
-    """A session on an ORS server. `open` creates it; `connect` alone is enough for requests that need no
-    session."""
+    """A session on an ORS (Open Reward Standard) server, in which one episode runs. `open` creates the
+    session. For requests that need no session, it is enough to call `connect`."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self.url, self._options = url, options

@@ -1,4 +1,5 @@
-"""A world whose episodes run on an ORS server; the agent acts by tool calls.
+"""A world (an environment in which an agent acts) whose episodes run on an ORS (Open Reward Standard) server.
+The agent acts by tool calls.
 
 A failure of the server or the network raises `InfrastructureError`, and so does every later step. A call
 that the server rejects, for example because of wrong arguments, is an observation.
@@ -38,7 +39,8 @@ from air.worlds.remote.conversion import (
 
 
 class OrsWorld:
-    """A world that runs one episode on the ORS server at `rewards.url`."""
+    """A world (an agent's environment) that runs one episode on the ORS (Open Reward Standard) server at
+    `rewards.url`. `rewards` is also the record of the rewards that this server has sent so far."""
 
     def __init__(self, rewards: RewardsOfServer, options: OrsOptions) -> None:
         url = rewards.url
@@ -105,8 +107,9 @@ class OrsWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def _caused_by_agent(self, call: Call) -> bool:
-        """Whether the error that the server reported for a call counts as caused by the agent, according to
-        the setting `errors`."""
+        """Returns whether the agent counts as the cause of the error that the server reported for the tool
+        call `call`. The setting `errors` decides: always, never, or if the same error comes again when the
+        episode is repeated in another session."""
         if self._options.errors != "probe":
             return self._options.errors == "observation"
         try:
@@ -125,9 +128,10 @@ class OrsWorld:
         )
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Closes the session after a call that got no result, and determines whether the agent caused this.
+        """Closes the session after a tool call that got no result, and determines whether the agent or the
+        server is the cause.
 
-        If the agent caused it, returns the episode's last step. Otherwise raises `failure`.
+        If the agent is the cause, returns a step that ends the episode. Otherwise raises `failure`.
         """
         await self._session.close()  # it may hold the last free place
         guilty = self._options.errors == "probe" and await caused_by_agent(
@@ -148,15 +152,15 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns the episode's facts (see `facts`)."""
+        """Deletes the session on the server, and returns numbers about the episode by name (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
-        """Returns `num_actions`, the number of the agent's actions, `action_is_valid`, the share of these
-        actions that the server carried out without an error, and `num_null_rewards`, the number of actions
-        whose reward was null and counts as 0."""
+        """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
+        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),
@@ -182,8 +186,8 @@ class OrsWorld:
 
 
 class _Lookup:
-    """A client without a session. It asks a server for the names of the environments, and for the number of
-    tasks in an environment."""
+    """A client without a session, which asks an ORS (Open Reward Standard) server for the names of the
+    environments and for the number of tasks in an environment. Used as an async context manager."""
 
     def __init__(self, url: str, options: OrsOptions) -> None:
         self._session, self._split, self._url = Session(url, options), options.split, url

@@ -1,5 +1,6 @@
-"""The worlds of co-evolution, in which a proposer writes questions (`proposal:FILE.toml`) and an executor
-answers them (`posed:FILE.jsonl`)."""
+"""Worlds (environments for agents) of co-evolution, a training in which two models take turns: a proposer
+learns to write questions (tasks `proposal:FILE.toml`), and an executor learns to answer them (tasks
+`posed:FILE.jsonl`)."""
 
 from __future__ import annotations
 

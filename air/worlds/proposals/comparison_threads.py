@@ -1,8 +1,8 @@
-"""Runs comparisons of answers in threads of their own.
+"""Runs comparisons of answers in a thread pool of their own.
 
-A comparison of hostile answers may take seconds, and an agreement of many such answers a minute. In the event
-loop, it would stop all episodes and servers meanwhile; in the threads that the event loop lends for files and
-graders, it would keep these waiting.
+Answers may be hostile, that is, written to be slow to compare: one comparison may take seconds, and the
+agreement of many answers a minute. In the event loop, a comparison would stop all episodes and servers
+meanwhile. In the event loop's default thread pool, it would delay the work on files and the graders.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 async def compare_in_thread(work: Callable[[], T]) -> T:
-    """Runs `work`, which compares answers by functions of `equal_answers`, in a thread, and returns its
-    result. If the caller is cancelled meanwhile, waits until the comparison in progress has ended, begins no
-    further one, and then raises CancelledError. Raises the errors of `work`."""
+    """Runs `work` in a thread and returns its result. `work` compares answers with a function that
+    `equal_answers` returned. If the caller is cancelled meanwhile, waits until the comparison in progress has
+    ended, starts no further comparison, and then raises CancelledError. Also raises the errors of `work`."""
     stop = threading.Event()
 
     def stoppable() -> T:
@@ -35,6 +35,5 @@ async def compare_in_thread(work: Callable[[], T]) -> T:
 
 @lru_cache  # a forked process has no threads of its parent, so it needs a pool of its own
 def _threads(pid: int) -> ThreadPoolExecutor:
-    """Returns the pool of threads of the process `pid`. It has one thread for each comparison that may run at
-    the same time."""
+    """Returns the thread pool for comparisons in the process `pid`, with one thread for each CPU core."""
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="comparisons")

@@ -1,5 +1,5 @@
-"""The tasks `posed:FILE`: answer a question that a proposer wrote, optionally with tools. The answer is
-graded against a label, the answer that counts as right.
+"""Loads the tasks `posed:FILE`, in which an agent answers a question that another model (the proposer) wrote,
+optionally with tools. The agent's answer is graded against a label, the answer that counts as right.
 
 A row of FILE.jsonl is `{"question": …, "answer": …, "p_hat": …}`, with the label as `answer`. The last
 `\\boxed{…}` in the reply that ends the episode is the agent's answer. The episode earns 1 if this answer
@@ -7,12 +7,13 @@ equals the label (by the setting `equality`), and −1 if it differs or there is
 the number of rows (from 0); the seeds of evaluation episodes are counted from `VALIDATION_SEED`. The label is
 in no prompt, observation, fact or record.
 
-The label was derived from several answers of an executor; `p_hat`, from 0 to 1, says how far these answers
-agreed. Each episode reports `p_hat` as a fact, which the algorithm ADPO uses (`share = "p_hat"`).
+The label was derived from several answers of an executor, the model that learns to answer the questions;
+`p_hat`, from 0 to 1, says how far these answers agreed. Each episode reports `p_hat` as a fact (a number
+about the episode), which the algorithm ADPO uses (`share = "p_hat"`).
 
 FILE is a settings file (FILE.toml or FILE.json) or a file of rows (FILE.jsonl). A settings file has the keys
-of `PosedSettings`, which name the file of rows and the tools. A task that names the file of rows itself gets
-the tools that the context variable `LENT` holds, and compares answers by their canonical forms (`forms`).
+of `PosedSettings`, which name the file of rows and the tools. If FILE is the file of rows itself, the task
+has the tools in the context variable `LENT`, and compares answers by their canonical forms (`forms`).
 """
 
 from __future__ import annotations
@@ -45,13 +46,14 @@ RIGHT, WRONG = 1.0, -1.0
 INSTRUCTIONS = "Solve the problem."
 WITH_TOOLS = f"{INSTRUCTIONS} You may use tools. Put the final answer in \\boxed{{…}}."
 TURNS_WITH_TOOLS = 4
-"""The default number of turns of an episode with tools, as in Agent0."""
+"""The default maximum number of turns of an episode with tools, as in Agent0, the published method that these
+tasks follow."""
 ENDING_TOOLS = ("answer", "submit")
 """The names of the tools shipped with air that end an episode. The tasks of this module refuse these tools,
 because only a reply with the answer may end an episode."""
 LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
-"""A context variable with the loaded tools that tasks `posed:FILE.jsonl` get. None: these tasks have no
-tools."""
+"""A context variable with the tools of tasks `posed:FILE.jsonl`, which have no settings file that could name
+tools. None: these tasks have no tools."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -61,11 +63,12 @@ TOOL_FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls that a tool carried out without an error",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The additional facts of a task with tools, each with its meaning."""
+"""The additional facts (numbers about an episode) of a task with tools: each fact's meaning, by its name."""
 
 
 class PosedSettings(BaseConfig):
-    """The settings in the file of a task `posed:FILE.toml`."""
+    """The settings in the file of a task `posed:FILE.toml`, in which an agent answers questions from a file
+    of rows."""
 
     rows: str
     """The path of the file of rows (.jsonl). A relative path is relative to the folder of this settings
@@ -89,8 +92,9 @@ class PosedSettings(BaseConfig):
 
 @dataclass(frozen=True)
 class PosedRow:
-    """One question. The field `answer` is its label, which was derived from several answers of an executor.
-    `p_hat`, from 0 to 1, says how far these answers agreed."""
+    """One question, with the answer that counts as right (`answer`). This answer was derived from several
+    answers of an executor, a model that answers the questions. `p_hat`, from 0 to 1, says how far these
+    answers agreed."""
 
     question: str
     answer: str
@@ -98,9 +102,9 @@ class PosedRow:
 
 
 class PosedWorld:
-    """A world in which each episode asks the question of one of `rows`. Without tools, the first action ends
-    the episode. `equality` is the rule by which an answer equals the label. `box` is the agent's box, in
-    which the tools run; None if no tool needs a box."""
+    """A world (an environment for an agent) in which each episode asks the question of one of `rows`. Without
+    tools, the first action ends the episode. `equality` is the rule by which an answer equals the label, the
+    right answer. `box` is the isolated place in which the tools run; None if no tool needs a box."""
 
     def __init__(
         self,
@@ -146,8 +150,8 @@ class PosedWorld:
         return self._end(RIGHT if right else WRONG)
 
     async def _is_right(self, answer: str, row: PosedRow) -> bool:
-        """Returns whether `answer` equals the label. Raises InfrastructureError if the comparison fails and
-        the answers are not the cause."""
+        """Returns whether `answer` equals the label, the right answer in `row`. Raises InfrastructureError if
+        the comparison fails and the answers are not the cause."""
         equal = equal_answers(self._equality, row.question)
         return await compare_in_thread(functools.partial(same, row.answer, answer, equal))
 
@@ -174,7 +178,7 @@ class PosedWorld:
 
 
 class PosedSource:
-    """The source of the tasks `posed:…`."""
+    """Loads the tasks whose id begins with `posed:`. It implements `air.worlds.sources.WorldSource`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `posed:FILE`. `name` is FILE, a path that may be relative to the current folder.
@@ -191,7 +195,8 @@ class PosedSource:
         return _task(name, rows, settings, own_tools(name, settings), digest)
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 
@@ -235,8 +240,9 @@ def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
 def _task(
     name: str, rows: Sequence[PosedRow], settings: PosedSettings, tools: ToolSet, digest: str
 ) -> WorldTask:
-    """Returns the task `posed:NAME` with these rows, settings and tools. `digest` is the digest of the rows;
-    without tools and with the equality `forms`, it is the task's digest as well."""
+    """Returns the task `posed:NAME` with these rows, settings and tools. `digest` is a digest (hash) of the
+    rows. Without tools and with the equality `forms`, the task has the same digest; otherwise the task's
+    digest is computed from `digest`, the tools and the equality."""
     make = functools.partial(PosedWorld, rows, tools, settings.equality)
     makers: dict[str, Any] = {"make": make}
     if tools.box is not None:
@@ -261,8 +267,9 @@ def _task(
 
 
 def read_rows(path: Path) -> tuple[Sequence[PosedRow], str]:
-    """Reads the rows of a file, and returns them with a digest of their content. Raises MissingError if the
-    file is absent, and ConfigError if a row is malformed or there are no rows."""
+    """Reads the rows (questions with answers) of a file. Returns the rows, and a digest (hash) of their
+    content. Raises MissingError if the file is absent, and ConfigError if a row is malformed or there are no
+    rows."""
     try:
         status = path.stat()
     except OSError:
@@ -293,6 +300,6 @@ def _row(where: str, value: Any) -> PosedRow:
 
 
 def _is_share(value: Any) -> bool:
-    """Whether `value` is a number from 0 to 1. A boolean is not a number."""
+    """Returns whether `value` is a number from 0 to 1. A boolean does not count as a number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and 0 <= value <= 1

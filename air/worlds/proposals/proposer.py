@@ -1,12 +1,13 @@
-"""The tasks `proposal:FILE.toml`: write one question with its answer. The reward depends on the question's
-difficulty.
+"""Loads the tasks `proposal:FILE.toml`, in which the agent (the proposer) writes one question with its
+answer. The reward depends on the question's difficulty.
 
-A frozen executor answers the question k times (`scorer`). The reward depends on how far the answers agree and
-on how similar the question is to the latest questions (`air.rewards.proposals`). There are two definitions of
-the reward: `as_coded` and `published` (see `ProposerSettings.reward`). With `published` the reward also
-depends on the executor's tool calls. A malformed proposal earns −1 with `as_coded` and 0 with `published`,
-and is not sent to the executor. If the executor's service fails, the episode has no reward and is left out of
-training. If the service fails only on this question, all k answers count as unreadable.
+The executor, another model whose weights are frozen, answers the question k times (`scorer`). The reward
+depends on how far the answers agree and on how similar the question is to the latest questions
+(`air.rewards.proposals`). There are two definitions of the reward, after the method Agent0: `as_coded` and
+`published` (see `ProposerSettings.reward`). With `published` the reward also depends on the executor's tool
+calls. A malformed proposal earns −1 with `as_coded` and 0 with `published`, and is not sent to the executor.
+If the executor's service fails, the episode has no reward and is left out of training. If the service fails
+only on this question, all k answers count as unreadable.
 
 Equal proposals do not always earn equal rewards, because a question is compared with the earlier proposals of
 the same process.
@@ -62,10 +63,10 @@ class ProposerSettings(BaseConfig):
     """The settings in the file of a task `proposal:FILE.toml`."""
 
     url: str | None = None
-    """The base URL of the executor's service, to which `/evaluate` is appended. None: proposals are only
-    parsed, and earn 0."""
+    """The base URL of the service in which the executor (the model with frozen weights) answers questions;
+    `/evaluate` is appended. None: proposals are only parsed, and earn 0."""
     k: int = Field(10, ge=1, le=64)
-    """k: how many times the executor answers each question."""
+    """k: the number of times that the executor (the frozen model) answers each question."""
     max_turns: int = Field(1, ge=1, le=64)
     """The maximum number of turns of the executor for one answer."""
     sampling: dict[str, Any] = Field(default_factory=dict)
@@ -75,14 +76,15 @@ class ProposerSettings(BaseConfig):
     seconds: float = Field(600.0, gt=0, allow_inf_nan=False)
     """The time limit, in seconds, of one request for k answers."""
     reward: Definition = "as_coded"
-    """The definition of the reward and of p̂, the agreement of the executor's answers: `as_coded`, that of
-    Agent0's code, or `published`, that of Agent0's paper."""
+    """The definition of the reward and of p̂, the agreement of the executor's answers. Both follow the method
+    Agent0: `as_coded` is the definition in Agent0's code, and `published` the one in its paper."""
     uncertainty: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the reward term for uncertainty, which is highest if p̂, the agreement of the executor's
     answers, is 0.5."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The weight of the reward term for tool calls: with the definition `published`, the executor's. With
-    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
+    """The weight of the reward term for tool calls. With the definition `published`, the term counts the
+    executor's tool calls. With `as_coded`, it counts the proposer's; the proposer has no tools, so the term
+    is 0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The weight of the deduction for similar questions. 0: repeated questions cost nothing."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)
@@ -93,9 +95,9 @@ class ProposerSettings(BaseConfig):
     """The rule by which two answers are equal: `math`, by the checker of mathematical answers, or `forms`,
     only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
     least_valid: float = Field(0.5, ge=0, le=1)
-    """The minimum share of the executor's replies with a readable answer. With fewer, p̂ (the agreement of
-    the answers) is 0, because a question that nobody can answer is not an uncertain one. 0: no minimum, as in
-    Agent0."""
+    """The minimum share of the executor's replies that must have a readable answer. If the share is smaller,
+    p̂ (the agreement of the answers) is 0, because a question that nobody can answer is not an uncertain
+    one. 0: no minimum, as in the method Agent0."""
     longest: int = Field(LONGEST_QUESTION, ge=1, le=LONGEST_QUESTION)
     """The maximum length of a question, in characters."""
     instructions: str = INSTRUCTIONS
@@ -103,8 +105,9 @@ class ProposerSettings(BaseConfig):
 
 
 class ProposalWorld:
-    """A world in which an episode has one action: a proposal. The proposal ends the episode and earns the
-    reward."""
+    """A world (an environment for an agent) in which an episode has one action: a proposal, that is, a
+    question with its answer. The proposal ends the episode and earns the reward. `window` holds the latest
+    questions, with which a new question is compared."""
 
     def __init__(self, settings: ProposerSettings, window: Window) -> None:
         self._settings, self._window = settings, window
@@ -131,8 +134,9 @@ class ProposalWorld:
         return Step(Observation(""), done=True, reward=reward)
 
     async def _reward_of(self, question: Question) -> float:
-        """Returns the reward of a well-formed question. Raises InfrastructureError if the executor's
-        service or a comparison of answers fails, and UserCodeError if a tool of the executor hangs."""
+        """Lets the executor (a frozen model behind a service) answer a well-formed question, and returns the
+        question's reward. Also updates the episode's facts. Raises InfrastructureError if the service or a
+        comparison of answers fails, and UserCodeError if a tool of the executor hangs."""
         s = self._settings
         assert s.url is not None
         answered = await Scorer(s.url, s.k, s.max_turns, s.sampling, s.seconds).answers(
@@ -155,8 +159,9 @@ class ProposalWorld:
     def _measured(
         self, question: Question, answers: Sequence[str | None]
     ) -> tuple[Agreement, float, float]:
-        """Returns the agreement of the executor's answers, p̂, and the share of the question's cluster. Adds
-        the question to the window."""
+        """Returns three values: the agreement of the executor's answers, p̂ (the measure of this agreement
+        from which the reward is computed), and the size of the question's cluster of similar questions
+        divided by the window's size. Adds the question to the window of the latest questions."""
         s = self._settings
         found = agreement(answers, equal_answers(s.equality, question.text))
         p = p_hat(found, question.answer, s.reward, s.least_valid)
@@ -171,7 +176,7 @@ class ProposalWorld:
 
 
 class ProposalSource:
-    """The source of the tasks `proposal:…`."""
+    """Loads the tasks whose id begins with `proposal:`. It implements `air.worlds.sources.WorldSource`."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, int], Window] = {}
@@ -201,7 +206,8 @@ class ProposalSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 

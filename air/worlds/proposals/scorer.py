@@ -1,4 +1,5 @@
-"""The client of a service in which a frozen executor answers a proposed question k times: `POST /evaluate`.
+"""The client of a service in which an executor (a model with frozen weights) answers a proposed question k
+times: `POST /evaluate`.
 
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
@@ -50,8 +51,8 @@ class Answered:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The client of a service that answers questions with a frozen executor. The fields are those of
-    `ProposerSettings` with the same names."""
+    """The client of a service that answers questions with an executor, a model with frozen weights. The
+    fields have the same meaning as those of `ProposerSettings` with the same names."""
 
     url: str
     k: int
@@ -60,9 +61,9 @@ class Scorer:
     seconds: float = 600.0
 
     async def answers(self, question: str) -> Answered:
-        """Returns k answers to a question; all are None if the service fails on this question but answers
-        the probe question. Raises InfrastructureError if the service fails on the probe question as well,
-        and UserCodeError if a tool of the executor hangs."""
+        """Returns the executor's k answers to a question; all are None if the service fails twice on this
+        question but answers the fixed question `PROBE`. Raises InfrastructureError if the service fails on
+        `PROBE` as well, and UserCodeError if a tool of the executor hangs."""
         try:
             return await self._asked(question)
         except InfrastructureError as error:

@@ -1,5 +1,5 @@
-"""The action format of tasks `proposal:` and, without tools, of tasks `posed:`. The whole reply is the
-action."""
+"""The action format (the rule by which a reply becomes an action) of tasks `proposal:` and, without tools, of
+tasks `posed:`: the whole reply is the action."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from air.actions.base import Message
 from air.actions.world_format import AnswerFormat
 
 FORMAT = "air.worlds.proposals.whole_reply:WholeReply"
-"""The import path by which settings name the action format `WholeReply`."""
+"""The import path of the action format `WholeReply`, which serves as its name in settings."""
 
 
 class WholeReply(AnswerFormat):

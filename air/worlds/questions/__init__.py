@@ -1,5 +1,6 @@
-"""Question worlds: arithmetic word problems, SQL questions on SQLite, and purchases in a small simulated
-shop. `SOURCE` loads a question task by its name."""
+"""Question worlds (environments in which a language-model agent answers questions): arithmetic word problems,
+SQL questions on SQLite, and purchases in a small simulated shop. `SOURCE` loads a question task by its
+name."""
 
 from __future__ import annotations
 

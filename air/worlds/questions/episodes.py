@@ -1,5 +1,5 @@
-"""The code that the question worlds share: the split into training and validation seeds, and
-`EpisodeWorld`, the adapter from a synchronous `Episode` to the asynchronous interface `World`."""
+"""The code that the question worlds share: the division of problems between training and validation seeds,
+and `EpisodeWorld`, which adapts a synchronous `Episode` to the asynchronous interface `World`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ FACTS: Mapping[str, str] = {
     "action_is_valid": "share of the actions that the world could carry out",
     "action_is_effective": "share of the actions that changed something or tried something new",
 }
-"""The names of the facts (numbers about an episode, see `World.facts`) that every question world reports,
-each with its meaning."""
+"""The facts (numbers about an episode, see `World.facts`) that every question world reports: each fact's
+meaning, by its name."""
 
 
 def for_validation(seed: int) -> bool:
@@ -48,15 +48,15 @@ def belongs(key: str, seed: int) -> bool:
 
 
 def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
-    """Converts a scripted player that returns texts into a player that returns actions with these texts as
-    answers."""
+    """Converts a scripted player (a function that plays instead of a model) that returns answers as strings
+    into a player that returns actions with these answers. Both take the text of an observation."""
     return lambda observation: Action(answer=player(observation))
 
 
 @dataclass
 class Tally:
-    """Counters of an episode's actions, from which the facts in `FACTS` are computed. `count` explains
-    `valid` and `effective`."""
+    """Counters of an episode's actions, from which the episode's facts (numbers with the names in `FACTS`)
+    are computed. `count` explains `valid` and `effective`."""
 
     actions: int = 0
     valid: int = 0
@@ -71,7 +71,8 @@ class Tally:
         self.effective += effective
 
     def facts(self) -> dict[str, float]:
-        """Returns the value of each fact in `FACTS`. The two shares are 0 before the first action."""
+        """Returns the episode's facts: the number for each name in `FACTS`. The two shares are 0 before the
+        first action."""
         share = 1 / self.actions if self.actions else 0.0
         return {
             "success": float(self.success),
@@ -83,10 +84,10 @@ class Tally:
 
 class Episode(Protocol):
     """The interface of one episode of a question world. Its methods are synchronous; `EpisodeWorld` adapts
-    them."""
+    them to the asynchronous interface `World`."""
 
     def start(self, seed: int) -> str:
-        """Draws the problem of `seed` and returns the first observation."""
+        """Starts the episode with the problem that `seed` selects, and returns the first observation."""
         ...
 
     def act(self, answer: str) -> Step:
@@ -94,13 +95,13 @@ class Episode(Protocol):
         ...
 
     def facts(self) -> dict[str, float]:
-        """Returns the value of each fact in `FACTS`."""
+        """Returns the episode's facts: the number for each name in `FACTS`."""
         ...
 
 
 class EpisodeWorld:
-    """A `World` that runs an `Episode`, which `make` creates. The episode receives only `Action.answer`, so
-    that a number or a query in the model's reasoning has no effect."""
+    """A `World` (an environment for an agent) that runs an `Episode`, which `make` creates. The episode
+    receives only `Action.answer`, so that a number or a query in the model's reasoning has no effect."""
 
     def __init__(self, make: Callable[[], Episode]) -> None:
         self._make = make
@@ -124,8 +125,9 @@ class EpisodeWorld:
         return step
 
     async def _run(self, work: Callable[[ArgumentT], ResultT], argument: ArgumentT) -> ResultT:
-        """Calls `work`, a method of the episode, with `argument`, and returns its result. This blocks the
-        event loop, but only for about a millisecond."""
+        """Calls `work`, a method of the episode, with `argument`, and returns its result. The call blocks the
+        event loop, which is acceptable because it takes only about a millisecond. A subclass may use a
+        thread."""
         return work(argument)
 
     def facts(self) -> dict[str, float]:
@@ -139,8 +141,8 @@ class EpisodeWorld:
 
 
 class BlockingEpisodeWorld(EpisodeWorld):
-    """An `EpisodeWorld` for episodes with slow methods. The thread pool that `threads` returns calls the
-    methods, so that the event loop is not blocked."""
+    """An `EpisodeWorld` for episodes with slow methods. It calls the methods in the thread pool that
+    `threads` returns, so that they do not block the event loop."""
 
     def __init__(self, make: Callable[[], Episode], threads: Callable[[], Executor]) -> None:
         super().__init__(make)
@@ -166,13 +168,13 @@ class Name:
 
 
 def digest(*parts: object) -> str:
-    """Returns a SHA-256 digest of the texts of `parts`."""
+    """Returns the SHA-256 hash, in hex, of `parts`: each part as a string, one per line."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest of the source code that determines a question world's episodes, without docstrings and
-    comments. The code is that of `episodes.py`, of all modules in the folder of the file `package`, and of
-    the files `others`."""
+    """Returns a digest (hash) of the source code that determines a question world's episodes, without
+    docstrings and comments. The source files are `episodes.py`, all modules in the folder that contains the
+    file `package`, and the files `others`."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))

@@ -1,5 +1,5 @@
-"""The tasks `question:NAME`: word problems (`gsm8k`, `gsm8k5`), SQL questions (`sql`, `sql5`) and purchases
-(`shop`).
+"""Loads the tasks `question:NAME`: word problems (`gsm8k`, `gsm8k5`), SQL questions (`sql`, `sql5`) and
+purchases in a simulated shop (`shop`).
 
 NAME is one of these kinds, followed by nothing, by `-level` and a number, or by `@` and the path of a user's
 own data: `gsm8k`, `gsm8k5-level2`, `gsm8k@data/gsm8k`, `sql5@data/bird`.
@@ -24,8 +24,8 @@ _NAME = re.compile(r"(?P<kind>[a-z0-9]+?)(?:-level(?P<level>[0-9]{1,3}))?")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of question task: the function that loads its tasks, its levels, and the user's data that it
-    accepts."""
+    """A kind of question task, such as `gsm8k`: the function that loads a task of this kind, the kind's
+    levels of difficulty, and a description of the user's data that it accepts."""
 
     load: Callable[[Name], WorldTask]
     levels: Sequence[int]
@@ -43,7 +43,7 @@ KINDS: dict[str, Kind] = {
 
 
 class QuestionSource:
-    """The source of all tasks whose id begins with `question:`."""
+    """Loads the tasks whose id begins with `question:`. It implements `air.worlds.sources.WorldSource`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `question:NAME`. Raises MissingError if the kind or the level does not exist or

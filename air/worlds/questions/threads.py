@@ -6,8 +6,8 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 _threads: dict[int, ThreadPoolExecutor] = {}
-"""The thread pool of this process, under its process id. A forked process inherits this table but not the
-threads of its parent process, so it needs a pool of its own."""
+"""The thread pool of this process, by the process id. A forked process inherits this dict but not its
+parent's threads. So it finds no pool under its own id, and creates one."""
 
 
 def threads() -> ThreadPoolExecutor:

@@ -1,4 +1,5 @@
-"""Parses the URLs of remote worlds in task ids, with settings after `#`.
+"""Parses the URLs in the task ids of remote worlds (agents' environments on servers), with settings after
+`#`.
 
 An example is `http://HOST:8000/base#split=train&max_turns=20`. `&` separates the settings. Only air reads the
 settings; they are not sent to the server as a part of the URL.
@@ -22,7 +23,8 @@ OptionsT = TypeVar("OptionsT", bound="RemoteOptions")
 
 
 class RemoteOptions(BaseConfig):
-    """The settings that all remote worlds share, written after `#` in a task id."""
+    """The settings that all remote worlds (agents' environments on servers) share. Users write them after `#`
+    in a task id."""
 
     split: str = ""
     """The split from which tasks are taken. The index of an episode's task is the episode's seed modulo the
@@ -62,8 +64,9 @@ class RemoteOptions(BaseConfig):
 
 
 def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, OptionsT]:
-    """Parses `name`, a URL with settings after `#`. Returns the settings, and the URL without them: with the
-    scheme http or https, and without a final `/ws` or slash. `options` is the class of the settings.
+    """Parses `name`, a URL with settings after `#`. Returns two values: the URL without the settings and
+    without a final `/ws` or slash, with the scheme http or https; and the settings, as an object of the class
+    `options`.
 
     Raises ConfigError, with `task_id` in its message, if the URL or a setting is malformed.
     """
@@ -96,12 +99,12 @@ def parse(task_id: str, name: str, options: type[OptionsT]) -> tuple[str, Option
 
 
 def digest(url: str, options: RemoteOptions) -> str:
-    """Returns a digest of the URL and of all settings except `token_env`, `timeout` and `wait`, which do not
-    change the episodes."""
+    """Returns a digest (hash) of the URL and of the settings, by which records of episodes identify the task.
+    The settings `token_env`, `timeout` and `wait` are left out, because they do not change the episodes."""
     text = f"{url} {options.model_dump_json(exclude={'token_env', 'timeout', 'wait'})}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL's host is this machine, so that requests to it must not use a proxy."""
+    """Returns whether the host in a URL is this machine. Requests to such a URL must not use a proxy."""
     return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")

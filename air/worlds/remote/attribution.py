@@ -1,10 +1,10 @@
-"""Determines whether the agent or the server is the cause if an action gets no result.
+"""Determines whether the agent or the server is the cause if an action on a remote server gets no result.
 
 If every episode with such an action were left out of training, an agent could avoid a bad reward with an
 action that is slow or that makes the server crash. If every such episode counted, network failures would
 affect rewards. Therefore the action is repeated under the same conditions: in another environment of the same
-server, with the same task, after the same actions. If the server answers everything else, and again gives no
-result for this action in the same way, the agent is the cause.
+server, with the same task, after the same actions. If this action fails again in the same way, and the server
+answers everything else, the agent is the cause.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from air.errors import InfrastructureError
 
 T = TypeVar("T")
 SLOW = "slow"
-"""The name of the kind of failure in which no response came within the time limit."""
+"""The kind of a failure (`Unanswered.kind`) in which no response came within the time limit."""
 BY_CHANCE = frozenset(
     {"lost", SLOW, "unreadable", "status 429", "status 502", "status 503", "status 504"}
 )
-"""The kinds of failure that any action can have, because of the network or a busy server, so that the agent
-need not be the cause."""
+"""The kinds of failure (`Unanswered.kind`) that the network or a busy server can cause for any action, so
+that the agent is not necessarily the cause."""
 
 
 PATIENCE = 300.0
@@ -35,13 +35,14 @@ crash."""
 RETRY_SECONDS = 1.0
 """The pause between two attempts to start an episode on a server that does not respond, in seconds."""
 REPETITIONS = 3
-"""The maximum number of inconclusive repetitions of an episode: after an error, those in environments that
-are not the same as the episode's; after another failure, those that fail at an earlier action."""
+"""The maximum number of inconclusive repetitions of an episode. If the server reported an error for the
+action, a repetition is inconclusive if the new environment differs from the episode's environment. After any
+other failure, a repetition is inconclusive if it fails at an earlier action."""
 
 
 class Unanswered(InfrastructureError):
-    """Raised for a request without a usable result. `kind` names the kind of failure, such as `slow` or
-    `status 503`."""
+    """Raised for a request that gets no usable result. `kind` is a string that says how the request failed,
+    such as `slow` or `status 503`."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -50,34 +51,36 @@ class Unanswered(InfrastructureError):
 
 @dataclass(frozen=True)
 class Acted:
-    """An action of an episode, in the form in which the client sends it."""
+    """An action of an episode, with its failure or a digest (hash) of its result. `sent` is the action in the
+    form in which the client sends it."""
 
     sent: Any
     kind: str = ""
     """The kind of failure; empty if the action succeeded."""
     result: str = ""
-    """The digest of the result, if the action succeeded."""
+    """The digest of the result; empty if the action failed."""
 
 
 class History:
-    """A record of an episode's actions with the digests of their results. The results themselves may be so
-    large that they would not fit into memory."""
+    """A record of an episode's actions with digests (hashes) of their results. With it, the episode can be
+    repeated and compared. The results themselves are not stored, because they may not fit into memory."""
 
     def __init__(self) -> None:
         self.first = ""
-        """The digest of what the environment showed at first."""
+        """The digest (hash) of the first observation."""
         self.actions: list[Acted] = []
 
     def began(self, first: Any) -> None:
-        """Records what the environment showed at first."""
+        """Records `first`, the observation that the environment showed at the start of the episode."""
         self.first = _digest(first)
 
     def answered(self, sent: Any, result: Any) -> None:
-        """Records an action that succeeded."""
+        """Records an action that succeeded: `sent`, the action as it was sent, and the digest of `result`."""
         self.actions.append(Acted(sent, result=_digest(result)))
 
     def refused(self, sent: Any, kind: str) -> None:
-        """Records an action for which the server reported an error."""
+        """Records an action for which the server reported an error. `sent` is the action as it was sent, and
+        `kind` is the kind of the failure."""
         self.actions.append(Acted(sent, kind))
 
 
@@ -102,12 +105,12 @@ class NoPlace(InfrastructureError):
 
 
 class ServerLock(asyncio.Lock):
-    """A lock that counts how often it was taken."""
+    """A lock for one server. It counts in `taken` how often it was acquired."""
 
     taken = 0
 
     async def acquire(self) -> Literal[True]:
-        """Takes the lock, as soon as it is free."""
+        """Waits until the lock is free, takes it, and returns True."""
         await super().acquire()
         self.taken += 1
         return True
@@ -118,7 +121,7 @@ class Attempt(Protocol):
     server, with the same task."""
 
     async def begin(self) -> Any:
-        """Creates the environment and starts the task. Returns what the environment shows at first. Raises
+        """Creates the environment, starts the task, and returns the first observation. Raises
         InfrastructureError if that fails."""
         ...
 
@@ -183,14 +186,15 @@ async def caused_by_agent(
 async def _fails_alone(
     attempt: Callable[[], Attempt], failed: _Failed, alone: ServerLock, *, times: int
 ) -> bool:
-    """Returns whether the action `failed` fails again, `times` times, while the lock `alone` is held, and the
-    server works afterwards. A repetition that ends before the action is inconclusive, and is made again, up
-    to `REPETITIONS` times. Raises InfrastructureError if the server does not work.
+    """Returns whether the action `failed` fails again in `times` repetitions of the episode, while the lock
+    `alone` keeps the actions of other episodes away, and the server works afterwards. A repetition that fails
+    at an earlier action is inconclusive, and is made again, up to `REPETITIONS` times. Raises
+    InfrastructureError if the server does not work.
 
     The first environment is created before the lock is taken: on a full server this waits until another
     episode ends, and that episode may wait for the lock before its next action. If a repetition of another
-    episode has held the lock meanwhile, it may have crashed the server, and this environment with it. Then
-    the environment is replaced by a new one, in the place that is free now.
+    episode held the lock meanwhile, it may have crashed the server, and this environment with it. Then the
+    environment is closed and replaced by a new one.
     """
     second, held, taken = attempt(), alone.locked(), alone.taken
     try:
@@ -220,10 +224,10 @@ async def _fails_alone(
 async def begin_patiently(
     begin: Callable[[], Awaitable[T]], patience: float, pause: float = RETRY_SECONDS
 ) -> T:
-    """Calls `begin`, which starts a repetition of an episode, and returns its result. If this fails, tries
-    again for `patience` seconds, with pauses of `pause` seconds: the action that is being examined may have
-    crashed the server, and the server may be restarted. Then raises the last InfrastructureError. If the
-    server is full, raises NoPlace at once."""
+    """Calls `begin`, which starts a repetition of an episode, and returns its result. If `begin` fails, calls
+    it again for `patience` seconds, with pauses of `pause` seconds, because the action that is being examined
+    may have crashed the server, and the server may need time to restart. After that time, raises the last
+    InfrastructureError. If the server is full, raises NoPlace at once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while True:
@@ -238,9 +242,9 @@ async def begin_patiently(
 
 
 class SlowAction:
-    """Runs an action that may not be repeated. If the action has no result after `seconds` seconds, a
-    harmless request is sent meanwhile in another environment, which `attempt` makes, to see whether the
-    server works."""
+    """Runs an action of an episode and observes whether the server works meanwhile, for episodes whose
+    actions may not be repeated later. If the action has no result after `seconds` seconds, a harmless request
+    is sent in another environment, which `attempt` makes."""
 
     def __init__(self, attempt: Callable[[], Attempt], seconds: float) -> None:
         self._attempt, self._seconds = attempt, seconds
@@ -283,14 +287,16 @@ async def error_comes_again(
     """Returns whether the agent caused the error that the server reported for the action `sent`, although the
     environment still works. `kind` is the kind of the error.
 
-    The episode is repeated in another environment, with the earlier actions in `history`. If the action gets
-    the same kind of error there, the agent is the cause. Otherwise the agent is not the cause, unless the
-    environment showed something else before this action: then it is not the same, so this decides nothing,
-    and the episode is repeated again, in up to `REPETITIONS` environments, each of which `attempt` makes.
+    The episode is repeated, with the earlier actions in `history`, in another environment, which `attempt`
+    makes. If the action gets the same kind of error there, the agent is the cause. If it does not, the agent
+    is not the cause, provided that both environments gave the same observations before this action. If they
+    gave different ones, the repetition decides nothing, and the episode is repeated again, in up to
+    `REPETITIONS` environments.
 
-    If none of them decides, the server is full, or `attempt` is None, `again` sends the action once more in
-    the episode's own environment instead. Otherwise, on a server whose environments differ, any action with
-    an error could end the episode without its reward.
+    If no repetition decides, if the server is full, or if `attempt` is None, `again` sends the action once
+    more in the episode's own environment: the agent is the cause if the same kind of error comes again.
+    Without this, on a server whose environments differ, any action with an error could end the episode
+    without its reward.
     """
     failed = _Failed(history, sent, kind)
     try:
@@ -303,8 +309,9 @@ async def error_comes_again(
 
 
 async def _failure_elsewhere(attempt: Callable[[], Attempt], failed: _Failed) -> str | None:
-    """Repeats an episode in another environment until that is conclusive (see `_repeat`). Returns None if it
-    is not, in `REPETITIONS` environments, or if the server is full."""
+    """Repeats an episode in other environments, up to `REPETITIONS` times, until a repetition is conclusive
+    (see `_repeat`). Returns the kind of the failure of the action `failed` in that repetition; an empty
+    string if the action succeeds there; None if no repetition is conclusive or the server is full."""
     for _ in range(REPETITIONS):
         try:
             failure = await _failure(attempt(), failed, compare=True)
@@ -318,8 +325,8 @@ async def _failure_elsewhere(attempt: Callable[[], Attempt], failed: _Failed) ->
 async def _failure(
     attempt: Attempt, failed: _Failed, *, compare: bool = False, alone: asyncio.Lock | None = None
 ) -> str | None:
-    """Starts the episode's task in `attempt`, repeats the episode (see `_repeat`), and closes `attempt`.
-    Raises InfrastructureError if the task cannot be started."""
+    """Starts the episode's task in `attempt`, repeats the episode, and closes `attempt`. Returns the same as
+    `_repeat`: how the action `failed` fails now. Raises InfrastructureError if the task cannot be started."""
     try:
         first = await attempt.begin()
         return await _repeat(attempt, first, failed, compare=compare, alone=alone)
@@ -335,11 +342,12 @@ async def _repeat(
     compare: bool = False,
     alone: asyncio.Lock | None = None,
 ) -> str | None:
-    """Repeats an episode in `attempt`, which has shown `first`: the actions before the action `failed`, then
-    this action. Returns the kind of its failure now, or an empty text if it succeeds. Returns None if an
-    earlier action has another kind of failure than in the episode; with `compare` also if the action does not
-    fail with the same kind again, and the environment has shown something else than in the episode. Before
-    the action, waits until nobody holds the lock `alone`, if it is given."""
+    """Repeats in `attempt` the actions before the action `failed`, then this action. `first` is the first
+    observation in `attempt`. Returns the kind of the action's failure now, or an empty string if the action
+    succeeds. Returns None, for an inconclusive repetition, if an earlier action does not succeed or fail in
+    the same way as in the episode. With `compare`, also returns None if the action does not fail in the same
+    way, and an observation differed from the episode's. Before the last action, waits until nobody holds the
+    lock `alone`, if given."""
     same = _digest(first) == failed.history.first
     for acted in failed.history.actions:
         repeated = await _repeated(attempt, acted.sent)
@@ -378,7 +386,8 @@ async def _checked(attempt: Attempt) -> None:
 
 
 async def _released(lock: asyncio.Lock) -> None:
-    """Waits until the present holder of the lock, and those who wait for it already, have released it."""
+    """Waits until the lock is free: until its present holder, and all who already wait for it, have released
+    it."""
     if lock.locked():
         async with lock:
             pass

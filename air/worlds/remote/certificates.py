@@ -1,4 +1,4 @@
-"""The certificates with which HTTPS clients check servers."""
+"""Provides the TLS settings, with the certificates, by which air's HTTPS clients verify servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 from air.errors import ConfigError
 
 _NAMES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""The environment variables that replace the usual certificates."""
+"""The environment variables by which a user can replace the default certificates with a file or a folder."""
 
 
 @functools.cache

@@ -81,8 +81,8 @@ def usage(tools: Sequence[RemoteTool]) -> str:
 
 
 def action_text(action: Action) -> str:
-    """Returns an action as text, for a server that expects text: the answer or, if the action has none, the
-    tool call or script."""
+    """Returns an action as text, for a server that expects text: the answer or, without an answer, the tool
+    call or the script."""
     return action.answer or action.text
 
 
@@ -90,8 +90,9 @@ def call(action: Action, tools: Sequence[RemoteTool]) -> tuple[str, dict[str, An
     """Returns the name and the arguments of the tool call in an action. `tools` are the server's tools.
     Raises Malformed if the action has no tool call, or if a call without argument names does not fit `tools`.
 
-    If the action is a text, the text must be `{"name": …, "arguments": {…}}`. But if there is only one tool,
-    and this tool needs a single text as its argument (see `single_text`), the whole text is the argument.
+    If the action is text, it must be a JSON object `{"name": …, "arguments": {…}}`. But if there is only one
+    tool, and its only or only required argument is a string (see `single_text`), the whole text is this
+    argument.
     """
     if action.tool is not None:
         if action.tool.arguments is not None:
@@ -118,7 +119,8 @@ def _by_place(name: str, args: Sequence[str], tools: Sequence[RemoteTool]) -> di
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parses a text as a JSON object. Raises Malformed if it is not one."""
+    """Parses a string as a JSON object and returns the object. Raises Malformed if the string is not a JSON
+    object."""
     try:
         body = json_lines.decode(text)
     except ValueError:
@@ -144,7 +146,7 @@ def sendable(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """Returns the nesting depth of objects and lists in a value."""
+    """Returns how deeply objects and lists are nested in a JSON value: 0 for a number, 1 for a flat list."""
     depth, level = 0, [value]
     while level := [each for each in level if isinstance(each, dict | list | tuple)]:
         depth += 1
@@ -153,10 +155,10 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of a schema's only field, or else of its only required field, if this field is a text.
-    Otherwise returns an empty text.
+    """Returns the name of the only field in a JSON schema or, if there are several, of the only required
+    field, provided that this field is a string. Otherwise returns an empty string.
 
-    OpenEnv's field `metadata`, which every action has, is ignored.
+    The field `metadata`, which every action of the protocol OpenEnv has, is ignored.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
@@ -174,10 +176,10 @@ def single_text(schema: Mapping[str, Any]) -> str:
 def observation_text(observation: Any) -> str:
     """Returns a server's observation, any JSON value, as text.
 
-    A text is returned unchanged. An object whose only non-empty field is a text becomes this text; any other
-    object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON. The
-    fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields are
-    empty, because some servers put the observation into `metadata`.
+    A string is returned unchanged. An object whose only non-empty field is a string becomes this string; any
+    other object becomes one line `NAME: VALUE` for each non-empty field. Any other value is written as JSON.
+    The fields `done` and `reward` are left out. The fields in `metadata` are used only if all other fields
+    are empty, because some servers put the observation into `metadata`.
     """
     if not isinstance(observation, Mapping):
         return _plain(observation)
@@ -245,21 +247,22 @@ def reward_of(value: Any, server: str) -> float | None:
 
 @dataclass
 class RewardsOfServer:
-    """The rewards that the server at `url` has sent in the episodes of a task in this process."""
+    """What is known about the rewards that the server at `url` has sent so far, in all episodes of one task
+    in this process."""
 
     url: str
     lowest: float | None = None
-    """The lowest reward that was a number; None if there was none."""
+    """The lowest reward so far; None if no reward was a number."""
 
 
 class Rewards:
-    """Counts the rewards of one episode on a server.
+    """Converts the rewards that a server sends in one episode to numbers, and counts those that are null.
 
-    A reward of null counts as 0. It is ordinary for an action, but OpenEnv's servers also send NaN as null.
-    So an episode whose rewards are all null is a failure, but only until the server has sent a number in
-    any episode. Afterwards it counts, and earns the lowest reward of the server so far, or 0 if that is
-    lower: otherwise an agent whose actions make the reward NaN, such as a training that diverges, could
-    escape a bad reward.
+    A reward of null counts as 0. Null is ordinary for an action without a reward, but OpenEnv's servers also
+    send null for NaN. So an episode whose rewards are all null is an infrastructure failure as long as the
+    server has sent a number in no episode. Once it has, such an episode counts, and earns the lowest reward
+    that the server has sent so far, but at most 0. Otherwise an agent whose actions make the reward NaN, such
+    as a training that diverges, could escape a bad reward.
     """
 
     def __init__(self, server: RewardsOfServer) -> None:
@@ -269,8 +272,9 @@ class Rewards:
         self._numbers = 0
 
     def counted(self, reward: float | None, *, done: bool) -> float:
-        """Returns the reward of an action as a number. `done` says whether the episode is over. Raises
-        InfrastructureError if it is over and no reward of this server has been a number so far."""
+        """Returns the reward for an action as a number. `reward` is the reward that the server sent (None for
+        null), and `done` says whether the episode is over. Raises InfrastructureError if the episode is over
+        and the server has not sent a number in any episode so far."""
         self.null += reward is None
         if reward is not None:
             self._numbers += 1

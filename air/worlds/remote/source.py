@@ -1,4 +1,4 @@
-"""The source of tasks such as `ors:URL`, whose environments run on a remote server."""
+"""Loads tasks such as `ors:URL`, whose environments run on a remote server."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ FACTS = {
 
 
 class RemoteSource(Generic[OptionsT]):
-    """The source of the tasks `KIND:URL` of one protocol, such as `ors` or `openenv`.
+    """Loads the tasks `KIND:URL` of one protocol, such as `ors` or `openenv`. It implements
+    `air.worlds.sources.WorldSource`.
 
     `kind` is the prefix of the task ids, `options` is the class of the settings, and `instructions` are the
-    rules in the first prompt. `server` is a function from a URL and the settings to a function that makes the
-    world of one episode. No request is sent before an episode starts.
+    rules in the first prompt. `server` is a function that takes a URL and the settings; it returns a function
+    that makes the world (the agent's environment) of one episode. No request is sent before an episode
+    starts.
     """
 
     def __init__(
@@ -52,13 +54,15 @@ class RemoteSource(Generic[OptionsT]):
         )
 
     def split(self, name: str) -> tuple[str, ...] | None:
-        """Returns what decides the tasks from which a seed selects one, for the task with the name `name`:
-        the kind, the URL, the environment or task, and the split. Returns None if the settings name no split,
-        so that the server chooses the task. Raises ConfigError if the URL or a setting is malformed."""
+        """Identifies the set of a server's tasks from which a seed selects one. Returns the tuple (protocol,
+        URL, environment or task, split) that `name`, a URL with settings, contains. Returns None if the
+        settings name no split, because the server then chooses the task. Raises ConfigError if the URL or a
+        setting is malformed."""
         url, options = parse(f"{self._kind}:{name}", name, self._options)
         within = getattr(options, "env", "") or getattr(options, "task", "")
         return (self._kind, url, within, options.split) if options.split else None
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the addresses of servers are not known in advance."""
+        """Returns the task names that the command `air tasks` lists: none, because the addresses of servers
+        are not known in advance."""
         return []

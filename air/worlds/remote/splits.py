@@ -1,4 +1,4 @@
-"""Finds remote tasks that training and evaluation take from the same split."""
+"""Checks that training and evaluation do not take tasks from the same split of a remote server."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _KINDS = ("openenv", "ors")
 
 def check_splits(training: Iterable[str], evaluation: Iterable[str]) -> None:
     """Checks the task ids of a run for training and for evaluation. Raises ValueError if both take tasks from
-    the same split of a server: a seed selects a task modulo the number of tasks, so evaluations would play
-    tasks of the training. Raises ConfigError if a remote task id is malformed.
+    the same split of a remote server. In that case, evaluations would use tasks of the training, because the
+    task is chosen by the seed modulo the number of tasks. Raises ConfigError if a remote task id is
+    malformed.
 
     A task of OpenEnv without `split` is not checked, because its server chooses the task.
     """
@@ -29,8 +30,8 @@ def check_splits(training: Iterable[str], evaluation: Iterable[str]) -> None:
 
 
 def _split_of(task_id: str) -> tuple[str, ...] | None:
-    """Returns the server and the split from which a remote task id takes its tasks (see
-    `RemoteSource.split`), or None."""
+    """Returns a tuple that identifies the server and the split from which a remote task takes its data (see
+    `RemoteSource.split`); None if the task is not remote, or its settings name no split."""
     kind, _, name = task_id.partition(":")
     if kind not in _KINDS:
         return None

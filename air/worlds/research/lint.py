@@ -1,8 +1,8 @@
 """Lints an agent's edit of a Python file, to find the errors that the edit adds.
 
 The errors are undefined names (F821, F822), duplicate arguments (F831), and errors of indentation (E111,
-E112, E113), syntax (E999) and tokens (E902). The syntax is that of the Python version that runs air, which
-may differ from the box's.
+E112, E113), syntax (E999) and tokens (E902). The text is parsed with the Python version that runs air, which
+may differ from the version in the agent's box.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from weakref import WeakKeyDictionary
 from air.errors import InfrastructureError
 
 MAX_BYTES = 500_000
-"""The maximum size, in bytes, of the texts before and after an edit together. Larger texts are not linted."""
+"""The maximum total size, in bytes, of a file's text before and after an edit. Larger texts are not
+linted."""
 MOST = 10
 """The maximum number of errors that each of the lists `new` and `rest` of a `LintResult` reports with their
 text. Further errors are only counted."""
@@ -73,8 +74,8 @@ class LintResult:
 
 
 async def lint_edit(before: str, after: str) -> LintResult:
-    """Lints a text before and after an edit. Returns the errors that the edit adds and the other errors, or
-    the reason why the text was not linted.
+    """Lints the text of a Python file before and after an edit. Returns the errors that the edit adds and the
+    other errors, or the reason why the text was not linted.
 
     If the text before the edit does not parse, no error counts as added, so that the agent can repair the
     file step by step. Raises InfrastructureError if the linter program fails.
@@ -89,8 +90,8 @@ async def lint_edit(before: str, after: str) -> LintResult:
 
 
 def _exceed(*texts: str) -> bool:
-    """Whether the texts together have more than `MAX_BYTES` bytes in UTF-8. To save time, the texts are not
-    encoded if they already have more than `MAX_BYTES` characters."""
+    """Returns whether the texts together have more than `MAX_BYTES` bytes in UTF-8. To save time, the texts
+    are not encoded if they have more than `MAX_BYTES` characters, because the answer is then known."""
     if sum(map(len, texts)) > MAX_BYTES:
         return True
     return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
@@ -101,8 +102,9 @@ def _findings(answer: dict[str, Any]) -> Findings:
 
 
 async def _attributed(before: str, after: str) -> dict[str, Any] | str:
-    """Returns the response of the linter program. If the program fails on these texts, but not on a harmless
-    one, returns the reason as text. Raises InfrastructureError if the program fails on both."""
+    """Lints the text before and after an edit, and returns the JSON object that the linter program prints. If
+    the program fails on these texts, but not on a harmless text, or if it does not lint these texts, returns
+    the reason as a string. Raises InfrastructureError if the program fails on the harmless text, too."""
     try:
         return await _ask(before, after)
     except InfrastructureError as error:

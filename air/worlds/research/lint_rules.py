@@ -1,5 +1,5 @@
-"""The linter program for Python texts. It runs in a separate process, because a text may crash Python's
-parser.
+"""A program that lints Python source texts, for `air.worlds.research.lint`. It runs in a separate process,
+because a text may crash Python's parser.
 
 Standard input is a JSON object `{"before": text, "after": text, "most": number}`. Standard output is
 `{"new": errors, "rest": errors}`: the errors in `after` that are not in `before`, and the other errors in

@@ -1,4 +1,5 @@
-"""Notes that an agent writes for itself during one episode. They are stored outside the box."""
+"""Stores the notes that an agent writes for itself during one episode. They are stored outside the box (the
+isolated place in which the agent works), so that its commands cannot change them."""
 
 from __future__ import annotations
 

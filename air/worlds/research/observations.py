@@ -1,4 +1,5 @@
-"""The texts that an agent sees in the research world: the task, the result of an action, and a score."""
+"""Writes the observations (the texts that an agent sees) of research tasks: the task, the result of an
+action, and a score."""
 
 from __future__ import annotations
 
@@ -8,18 +9,19 @@ from air.worlds.base import Observation, Validation
 from air.worlds.research.score_rounding import score_text
 
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
-"""The observation for a validate beyond the maximum number of validates in the episode."""
+"""The observation for the action `validate` (a request to grade the work so far) if the agent has reached the
+maximum number of validates in the episode."""
 OVER = "[the episode has ended]"
 """The observation for an action after the end of the episode."""
 BOX_ENDED = "[the box has ended]"
-"""The observation if the agent's commands have ended its box. It is also the error message of the
-ArtefactError for the artefact, which can no longer be read."""
+"""The observation if the agent's commands have ended its box, the isolated place in which they run. It is
+also the message of the ArtefactError, because the artefact in the box can no longer be read."""
 
 
 def describe(task: TaskSpec) -> str:
-    """Returns the first observation: the task's description, metric, baseline and artefact. For a task with
-    `rules` of its own (`TaskSpec.rules`), such as a Harbor task, the observation is only the instruction of
-    the task's first stage (step, in Harbor's words)."""
+    """Returns the first observation of an episode as text: the task's description, metric, baseline score and
+    artefact (the files to be graded). For a task with `rules` of its own (`TaskSpec.rules`), such as a Harbor
+    task, the observation is only the instruction of the task's first stage (step, in Harbor's words)."""
     if task.rules is not None:
         return task.rules.instruction(0)
     return (
@@ -51,9 +53,9 @@ def after_action(
 def score_line(
     task: TaskSpec, validation: Validation, best: float | None, step: float, *, baseline: bool
 ) -> str:
-    """Returns the line about a validate that the agent sees: its score and the best score so far, rounded to
-    multiples of `step`; or the problem, if there is no score. With `baseline`, the line also contains the
-    task's baseline."""
+    """Returns the line that tells the agent the result of a grading: the score and `best`, the best score so
+    far, rounded to multiples of `step`; or the problem, if there is no score. With `baseline`, the line also
+    contains the task's baseline score."""
     if validation.score is None or best is None:
         return f"[not scored] {validation.problem}"
     first = f", baseline {score_text(task.baseline, step)}" if baseline else ""

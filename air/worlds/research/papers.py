@@ -1,7 +1,7 @@
 """Tools with which an agent searches for papers and reads PDFs, in tasks with network access.
 
-Downloads run in the agent's box, and only from hosts that the task lists. The task's image must contain the
-program `pdftotext`.
+Downloads run in the agent's box (the isolated place in which it works), and only from hosts that the task
+lists. The container image of the task must contain the program `pdftotext`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def offered(hosts: tuple[str, ...], search_url: str = SEARCH_URL) -> tuple[str, 
 
 
 class Library:
-    """Searches for papers and reads PDFs from inside `box`, which may access the hosts named in `hosts`.
+    """Searches for papers and reads PDFs from inside `box`, the isolated place in which the agent works,
+    which may access the hosts named in `hosts`.
 
     `search_url` is the URL of a search service for papers with the API of Semantic Scholar.
     """

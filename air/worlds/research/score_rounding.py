@@ -1,7 +1,7 @@
 """Rounds the scores that an agent sees, so that they reveal little about single rows of the hidden data.
 
-An agent that saw exact scores could infer the hidden labels by many small changes of its artefact. Rewards
-still use exact scores.
+An agent that saw exact scores could infer the hidden labels by many small changes of its artefact, the files
+that are graded. Rewards still use exact scores.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ OLD_STEP = 0.0001
 
 
 def step_of(task: TaskSpec) -> float:
-    """Returns the rounding step of a task's scores: the task's `told_step`, or else a power of ten.
+    """Returns the step to which a task's scores are rounded before the agent sees them: the task's
+    `told_step` or, without this setting, a power of ten.
 
-    The power of ten is between a hundredth and a tenth of the distance from the baseline to the target. In a
-    task with the normalisation `log-gap`, the smaller of this distance and the distance from the target to
-    the optimum counts.
+    The power of ten is between a hundredth and a tenth of a distance: the distance from the baseline score to
+    the target score or, in a task with the normalisation `log-gap`, the distance from the target to the
+    optimum if this is smaller.
     """
     if task.told_step is not None:
         return task.told_step

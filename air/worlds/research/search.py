@@ -1,4 +1,4 @@
-"""The agent's search tools: they search files for a literal text, or find files by name.
+"""The agent's search tools in research tasks: they search files for a literal text, or find files by name.
 
 A search with more than 100 results is refused. Hidden files are skipped, and so are binary files in a
 search for a text. Symbolic links are not followed.
@@ -17,9 +17,9 @@ _VISIBLE = ("--exclude=.?*", "--exclude-dir=.?*")
 
 
 async def in_folder(files: BoxFiles, text: str, folder: str) -> str:
-    """Searches the files below a folder, at any depth, for the literal text `text`. Returns a text that lists
-    the files with this text, and the number of matching lines in each. `folder` is an absolute path in the
-    box.
+    """Searches the files below a folder, at any depth, for the literal text `text`. Returns a list, as text,
+    of the files that contain it, with the number of matching lines in each. `folder` is an absolute path in
+    the box, the isolated place in which the agent works.
 
     Raises Refusal if there are more than 100 files, and ToolError if the search takes too long.
     """
@@ -49,8 +49,9 @@ def in_file(file: TextFile, text: str) -> str:
 
 
 async def by_name(files: BoxFiles, name: str, folder: str) -> str:
-    """Returns a text that lists the files below `folder`, at any depth, whose file name matches the pattern
-    `name` (wildcards `*` and `?`). `folder` is an absolute path in the box.
+    """Returns a list, as text, of the files below `folder`, at any depth, whose file name matches the pattern
+    `name` (wildcards `*` and `?`). `folder` is an absolute path in the box, the isolated place in which the
+    agent works.
 
     Raises Refusal if there are more than 100 files, and ToolError if the search takes too long.
     """

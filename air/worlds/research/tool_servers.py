@@ -1,4 +1,5 @@
-"""The MCP servers that a research task declares, for one agent in one box."""
+"""Runs the MCP (Model Context Protocol) servers that a research task declares, and calls their tools, for one
+agent in one box (the isolated place in which the agent works)."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The MCP servers of one episode, and the tools of the servers. `open` starts the servers and `close`
-    ends them. `declared` are the servers that the task declares, and `box` is the agent's box."""
+    """The MCP (Model Context Protocol) servers of one episode, and the tools of the servers. `open` starts
+    the servers and `close` ends them. `declared` are the servers that the task declares, and `box` is the
+    agent's box, the isolated place in which servers that are programs run."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box
@@ -77,8 +79,9 @@ class ToolServers:
         return frozenset(one.name for _, one in self._listed)
 
     async def call(self, call: ToolCall) -> Observation:
-        """Calls a tool and returns its result. An error of the tool is such a result, too. Raises
-        InfrastructureError if the box has ended or a remote server is unreachable."""
+        """Calls a tool of one of the servers and returns the tool's result as an observation. An error that
+        the tool reports also becomes an observation. Raises InfrastructureError if the box has ended or a
+        remote server is unreachable."""
         assert self._opened is not None
         result = await self._opened.call(call.name, dict(call.arguments or {}))
         return Observation(result.observation)

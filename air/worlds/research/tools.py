@@ -1,8 +1,9 @@
-"""The tools of the `mlgym` action format, for one agent in one box.
+"""The tools of the action format `mlgym` (commands after the project MLGym: for files, searches, notes and
+papers), for one agent in one box, the isolated place in which it works.
 
 The tools run outside the box and act on it through the methods of `Box`. Their state lasts for the episode:
-the open file, the lines in view, the working directory and the agent's notes. A mistake of the agent becomes
-an observation.
+the open file, the lines in view, the working directory and the agent's notes. A mistake of the agent is
+reported in an observation.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class ToolSettings:
     memory: bool = False
     """Whether the agent can write and read notes (the tools `memory_write` and `memory_read`)."""
     hosts: tuple[str, ...] = ()
-    """The names of the hosts that the task's box may access. Empty: the tools for papers are not
-    available."""
+    """The names of the hosts that the agent's box (the isolated place in which it works) may access. Empty:
+    the tools for papers are not available."""
     search_url: str = SEARCH_URL
     """The URL of the search service for papers."""
 
@@ -63,7 +64,8 @@ class View:
 
 
 class Tools:
-    """The agent's tools and shell in one episode. The methods must not be called concurrently."""
+    """The agent's tools and shell in one episode, which act on `box`, the isolated place in which the agent
+    works. The methods must not be called concurrently."""
 
     def __init__(self, box: Box, settings: ToolSettings | None = None) -> None:
         self.settings = settings or ToolSettings()
@@ -92,8 +94,8 @@ class Tools:
 
     def standing(self, left: int | None) -> Standing:
         """Returns the agent's situation between two actions, which the action format shows to the agent: the
-        number of remaining turns (`left`; None: not limited), the working directory, and the open file with
-        the lines in view."""
+        number of remaining turns (given as `left`; None: not limited), the working directory, and the path of
+        the open file with the numbers of the lines in view."""
         open_file = ""
         if (view := self._view) is not None:
             last = min(view.first + self.settings.window - 1, view.total)
@@ -106,7 +108,8 @@ class Tools:
         """Returns a copy of these tools for another box, with the same working directory, open file and
         notes.
 
-        The workspace of `box` must be a copy of the workspace of these tools' box.
+        The workspace of `box` (the folder in which the agent works) must be a copy of the workspace of the
+        present box.
         """
         other = Tools(box, self.settings)
         other.shell = self.shell.carried(box)
@@ -117,8 +120,8 @@ class Tools:
         return other
 
     async def call(self, call: ToolCall) -> Observation:
-        """Carries out a tool call. Returns its result as an observation; if the call is refused, the
-        observation gives the reason.
+        """Carries out a tool call. Returns its result, or the reason why the call is refused, as an
+        observation.
 
         Raises BoxDiedError if the box has ended, and InfrastructureError if the linter program fails.
         """
@@ -206,7 +209,8 @@ class Tools:
         self, view: View, file: TextFile, first: int, last: int, body: tuple[str, ...]
     ) -> str:
         """Replaces the lines `first` to `last` of a file by `body`. Returns a text that shows the changed
-        lines and the lint errors that the file had before the edit.
+        lines and the remaining lint errors, which the edit did not add, or the reason why the file was not
+        linted.
 
         Lines are counted from 1, and `last` is included. If `last` < `first`, inserts `body` before line
         `first`. Raises Refusal if the edit would add lint errors to a `.py` file or the file is not UTF-8

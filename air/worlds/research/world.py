@@ -1,9 +1,11 @@
-"""The research world: an agent works on a task in a box, and a grader scores its artefact.
+"""The research world: an agent works on a task in a box (an isolated place for commands, such as a
+container), and a grader scores its artefact (the files that the task asks for).
 
-The action `validate` grades the artefact on the validation split in a grader box; its reward is the change
-of the normalised score. `submit` does the same and ends the episode. A missing or malformed artefact gives
-an observation, and counts as the lowest normalised score. If the agent's commands end the box, the episode
-ends and its artefact counts as missing. Infrastructure failures raise `InfrastructureError`.
+The action `validate` grades the artefact on the validation split in a separate box, which the agent never
+sees; its reward is the change of the normalised score. `submit` does the same and ends the episode. If the
+artefact is missing or malformed, the observation says so, and the score counts as the lowest normalised
+score. If the agent's commands end the box, the episode ends and its artefact counts as missing.
+Infrastructure failures raise `InfrastructureError`.
 """
 
 from __future__ import annotations
@@ -45,21 +47,22 @@ OUTPUT_BYTES = 16_000
 
 @dataclass
 class Times:
-    """The seconds that an episode spent on each activity. `exec` is the running of scripts and of the tools
-    of the `mlgym` format, and `grading` is the grading of artefacts, with all waiting."""
+    """The time in seconds that an episode spent on each activity. `exec` is the time of scripts and of the
+    tools of the action format `mlgym`. `grading` is the time of gradings, including all waiting."""
 
     queue: float = 0.0
     box: float = 0.0
-    """The time in seconds from the request for a box until the task's files are in the box, including all
-    waiting. `queue` is the part of it that the episode waited in the queue for boxes and GPUs."""
+    """The time in seconds from the request for a box (an isolated place for commands) until the task's files
+    are in the box, including all waiting. `queue` is the part of this time that the episode spent in the
+    queue for boxes and GPUs."""
     exec: float = 0.0
     grading: float = 0.0
     recording: float = 0.0
     """The time in seconds that was spent on recording, such as finding changed files. It is not part of the
     agent's time."""
     agent: float = 0.0
-    """The agent's own time in seconds, since the task's files were in the box, without `grading` and
-    `recording`. Set at the end of the episode."""
+    """The agent's own time in seconds, from the moment when the task's files were in its box to the end of
+    the episode, without `grading` and `recording`. Set at the end of the episode."""
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
@@ -73,18 +76,21 @@ class Times:
 
 @dataclass
 class ResearchWorld:
-    """The world of one episode, in which an agent works on one task in one box. `grader` grades artefacts,
-    and `pay` computes the reward of each validate."""
+    """The world of one research episode: an agent works on one task in one box, an isolated place for
+    commands. `grader` grades artefacts (the files that the agent makes), and `pay` computes the reward of
+    each validate, that is, of each grading during the episode."""
 
     task: TaskSpec
     box: Box
     grader: Grader
     pay: DeltaReward
     counts: Counts = "last"
-    """Which artefact is graded on the test split at the end: that of the last validate (`last`), or that of
-    the first validate with the best score (`best`)."""
+    """Which artefact (state of the agent's files) is graded on the test split at the end: the artefact of the
+    last validate (`last`), or of the first validate with the best score (`best`). A validate is a grading
+    during the episode."""
     offers_tools: bool = True
-    """Whether the agent can call tools of MCP servers. If not, the task's MCP servers are not started."""
+    """Whether the agent can call tools of MCP (Model Context Protocol) servers. If not, the task's MCP
+    servers are not started."""
     servers: ToolServers | None = None
     """The task's MCP servers; None before `reset`, or if the task declares none."""
     tools: Tools | None = None
@@ -96,42 +102,47 @@ class ResearchWorld:
     told_step: float = OLD_STEP
     """The step to which scores that the agent sees are rounded (see `score_rounding`)."""
     max_validates: int | None = None
-    """The maximum number of validates by the agent that are scored, not counting `submit`. None: no limit."""
+    """The maximum number of the agent's actions `validate` that are graded. None: no limit. A `submit` is
+    always graded."""
     refused_validates: int = 0
-    """The number of validates that were not scored, because `max_validates` had been reached."""
+    """The number of the agent's actions `validate` that were not graded, because `max_validates` had been
+    reached."""
     submitted: bool = False
     step_number: int = 0
-    """The index, from 0, of the current stage (step, in Harbor's words) of a task whose `rules` have several
-    stages, such as a Harbor task. In other tasks it stays 0."""
+    """The index, from 0, of the current stage of a task that has several stages (`task.rules`), such as a
+    Harbor task, where stages are called steps. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
-    """In a task whose `rules` have several stages (steps, in Harbor's words): the score of each graded stage;
-    None for a stage that could not be graded."""
+    """In a task that has several stages (`task.rules`; steps, in Harbor's words): the score of each stage
+    that was graded so far; None for a stage that could not be graded."""
     outlasts_caller: bool = False
     """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. If it did not continue, an agent could avoid a bad grade with a validate just before the time is
-    over. `finish` waits for such a grading, and `abandon` cancels it."""
+    over. If it did not continue, an agent could avoid a bad score by the action `validate` just before the
+    time is over. `finish` waits for such a grading, and `abandon` cancels it."""
     box_end_reason: str = ""
-    """The error message if the agent's commands have ended the box, else empty."""
+    """The error message if the agent's commands have ended the box or made it unusable, else empty."""
     task_error: str = ""
-    """The message of a BrokenTaskError, which stops the run; empty if the task works."""
+    """The message of the BrokenTaskError that a grading raised, which stops the run; empty if none did."""
     test_score: float | None = None
-    """The value of the task's metric on the test split, measured once at the end. None before the end, or
-    without a valid artefact."""
+    """The value of the task's metric on the test split, measured once at the end. None before the end, or if
+    there is no valid artefact (state of the agent's files) to grade."""
     test_stderr: float | None = None
-    """The standard error of `test_score`; None if the artefact was graded only once, with one seed."""
+    """The standard error of `test_score`; None if the grader ran only once, with one seed."""
     on_validated: Callable[[], None] | None = None
-    """A function that is called after every validate."""
+    """A function that is called, without arguments, after every grading on the validation split; None if
+    there is none."""
     finished: bool = False
     """Whether `finish` has completed, so that the reward no longer changes."""
     keep: Callable[[str, Mapping[str, bytes]], str] | None = None
-    """A function that stores a copy of the artefact before each grading. It is called in a thread with the
-    artefact's digest and files, and returns the path of the copy. None: no copy is stored."""
+    """A function that stores a copy of the artefact (the agent's files) before each grading. It is called in
+    a thread, with a hash of the artefact and the artefact's files (contents by path), and returns the path of
+    the copy. None: no copy is stored."""
     test_artefact: tuple[str, str] = ("", "")
-    """The digest of the artefact that was graded on the test split, and the path of its stored copy. Each is
-    empty if there is none."""
+    """A hash of the artefact (state of the agent's files) that was graded on the test split, and the path of
+    its stored copy. Each is empty if there is none."""
     _counted_artefact: Artefact | None = None
-    """The artefact to be graded on the test split, as a validate read it from the box, so that the agent
-    cannot change it later. None if the artefact could not be read, or before the first validate."""
+    """The artefact to be graded on the test split: a copy of the agent's files, made for an earlier grading,
+    so that the agent cannot change it later. None if the files could not be read, or before the first
+    grading."""
     _grading: asyncio.Task[Validation] | None = None
     """The asyncio task of the latest grading, which may still run."""
     _began: float = field(default_factory=time.monotonic)
@@ -140,8 +151,9 @@ class ResearchWorld:
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world for another box, `box`. The workspace of `box` must be a copy of the
-        workspace of this world's box. The two worlds share the object `times`."""
+        """Returns a copy of this world in its present state, with which the episode can continue in another
+        box, `box`. The workspace of `box` must be a copy of the workspace of this world's box. The two worlds
+        share the object `times`."""
         return replace(
             self,
             box=box,
@@ -154,7 +166,8 @@ class ResearchWorld:
         )
 
     async def reset(self, seed: int) -> Observation:
-        """Starts the episode: copies the task's files into the box, and returns the task's description."""
+        """Starts the episode: copies the task's files into the box, starts the task's MCP (Model Context
+        Protocol) servers, if the agent may use them, and returns the task's description."""
         self.seed = seed
         start = time.monotonic()
         await stage(self.task, self.box)
@@ -169,8 +182,9 @@ class ResearchWorld:
         return Observation(text=describe(self.task))
 
     def offered(self, action_format: ActionFormat) -> ActionFormat:
-        """Returns `action_format`, extended by the tools of the task's MCP servers. Raises ConfigError if the
-        format cannot call such tools."""
+        """Returns `action_format` (the rule by which a reply becomes an action), extended by the tools of the
+        task's MCP (Model Context Protocol) servers. Raises ConfigError if the format cannot call such
+        tools."""
         if self.servers is None:
             return action_format
         return action_format.with_tools(self.servers.schemas)
@@ -187,14 +201,15 @@ class ResearchWorld:
         return "\n".join([action_format.instructions, *extra])
 
     def standing(self, left: int | None) -> Standing:
-        """Returns the agent's situation: the number of remaining turns (`left`; None: not limited), and the
-        working directory and the open file of the tools."""
+        """Returns the agent's situation between two actions: the number of remaining turns (given as `left`;
+        None: not limited) and, if the episode has tools, the working directory and the open file."""
         return Standing(left=left) if self.tools is None else self.tools.standing(left)
 
     async def step(self, action: Action) -> Step:
-        """Runs the action's tool call or script. If the action is a `validate` or `submit`, then grades the
-        artefact. If the action's commands end the box, returns the episode's last step without a grading;
-        `finish` then counts the artefact as missing. After the end of the episode, does nothing."""
+        """Runs the action's tool call or script. If the action ends with `validate` or `submit`, then grades
+        the artefact (the agent's files). If the action's commands end the box, returns the episode's last
+        step without a grading; `finish` then counts the artefact as missing. After the end of the episode,
+        does nothing and returns a step with `done` true."""
         if self._ended or self._closed:
             return Step(observation=Observation(OVER), done=True)
         answer = result = validation = None
@@ -228,10 +243,10 @@ class ResearchWorld:
         )
 
     async def submit(self) -> str:
-        """Ends the agent's work after the grading of a `submit`. If the task's `rules` have a next stage
-        (step, in Harbor's words), prepares the box for that stage and returns a text with its instruction.
-        Otherwise sets `submitted` and returns an empty text. If the box cannot be prepared, sets
-        `box_end_reason` and returns an empty text."""
+        """Ends the agent's work, or its present stage, after the grading of a `submit`. If the task's `rules`
+        have a next stage (step, in Harbor's words), prepares the box for that stage and returns the stage's
+        instruction as text. Otherwise sets `submitted` and returns an empty string. If the box cannot be
+        prepared, sets `box_end_reason` and returns an empty string."""
         rules, number = self.task.rules, self.step_number
         done = (
             rules is None
@@ -251,7 +266,8 @@ class ResearchWorld:
         return f"[step {number + 1} of {rules.steps} is submitted]\n{rules.instruction(number + 1)}"
 
     async def validate(self, *, automatic: bool = False) -> Validation:
-        """Grades the artefact in the box on the validation split, and returns its score and reward.
+        """Grades the artefact (the agent's files in the box) on the validation split, and returns the score
+        and the reward.
 
         `automatic` marks the grading at the end of an episode, which the agent did not request.
         """
@@ -264,8 +280,8 @@ class ResearchWorld:
             raise
 
     async def restore(self, validation: Validation) -> None:
-        """Adds a validate that was read from a recorded episode. The artefact of this validate must be in the
-        box now. It is not graded again, and no reward is computed."""
+        """Adds the result of a grading that was read from a recorded episode, to continue that episode. The
+        graded artefact must be in the box now. It is not graded again, and no reward is computed."""
         artefact = None
         if self.counts == "best":  # with `last`, a later validate reads the artefact that counts
             with contextlib.suppress(ArtefactError):
@@ -275,8 +291,8 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds a validate to `validations`. If its artefact is now the artefact to be graded on the test
-        split (see `counted_validate`), stores it for this grading."""
+        """Adds the result of a grading to `validations`. If `artefact`, which was graded, is now the artefact
+        to be graded on the test split (see `counted_validate`), stores it for this purpose."""
         self.validations.append(validation)
         if self.counted_validate == len(self.validations) - 1:
             self._counted_artefact = artefact
@@ -296,13 +312,13 @@ class ResearchWorld:
         return validation
 
     async def finish(self) -> None:
-        """Ends the episode: grades the artefact that counts (see `counted_validate`) on the test split. A
-        second call does nothing.
+        """Ends the episode: grades on the test split the artefact (state of the agent's files) that
+        `counted_validate` selects. A second call does nothing.
 
         If the agent did not submit, the artefact in the box is first graded on the validation split. If this
-        artefact counts, both gradings use the same bytes. In a task with `rules` of its own, such as a Harbor
-        task, no artefact is graded on the test split. Raises InfrastructureError if one of these gradings
-        fails, or if the latest grading before them has failed or still runs and fails.
+        artefact is also selected for the test split, both gradings use the same copy. In a task with `rules`
+        of its own, such as a Harbor task, no artefact is graded on the test split. Raises InfrastructureError
+        if one of these gradings fails, or if the latest earlier grading has failed or still runs and fails.
         """
         if self._closed:
             return
@@ -336,13 +352,15 @@ class ResearchWorld:
     async def close(self) -> dict[str, Any]:
         """Ends the episode by `finish`.
 
-        Returns a dict with `score` (of the last validate), `best` (of all validates) and `test_score`.
+        Returns a dict with `score` (of the last grading on the validation split), `best` (the best of these
+        scores) and `test_score`. A missing score is None.
         """
         await self.finish()
         return {"score": self.score, "best": self.best, "test_score": self.test_score}
 
     def facts(self) -> dict[str, float]:
-        """Returns the scores so far: `score`, `best_score` and `test_score`. Missing scores are left out."""
+        """Returns the scores so far, by name: `score` and `best_score` (the last and the best one on the
+        validation split), and `test_score`. Missing scores are left out."""
         scores = {"score": self.score, "best_score": self.best, "test_score": self.test_score}
         return {name: score for name, score in scores.items() if score is not None}
 
@@ -356,18 +374,20 @@ class ResearchWorld:
 
     @property
     def reward(self) -> float:
-        """The sum of the delta rewards for all validates so far."""
+        """The sum of the delta rewards (for changes of the score) of all gradings on the validation split so
+        far."""
         return sum(v.delta for v in self.validations)
 
     @property
     def score(self) -> float | None:
-        """The score of the last validate; None without a validate, or if its artefact had no score."""
+        """The score of the last grading on the validation split; None before the first grading, or if the
+        last artefact got no score."""
         return self.validations[-1].score if self.validations else None
 
     @property
     def best(self) -> float | None:
-        """The best score of all validates so far: the highest or the lowest, by the task's `direction`. None
-        if there is no score."""
+        """The best score on the validation split so far: the highest or the lowest, by the task's
+        `direction`. None if there is no score."""
         scores = [v.score for v in self.validations if v.score is not None]
         if not scores:
             return None
@@ -375,14 +395,15 @@ class ResearchWorld:
 
     @property
     def counted_validate(self) -> int | None:
-        """The index in `validations` of the validate whose artefact is to be graded on the test split, by the
-        setting `counts`; None before the first validate."""
+        """The index in `validations` of the grading whose artefact is to be graded on the test split. The
+        setting `counts` decides: the last grading, or the one with the best score. None before the first
+        grading."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property
     def _graded_in_place(self) -> bool:
-        """Whether the grader works in the agent's own box rather than on a copy of the artefact, as the
-        `rules` of a Harbor task can demand. False once the box has ended."""
+        """Whether the grader works in the agent's own box instead of on a copy of the artefact in a grader
+        box. The `rules` of a Harbor task can demand this. False once the box has ended."""
         rules = self.task.rules
         return rules is not None and rules.shared and not self.box_end_reason
 
@@ -427,7 +448,8 @@ class ResearchWorld:
         return digest, kept
 
     async def _collect(self) -> Artefact:
-        """Reads the artefact from the box. Raises ArtefactError if the artefact cannot be read."""
+        """Reads the artefact, the files that the task asks for, from the agent's box. Raises ArtefactError if
+        they cannot be read."""
         if not self.box_end_reason:
             try:
                 async with self.box.attributing():
@@ -438,7 +460,8 @@ class ResearchWorld:
 
     @contextmanager
     def _noting_broken_tasks(self) -> Iterator[None]:
-        """Context manager: if the block raises BrokenTaskError, stores its message in `task_error`."""
+        """Context manager: if its `with` block raises BrokenTaskError, stores the error's message in
+        `task_error`, and raises the error again."""
         try:
             yield
         except BrokenTaskError as error:

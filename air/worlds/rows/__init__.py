@@ -1,5 +1,5 @@
-"""Worlds from the rows of a dataset of questions and answers, with tools and answer checkers. `SOURCE`
-loads them by path."""
+"""Worlds (environments for an agent) in which each episode asks a question from a user's dataset, with tools
+and answer checkers. `SOURCE` loads a task by the path of the dataset."""
 
 from __future__ import annotations
 

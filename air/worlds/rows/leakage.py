@@ -1,12 +1,12 @@
-"""Finds leakage between the splits: validation questions that also occur, exactly or nearly, in the
-training rows.
+"""Finds leakage between the splits of a dataset: validation questions that also occur, exactly or nearly, in
+the training rows.
 
 Two questions are equal if they have the same words, numbers and signs, regardless of case, spaces and
 punctuation. They are near duplicates if their word triples (three consecutive words) have a Jaccard
-similarity of at least `NEAR`. MinHash with bands finds candidates, which are then compared exactly. A
-question is compared with at most `MOST_COMPARED` candidates, so the running time is linear in the number of
-rows. A pair of questions with a similarity of 0.8 is compared with a probability above 99.99 per cent, unless
-the question has more than `MOST_COMPARED` candidates.
+similarity of at least `NEAR`. MinHash with bands (a hashing method for similar sets) finds candidates, which
+are then compared exactly. A validation question is compared with at most `MOST_COMPARED` candidates, so the
+running time is linear in the number of rows. A pair of questions with a similarity of 0.8 is compared with a
+probability above 99.99 per cent, unless the validation question has more than `MOST_COMPARED` candidates.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy.typing as npt
 from air.worlds.rows.reading import Row
 
 NEAR = 0.8
-"""The minimum similarity of near duplicates."""
+"""The minimum similarity, from 0 to 1, at which two questions are near duplicates."""
 MOST_COMPARED = 64
-"""The maximum number of candidates with which a validation question is compared."""
+"""The maximum number of training questions with which a validation question is compared."""
 _RUN = 3
 _BANDS, _ROWS = 24, 4
 _PRIME = np.uint64(2**31 - 1)
@@ -36,7 +36,7 @@ _PUNCTUATION = frozenset(".,;:!?\"'`“”‘’…")
 
 @dataclass(frozen=True)
 class Pair:
-    """A validation question, and the most similar training question."""
+    """A row of the validation split, and the row of the training split with the most similar question."""
 
     held_out: Row
     training: Row
@@ -51,22 +51,22 @@ class Leakage:
     equal: Sequence[Pair]
     near: Sequence[Pair]
     crowded: int = 0
-    """The number of validation questions with more than `MOST_COMPARED` candidates. For these, the most
-    similar training question may have been missed."""
+    """The number of validation questions with more than `MOST_COMPARED` candidates, that is, training
+    questions that may be similar. For these, the most similar training question may have been missed."""
     compared: int = 0
     """The number of pairs of questions whose similarity was computed: at most `MOST_COMPARED` for each
     validation question."""
 
 
 def words(question: str) -> tuple[str, ...]:
-    """Splits a question into lower-case words, numbers and signs, without punctuation."""
+    """Splits a question into lower-case words, numbers and signs (such as `+`), without punctuation."""
     text = unicodedata.normalize("NFKC", question).casefold()
     return tuple(token for token in _TOKEN.findall(text) if token not in _PUNCTUATION)
 
 
 def find(training: Sequence[Row], held_out: Sequence[Row]) -> Leakage:
-    """Returns the held-out rows whose question also occurs in the training rows, exactly or nearly. The
-    result is deterministic."""
+    """Finds the rows in `held_out` whose question also occurs in `training`, exactly or nearly. Returns them
+    in pairs with the most similar training rows. The result is deterministic."""
     by_words = {words(row.question): row for row in reversed(training)}
     equal, others = [], []
     for row in held_out:
@@ -87,8 +87,9 @@ def without_leaks(training: Sequence[Row], held_out: Sequence[Row]) -> list[Row]
 
 
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
-    """Returns the held-out questions that have a near duplicate in the training rows, the number of held-out
-    questions with more than `MOST_COMPARED` candidates, and the number of compared pairs."""
+    """Returns three values: the rows in `held_out` that have a near duplicate in `training`, each with that
+    row; the number of rows in `held_out` with more than `MOST_COMPARED` candidates (rows that may be
+    similar); and the number of compared pairs."""
     runs = [_runs(row.question) for row in held_out]
     best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
     budget = [MOST_COMPARED] * len(held_out)
@@ -145,8 +146,9 @@ _FACTORS, _SUMMANDS = _coefficients()
 
 
 def _bands(runs: frozenset[int]) -> Iterator[bytes]:
-    """Yields the MinHash band keys of a question, of which `runs` are the hashes of the word triples. Similar
-    questions share at least one key with high probability."""
+    """Yields the keys under which a question is filed in the search for similar questions: the MinHash values
+    of each band. `runs` are the hashes of the question's word triples. Similar questions have at least one
+    key in common, with high probability."""
     digests = np.fromiter(runs, dtype=np.uint64, count=len(runs))
     # Both factors are below 2^31, so no product overflows.
     hashed = (digests[:, None] * _FACTORS + _SUMMANDS) % _PRIME

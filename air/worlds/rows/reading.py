@@ -1,6 +1,7 @@
-"""Reads the rows of a JSON, JSON Lines or Parquet file, and checks the fields that every row needs.
+"""Reads a user's dataset, the rows of a JSON, JSON Lines or Parquet file, and checks the fields that every
+row needs.
 
-A row is an object with arbitrary fields. It must contain a question: a text in the field `question`, or a
+A row is an object with arbitrary fields. It must contain a question: a string in the field `question`, or a
 conversation in the field `messages` (`[{"role": …, "content": …}]`) whose last message is the user's.
 """
 
@@ -18,14 +19,14 @@ from air.errors import ConfigError, MissingError
 
 QUESTION, ANSWER, MESSAGES = "question", "answer", "messages"
 LONGEST_QUESTION = 20_000
-"""The maximum length of a question in characters, which is also the limit of a world's observation."""
+"""The maximum length of a question in characters. No observation may be longer, and the question is one."""
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a file."""
+    """One row of a dataset's file: a question with further fields, such as the answer."""
 
     where: str
     """The row's location for error messages: `FILE:LINE` (from 1) in JSON Lines, `FILE[INDEX]` (from 0) in
@@ -37,7 +38,8 @@ class Row:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A digest of the question. Questions that differ only in case and spaces have the same digest."""
+        """The SHA-256 hash of the question, in hex. Questions that differ only in case and spaces have the
+        same hash."""
         text = " ".join(self.question.casefold().split())
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -53,12 +55,12 @@ class Row:
 
 @dataclass(frozen=True)
 class RowFile:
-    """The rows of one file."""
+    """The rows of a dataset's file, and a digest of the file."""
 
     path: Path
     rows: tuple[Row, ...]
     digest: str
-    """A digest of the file's bytes."""
+    """A hash of the file's bytes."""
 
 
 def read(path: Path) -> RowFile:
@@ -184,8 +186,9 @@ def _row(where: str, value: Any) -> Row:
 
 
 def _conversation(where: str, messages: Any) -> str:
-    """Returns a conversation as text: the text of its only message, or all messages, each with its role.
-    Raises ConfigError if the conversation is malformed or its last message is not the user's."""
+    """Converts a conversation, a list of chat messages, to one text: the text of its only message or, with
+    several messages, all texts, each after its role. `where` is the row's location, for error messages.
+    Raises ConfigError if the conversation is malformed or the last message is not the user's."""
     if not isinstance(messages, list) or not messages:
         raise _wrong(where, MESSAGES, "must be a list of messages", messages)
     told = []
@@ -226,5 +229,5 @@ def _shown(value: Any) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Replaces lone surrogates in a text by `?`, because they cannot be encoded as UTF-8."""
+    """Returns a string with lone surrogates replaced by `?`, because UTF-8 cannot encode surrogates."""
     return text.encode("utf-8", "replace").decode()

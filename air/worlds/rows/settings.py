@@ -1,4 +1,5 @@
-"""The settings of a task of rows, from a `.toml` file and from the text after `#` in a task id."""
+"""Reads the settings of a task `rows:PATH` (questions from a user's dataset), from a `.toml` file and from
+the text after `#` in a task id."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class SplitFiles(BaseConfig):
 
 
 class RowsSettings(BaseConfig):
-    """The settings of a task of rows."""
+    """The settings of a task `rows:PATH`, whose episodes ask the questions in the rows of a user's
+    dataset."""
 
     data: str | SplitFiles
     """The path of the file of rows (.json, .jsonl or .parquet), or one path for each split. A relative path
@@ -50,20 +52,20 @@ class RowsSettings(BaseConfig):
     """The part of the first prompt that precedes the question. Empty: one sentence that asks for an
     answer."""
     options: str = ""
-    """The name of the field with the options of a multiple-choice question, a list of 2 to 10 texts. They are
-    shown with letters after the question. Empty: the rows have no options."""
+    """The name of the field with the options of a multiple-choice question, a list of 2 to 10 strings. The
+    agent sees them after the question, with letters. Empty: the rows have no options."""
     format_penalty: float = Field(default=0.0, ge=0.0)
     """Subtracted from the reward for each turn with a reply that is not a valid action."""
     seconds: float = Field(default=600.0, gt=0.0)
     """The time limit of an episode, in seconds."""
     metrics: tuple[str, ...] = ()
-    """The names of the checker's metrics that are reported as facts of the episode (numbers about the
+    """The names of those metrics of the answer checker that are reported as facts (numbers about the
     episode). The metric NAME becomes the fact `answer_NAME`."""
     success_at: float = 1.0
     """The minimum reward at which an answer counts as `success`."""
     check_image: str = "air-base"
-    """The name of the container image for the fresh box in which the checker runs the code of an answer.
-    Checkers that run no code do not use it."""
+    """The name of the container image for the fresh box (isolated place) in which the checker runs the code
+    in an answer. Checkers that run no code do not use it."""
     public: tuple[str, ...] = ()
     """The fields of a row that the tools may read, such as the start position of a game. Do not list the
     answer: all other fields are visible only to the checker."""
@@ -73,9 +75,9 @@ class RowsSettings(BaseConfig):
     splits: SplitRule = SplitRule()
     """The rule that divides the rows of a single file into the training and the validation split."""
     split: Chosen = "seed"
-    """The rows that seeds select. `seed`: training seeds select training rows, and evaluation seeds
-    held-out rows. `train`, `validation`: every seed selects a row of this split. `all`: every seed selects
-    a row of both splits together."""
+    """The rows from which an episode's seed selects one. `seed`: for training seeds, the rows of the training
+    split; for evaluation seeds, those of the validation split. `train`, `validation`: for all seeds, the rows
+    of this split. `all`: for all seeds, the rows of both splits."""
 
     @model_validator(mode="after")
     def _checked(self) -> RowsSettings:
@@ -89,10 +91,10 @@ class RowsSettings(BaseConfig):
 
 
 def of(name: str, task_id: str) -> tuple[RowsSettings, Path]:
-    """Returns the settings for a task name `PATH#KEY=VALUE&…`, and the folder to which the paths in these
-    settings are relative: that of the `.toml` file or, without such a file, the current folder. `task_id` is
-    the task id, for error messages. Raises MissingError if the `.toml` file is absent, and ConfigError if a
-    setting is wrong."""
+    """Returns two values for the task name `PATH#KEY=VALUE&…`: the settings, and the folder to which the
+    paths in the settings are relative. This is the folder of the `.toml` file or, without such a file, the
+    current folder. `task_id` is the task id, for error messages. Raises MissingError if the `.toml` file is
+    absent, and ConfigError if a setting is wrong."""
     written, _, options = name.partition("#")
     if not written:
         raise ConfigError("the path is missing", where=task_id, remedy="write rows:PATH")
@@ -149,7 +151,8 @@ def _value(key: str, text: str) -> Any:
 
 
 def _merge(table: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Overwrites the settings in `table` with those in `given`, in place. Tables are merged key by key."""
+    """Overwrites the settings in `table` with those in `given`, in place. Nested tables (dicts) are merged
+    key by key."""
     for key, value in given.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
             _merge(table[key], value)

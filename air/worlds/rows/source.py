@@ -1,4 +1,5 @@
-"""The tasks `rows:PATH`: the rows of a dataset of questions and answers, with tools and an answer checker.
+"""Loads the tasks `rows:PATH`, whose episodes ask the questions in the rows of a user's dataset, with tools
+and an answer checker.
 
 PATH is a file of rows (.json, .jsonl, .parquet), or a `.toml` file with `RowsSettings`. Settings may follow
 after `#`: `rows:data.jsonl#checker=math_equal&tools=calculator,search&turns=4`.
@@ -26,13 +27,13 @@ from air.worlds.rows.world import FACTS, RowsTask, RowsWorld, calls_of, metric_o
 from air.worlds.sources import WorldTask
 
 RULES = 2
-"""The version of the code that selects a row by a seed and processes an answer. A change after which the row
-or the reward of any episode differs must raise this number. It is part of the task's digest."""
+"""The version of the code that selects a row by a seed and processes an answer. Raise this number with every
+change after which the row or the reward of any episode differs. It is part of the task's digest (hash)."""
 TURNS_WITH_TOOLS = 8
 
 
 class RowsSource:
-    """The source of the tasks `rows:PATH`."""
+    """Loads the tasks whose id begins with `rows:`. It implements `air.worlds.sources.WorldSource`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `rows:NAME`. Raises MissingError if a file, tool, checker or package is absent,
@@ -76,13 +77,14 @@ class RowsSource:
         )
 
     def names(self) -> list[str]:
-        """Returns an empty list, because the tasks come from files of the user."""
+        """Returns the task names that the command `air tasks` lists: none, because the tasks come from files
+        of the user."""
         return []
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Reads the files of rows and returns them by split. If a single file contains the rows of both splits,
-    the only key is None."""
+    """Reads the dataset's files and returns their rows by split. If a single file contains the rows of both
+    splits, the only key is None. Relative paths are relative to `folder`."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,
@@ -96,8 +98,8 @@ def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowF
 def split(
     settings: RowsSettings, files: Mapping[Split | None, RowFile]
 ) -> Mapping[Split, list[Row]]:
-    """Returns, for the training and the validation split, the rows that satisfy the conditions in
-    `settings.where`."""
+    """Returns the rows of each split, `train` and `validation`, that satisfy the conditions in
+    `settings.where`. `files` is a result of `files_of`."""
     rows: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for held, file in files.items():
         for row in file.rows:
@@ -119,7 +121,8 @@ def check_rows(task: RowsTask) -> None:
 
 
 def _makers(task: RowsTask, settings: RowsSettings) -> dict[str, Any]:
-    """Returns the fields of `WorldTask` that concern boxes and the construction of the world."""
+    """Returns those fields of the task (`WorldTask`) that say how its world is made and which boxes (isolated
+    places for commands) it needs, by name."""
     box, make = task.tools.box, functools.partial(RowsWorld, task)
     if task.checker.needs_box:
         # A fresh box is needed: in its own box, the agent could prepare that every test passes.
@@ -143,8 +146,8 @@ def _digest(
     tools: ToolSet,
     checker: Checker,
 ) -> str:
-    """Returns a digest of the data, the tools, the checker and the settings. It does not depend on the
-    files' location."""
+    """Returns a digest (hash) of the data, the tools, the checker and the settings, by which records of
+    episodes identify the task. It does not depend on the location of the files."""
     unused = {"data"} if settings.options else {"data", "options"}  # older digests stay valid
     parts = [
         RULES,

@@ -1,4 +1,5 @@
-"""Assigns rows to splits, selects the rows that a task uses, and maps seeds to rows.
+"""Assigns the rows of a dataset to the training or the validation split, selects the rows that a task uses,
+and maps the seeds of episodes to rows.
 
 By default a hash of the question determines a row's split, so that the split does not change when rows are
 added, and equal questions are in the same split. Alternatively a field of the rows, or a separate file for
@@ -78,9 +79,9 @@ Condition = Scalar | tuple[Scalar, ...] | Range
 
 
 def keeps(row: Row, where: Mapping[str, Condition]) -> bool:
-    """Returns whether a row satisfies all conditions. `where` maps a field to a value, several values, or a
-    range of numbers. Raises ConfigError if the row lacks a field, or if a field with a range is not a
-    number."""
+    """Returns whether a row satisfies all conditions in `where`. Each condition says what value the field
+    with this name must have: a given value, one of several values, or a number in a range. Raises ConfigError
+    if the row lacks a field, or if a field that must be in a range is not a number."""
     return all(_fulfils(row, name, condition) for name, condition in where.items())
 
 
@@ -98,8 +99,8 @@ def _fulfils(row: Row, name: str, condition: Condition) -> bool:
 
 
 def _among(value: Any, values: Sequence[Scalar]) -> bool:
-    """Returns whether `value`, the value of a row's field, is one of `values`. True does not equal 1. The
-    text "3", as it comes from a task id, equals the number 3."""
+    """Returns whether `value`, the value of a row's field, equals one of `values`. True does not equal 1. The
+    string "3" in `values` equals the number 3, because all values in a task id are strings."""
     return any(
         (one == value and isinstance(one, bool) == isinstance(value, bool))
         or (isinstance(one, str) and _written(value) == one)
@@ -116,17 +117,17 @@ def _written(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Deck:
-    """The rows of a task, and the mapping from seeds to rows. The constructor raises ConfigError if a split
-    that seeds select from has no rows."""
+    """The rows of a task, and the mapping from episodes' seeds to rows. The constructor raises ConfigError if
+    a split from which seeds select has no rows."""
 
     where: str
     """The task id, as the location in error messages."""
     rows: Mapping[Split, Sequence[Row]]
     """All rows of the task, by split."""
     chosen: Chosen
-    """The rows that seeds select. `seed`: training seeds select training rows, and other seeds held-out rows.
-    `train`, `validation`: every seed selects a row of this split. `all`: every seed selects a row of both
-    splits together."""
+    """The rows from which a seed selects one. `seed`: for training seeds, the rows of the training split; for
+    other seeds, those of the validation split. `train`, `validation`: for all seeds, the rows of this split.
+    `all`: for all seeds, the rows of both splits."""
 
     def __post_init__(self) -> None:
         for split, rows in self.asked.items():
@@ -156,16 +157,16 @@ class Deck:
 
 
 def place_of(seed: int, count: int) -> int:
-    """Returns the index of the row, from 0 to `count` − 1, that a seed selects. The first evaluation seed,
-    `VALIDATION_SEED`, counts as 0."""
+    """Returns the index of the row, from 0 to `count` − 1, that `seed` selects among `count` rows. Evaluation
+    seeds are counted from the first one, `VALIDATION_SEED`, which counts as 0."""
     turn, place = divmod(seed - (VALIDATION_SEED if seed >= VALIDATION_SEED else 0), count)
     return _order(turn, count)[place]
 
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the random order in which `count` consecutive seeds select the rows during pass number `turn`.
-    In each pass every row is selected once."""
+    """Returns the row indices 0 to `count` − 1 in the random order in which consecutive seeds select the rows
+    during one pass, in which every row is selected once. `turn` is the number of the pass, from 0."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

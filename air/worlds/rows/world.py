@@ -1,5 +1,5 @@
-"""A world in which each episode asks the question of one row. Tool calls give observations, and the answer
-is graded.
+"""A world (an environment for an agent) in which each episode asks the question in one row of a dataset. The
+agent may call tools, and its answer is graded.
 
 An answer ends the episode, and so does a tool call whose result has the status `finish`. Tools may read only
 the question and the fields that the setting `public` names. All other fields, such as the reference answer,
@@ -29,23 +29,24 @@ FACTS: Mapping[str, str] = {
     "tool_calls": "number of calls of the world's tools",
     "tool_errors": "number of calls with an error, also of tools that do not exist",
 }
-"""The facts of every task of rows (numbers about an episode, see `World.facts`), each with its meaning. There
-is an additional fact for each tool and for each reported metric of the checker."""
+"""The facts (numbers about an episode, see `World.facts`) of every task `rows:PATH`: each fact's meaning, by
+its name. There is an additional fact for each tool and for each reported metric of the checker."""
 CHECK_SECONDS = 120.0
-"""The time limit of a checker's script in a fresh box, in seconds."""
+"""The time limit, in seconds, of a script that an answer checker runs in a fresh box (isolated place)."""
 _SCRIPT = "check.sh"
 _ENDED = Step(Observation("The episode has ended."), done=True)
 _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "Answer:")
-"""The texts that mark the beginning of an action in a reply."""
+"""The strings that mark the beginning of an action in a model's reply."""
 
 
 def calls_of(tool: str) -> str:
-    """Returns the name of the fact that counts the calls of a tool."""
+    """Returns the name of the fact (a number about an episode) that counts the calls of the tool `tool`."""
     return f"calls_{tool}"
 
 
 def metric_of(metric: str) -> str:
-    """Returns the name of the fact that holds a metric of the checker."""
+    """Returns the name of the fact (a number about an episode) that contains the checker's metric
+    `metric`."""
     return f"answer_{metric}"
 
 
@@ -59,7 +60,7 @@ class RowsTask:
     public: Sequence[str] = ()
     """The names of the fields that tools may read."""
     metrics: Sequence[str] = ()
-    """The names of the checker's metrics that become facts."""
+    """The names of the checker's metrics that become facts (numbers about an episode)."""
     success_at: float = 1.0
     """The minimum reward at which an answer counts as success."""
     options: str = ""
@@ -94,17 +95,18 @@ class Episode:
     """The number of calls of each existing tool. Calls of other tools are counted only in `errors`."""
     errors: int = 0
     uses: int = 0
-    """The number of calls with the status `success`, which checkers see as `tool_calls`. Failed calls and
-    the call that ends the episode are excluded, because some checkers reward the use of tools."""
+    """The number of calls with the status `success`, which is passed to the checker as `tool_calls`. Failed
+    calls and the call that ends the episode are not counted, because some checkers reward the use of
+    tools."""
     thoughts: list[str] = field(default_factory=list)
     verdict: Verdict | None = None
     """The checker's result; None before the answer was graded."""
 
 
 class RowsWorld:
-    """A world in which each episode asks the question of one row of the task `task`. `box` is the agent's box
-    (None if no tool needs one), and `run` runs a checker's script in a fresh box (None if the checker runs
-    none)."""
+    """A world (an environment for an agent) in which each episode asks the question in one row of the dataset
+    of `task`. `box` is the agent's box, the isolated place in which tools run (None if no tool needs it).
+    `run` runs a checker's script in a fresh box (None if the checker runs no script)."""
 
     def __init__(self, task: RowsTask, box: Box | None = None, run: Run | None = None) -> None:
         self._task = task
@@ -193,8 +195,8 @@ class RowsWorld:
 
 
 async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
-    """Runs a checker's shell script in a fresh box. Returns exit status, standard output and standard
-    error."""
+    """Runs the shell script of an answer checker in a fresh box, an isolated place in which no agent has
+    acted. Returns the exit status, standard output and standard error."""
     files = {_SCRIPT: script.encode("utf-8", "replace")}
     result = await run(["sh", _SCRIPT], seconds=CHECK_SECONDS, files=files)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
@@ -202,9 +204,9 @@ async def _in_fresh_box(run: Run, script: str) -> tuple[int, str, str]:
 
 
 def thought_of(message: Message | None) -> str:
-    """Returns the model's thought in a message: the reasoning that the server returned separately, or else
-    the text before `</think>`, or else the text before the action, whose beginning is the first of `_MARKS`
-    in the message. Returns an empty text if the message has none of these."""
+    """Returns the model's thought in a message, as text: the reasoning that the model server returned
+    separately, or else the text before `</think>`, or else the text before the action, which begins at the
+    first of `_MARKS` in the message. Returns an empty string if the message has none of these, or is None."""
     if message is None:
         return ""
     if message.reasoning.strip():

@@ -19,7 +19,8 @@ INSTRUCTIONS = (
 
 
 class ArithmeticEpisode:
-    """One word problem. The agent has at most `turns` answers."""
+    """An episode with one word problem. `problems` is a function from a seed to a problem, and `turns` is the
+    maximum number of answers."""
 
     def __init__(self, problems: Problems, turns: int) -> None:
         self._problems = problems

@@ -26,7 +26,7 @@ class Operation:
     `right`."""
 
     sign: str
-    """One of `+ - * /`."""
+    """The operator: one of `+ - * /`."""
     left: Expression
     right: Expression
 

@@ -1,5 +1,5 @@
-"""Scripted players for word problems, used by tests and baselines. A player maps an observation to an
-answer."""
+"""Scripted players for word problems: functions that play an episode instead of a model, for tests and
+baselines. A player maps an observation to an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Player = Callable[[str], str]
 
 
 def perfect(problems: Problems, seed: int) -> Player:
-    """Returns a player that always gives the right answer to the problem of `seed`."""
+    """Returns a player that always gives the right answer to the problem that `seed` selects."""
     answer = problems(seed).answer
     return lambda observation: answer
 

@@ -38,12 +38,12 @@ class Problem:
 
 
 Problems = Callable[[int], Problem]
-"""A function that returns the problem of a seed."""
+"""A function that takes an episode's seed and returns the problem for this episode."""
 
 
 def generated(level: int | None) -> Problems:
-    """Returns a function that generates the problem of a seed. All problems have the level `level`. If
-    `level` is None, each seed draws its level uniformly."""
+    """Returns a function that takes a seed and generates the problem for it. All problems have the level
+    `level`. If `level` is None, the level is drawn uniformly for each seed."""
 
     def draw_problem(seed: int) -> Problem:
         draw = random.Random(f"arithmetic {level} {seed}")
@@ -58,9 +58,9 @@ def generated(level: int | None) -> Problems:
 
 
 def _drawn(level: int, draw: random.Random) -> tuple[str, str, Expression]:
-    """Draws a problem of the level `level`, from 1 to 4. Returns its key, question and expression tree. The
-    key is a text that identifies the problem; problems that differ only in the names of people and things
-    have the same key."""
+    """Draws a problem of the level `level`, from 1 to 4. Returns its key, question and expression tree (the
+    operations that give the answer). The key is a string that identifies the problem; problems that differ
+    only in the names of people and things have the same key."""
     index = draw.randrange(len(TEMPLATES[level]))
     template = TEMPLATES[level][index]
     for _ in range(_MANY):
@@ -88,7 +88,7 @@ def _problem(question: str, expression: Expression) -> Problem:
 
 
 def from_files(path: Path) -> tuple[Problems, str]:
-    """Returns a function from a seed to a problem in the user's files, and a digest of the files.
+    """Returns a function from a seed to a problem in the user's files, and a digest (hash) of the files.
 
     If `path` is a JSON Lines file with `question` and `answer` in each row, about four fifths of its rows
     are for training seeds and the rest for validation seeds. If `path` is a folder with `train.jsonl` and
@@ -137,8 +137,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 @cache
 def _rows(path: Path, stamp: tuple[int, int]) -> tuple[list[Problem], str]:
-    """Returns the problems of a file and the file's digest. The result is cached: `stamp` is part of the
-    cache key, so a changed file is read again."""
+    """Returns the problems in a file, and the file's digest (hash). The result is cached. `stamp` (see
+    `_stamp`) only serves as a part of the cache key, so that a changed file is read again. Raises ConfigError
+    if the file or a row is malformed."""
     try:
         data = path.read_bytes()
         text = data.decode()

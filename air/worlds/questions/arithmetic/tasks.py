@@ -1,4 +1,5 @@
-"""The arithmetic tasks: `gsm8k` (one answer per episode) and `gsm8k5` (up to five answers)."""
+"""Loads the tasks with arithmetic word problems: `gsm8k` (one answer per episode) and `gsm8k5` (up to five
+answers)."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ __all__ = ["FILES", "LEVELS", "TURNS", "load", "problems_of"]
 
 
 def problems_of(name: Name) -> tuple[Problems, str]:
-    """Returns a function from a seed to a problem of the task `name`, and a text that identifies the set of
-    problems: a digest of the user's files, or the level."""
+    """Returns two values for the task with the parsed task id `name`: a function from a seed to a problem,
+    and a string that identifies the set of problems (a digest of the user's files, or the level)."""
     if name.path is not None:
         return from_files(name.path)
     return generated(name.level), f"level {name.level}"

@@ -23,7 +23,8 @@ ITEMS = [
 
 @dataclass(frozen=True)
 class Template:
-    """The template of a word problem: a text with placeholders in braces, and the formula of its answer."""
+    """The template of a word problem: a text with placeholders in braces, and the formula of the problem's
+    answer."""
 
     text: str
     formula: str

@@ -1,1 +1,1 @@
-"""A small simulated shop with generated products, modelled on the WebShop benchmark."""
+"""The task in which an agent buys products in a small simulated shop, modelled on the WebShop benchmark."""

@@ -1,11 +1,11 @@
 """An episode in the shop: searches, clicks and one purchase, modelled on WebShop.
 
-An answer is one or more actions separated by `||`, such as `search[desk lamp] || click[B0…]`. Empty actions
-are ignored, but an answer without any other counts as an invalid action. As in WebShop, a search is possible
-on every page, although only the search page lists it, and a click only on a text that the current page
-offers. Any other action is invalid and has no effect. A turn with invalid actions costs `PENALTY`, however
-many of them it has. A purchase ends the episode and earns a reward from 0 to 1, apart from the penalties. The
-episode is a success only if this reward is 1.
+The agent's answer in a turn consists of one or more actions, separated by `||`, such as `search[desk lamp] ||
+click[B0…]`. Empty actions are ignored, but an answer without any action counts as one invalid action. As in
+WebShop, a search is possible on every page, although only the search page lists it. A click is possible only
+on a text that the current page offers. Any other action is invalid and has no effect. A turn with one or more
+invalid actions costs `PENALTY` once. A purchase ends the episode and earns a reward from 0 to 1, from which
+the turn's penalty is subtracted. The episode is a success only if the reward without penalties is 1.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from air.worlds.questions.shop.pages import BUY, Page, clickable, clicked, found
 
 MOST_TURNS, MOST_ACTIONS_OF_A_TURN, MOST_ACTIONS = 11, 10, 30
 PENALTY = 0.1
-"""Subtracted from the reward of each turn with an invalid action, or without an action. GRL has the
-same penalty for all its agents."""
+"""Subtracted from the reward of each turn with an invalid action, or without an action. GRL, the project on
+whose agents the question worlds are modelled, has the same penalty for all its agents."""
 FACTS: Mapping[str, str] = {
     **EPISODE_FACTS,
     "penalty": "sum of the penalties for turns with an invalid action; part of the reward",
@@ -41,8 +41,8 @@ INSTRUCTIONS = (
 
 
 class ShopEpisode:
-    """One episode in the shop. Its goal has the level `level`; if `level` is None, each seed draws a
-    level."""
+    """One episode in the shop. `level` is the level of the goal (the requested purchase): 1, 2 or 3. None:
+    the level is drawn, determined by the episode's seed."""
 
     def __init__(self, level: int | None) -> None:
         self._level = level
@@ -78,16 +78,16 @@ class ShopEpisode:
         return self._tally.facts() | {"penalty": -self._penalties * PENALTY}
 
     def _step(self, refused: list[str], text: str, *, done: bool, earned: float = 0.0) -> Step:
-        """Returns the result of a turn. `refused` are the messages about its invalid actions, `text` shows
-        the page after it, and `earned` is the reward of a purchase."""
+        """Returns the result of a turn. `refused` are the messages about the turn's invalid actions, `text`
+        is the text of the page after the turn, and `earned` is the reward for a purchase in it."""
         self._penalties += bool(refused)
         reward = round(earned - PENALTY, 9) if refused else earned
         return Step(Observation("".join(refused) + text), done=done, reward=reward)
 
     def _legal(self, text: str) -> tuple[str, str]:
-        """Parses an action. Returns its type (`search` or `click`) and its argument in lower case; two empty
-        texts if the action is malformed, a search has no keywords, or the current page does not offer the
-        click."""
+        """Parses an action. Returns its type (`search` or `click`) and its argument in lower case. Returns
+        two empty strings if the action is invalid: it is malformed, it is a search without keywords, or it is
+        a click that the current page does not offer."""
         match = _ACTION.fullmatch(text)
         kind, argument = (match[1].lower(), match[2].strip().lower()) if match else ("", "")
         offered = (kind == "search" and argument) or argument in clickable(self._page)

@@ -44,9 +44,9 @@ class Goal:
 
 
 def goal(level: int | None, seed: int) -> Goal:
-    """Returns the goal of a seed. Of the product's options, level 1 requests none, level 2 one and level 3
-    all; if `level` is None, the seed draws a level. No product is the basis of both a training goal and a
-    validation goal."""
+    """Returns the goal that `seed` determines. At level 1 the goal requests none of the product's options, at
+    level 2 one option, and at level 3 all of them. If `level` is None, the level is drawn from the seed. No
+    product is the basis of both a training goal and a validation goal."""
     draw = random.Random(f"shop {level} {seed}")
     chosen = level or draw.choice(LEVELS)
     product = draw.choice(_askable(for_validation(seed)))

@@ -21,7 +21,7 @@ class Page:
     product."""
 
     results: tuple[str, ...] | None = None
-    """The product numbers that the last search found; None on the search page."""
+    """The numbers of the products that the last search found, best first; None on the search page."""
     number: int = 1
     """The number of the current page of results, counted from 1."""
     asin: str = ""
@@ -39,7 +39,7 @@ class Page:
 
     @property
     def listed(self) -> tuple[str, ...]:
-        """The product numbers on the current page of results."""
+        """The numbers of the products that the current page of results lists."""
         start = (self.number - 1) * _RESULTS_OF_A_PAGE
         return (self.results or ())[start : start + _RESULTS_OF_A_PAGE]
 
@@ -63,8 +63,8 @@ def clickable(page: Page) -> list[str]:
 
 
 def clicked(page: Page, text: str) -> Page:
-    """Returns the page after a click. `text` must be one of the page's `clickable` texts other than `buy
-    now`: a purchase ends the episode and leads to no page."""
+    """Returns the page to which a click on `text` leads. `text` must be one of those that `clickable` returns
+    for `page`, but not `buy now`, because a purchase ends the episode and leads to no page."""
     if text == _BACK:
         return Page()
     if text == _NEXT:

@@ -1,4 +1,5 @@
-"""Scripted players for the shop, used by tests and baselines. A player maps an observation to an answer."""
+"""Scripted players for the shop: functions that play an episode instead of a model, for tests and baselines.
+A player maps an observation to an answer."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ Player = Callable[[str], str]
 
 
 def perfect(level: int | None, seed: int) -> Player:
-    """Returns a player that buys the product from which the goal of `seed` was generated, with the
-    requested options."""
+    """Returns a player that plays the episode of `seed` perfectly: it buys the product from which the goal
+    was generated, with the requested options. `level` is the level of the task (None: drawn from the
+    seed)."""
     wanted = goal(level, seed)
     clicks = [wanted.product.asin, *wanted.options.values(), "buy now"]
     replies = iter([f"search[{wanted.product.title}]", *(f"click[{text}]" for text in clicks)])
@@ -22,8 +24,8 @@ def perfect(level: int | None, seed: int) -> Player:
 
 
 def hasty(seed: int) -> Player:
-    """Returns a player that searches for the kind of product that the instruction names, and buys a random
-    one of the first ten results without reading its page."""
+    """Returns a player that searches for the kind of product that the instruction names, and buys one of the
+    first ten results, chosen at random with `seed`, without reading its page."""
     draw = random.Random(seed)
 
     def reply(observation: str) -> str:
@@ -38,7 +40,8 @@ def hasty(seed: int) -> Player:
 
 
 def random_clicks(seed: int) -> Player:
-    """Returns a player that chooses one of the available actions at random. Its searches are for `black`."""
+    """Returns a player that chooses one of the available actions at random, with `seed`. If it chooses a
+    search, it searches for `black`."""
     draw = random.Random(seed)
 
     def reply(observation: str) -> str:

@@ -1,4 +1,4 @@
-"""The shop's search engine: BM25 over the texts of all products."""
+"""The shop's search engine. It ranks the texts of all products by BM25, a common score for word matches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _WORD = re.compile("[a-z0-9]+")
 
 
 class Index:
-    """An inverted index with BM25 weights over texts, each of which has a key."""
+    """An inverted index for the search in `texts`, a dict of texts by key. It ranks texts by BM25, a common
+    score for word matches."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         counts = {key: Counter(_words(text)) for key, text in texts.items()}
@@ -59,6 +60,6 @@ def _saturated(count: int, length: float) -> float:
 
 
 def _words(text: str) -> list[str]:
-    """Returns the words of a text in lower case, each without a final `s`, so that singular and plural
-    match."""
+    """Returns the words of a text in lower case. A final `s` is removed from each word, so that singular and
+    plural match."""
     return [word.removesuffix("s") for word in _WORD.findall(text.lower())]

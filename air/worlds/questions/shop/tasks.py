@@ -1,4 +1,4 @@
-"""The shop's task, `shop`."""
+"""Loads the task `shop`, in which an agent buys a product in a simulated shop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["FILES", "LEVELS", "TURNS", "load"]
 
 
 def load(name: Name) -> WorldTask:
-    """Returns the task with the parsed task id `name`."""
+    """Returns the shop task with the parsed task id `name`, such as `question:shop-level2`."""
     return WorldTask(
         id=name.task_id,
         make=lambda: BlockingEpisodeWorld(lambda: ShopEpisode(name.level), threads),

@@ -1,1 +1,2 @@
-"""Questions about databases that the agent answers with SQL queries, modelled on the BIRD benchmark."""
+"""The tasks with questions about databases that the agent answers with SQL queries, modelled on the benchmark
+BIRD (questions in words about SQL databases)."""

@@ -1,14 +1,14 @@
-"""Reads SQL questions from a user's copy of the BIRD dataset: `dev.json` with `dev_databases`, and
-optionally `train.json` with `train_databases`.
+"""Reads SQL questions from a user's copy of BIRD, a dataset of questions about SQL databases: `dev.json` with
+`dev_databases`, and optionally `train.json` with `train_databases`.
 
 Validation seeds use `dev.json`; training seeds use `train.json`. Without `train.json`, about four fifths of
 the rows of `dev.json` are for training seeds and the rest for validation seeds. Consecutive seeds use all
 rows of their split before any row is repeated.
 
-The gold query of a row runs when the row is asked for the first time in a process. If it fails, for example
-at a limit, every episode of the row ends with an InfrastructureError that names the row. If its result is
-empty, the row is skipped in favour of the next row, because any query without results would match it, and a
-warning names the row.
+Each row has a gold query, whose result is the right answer. The gold query runs when the row is used for the
+first time in a process. If it fails, for example at a limit, every episode with this row ends with an
+InfrastructureError that names the row. If its result is empty, the next row is used instead, because any
+query without results would count as right, and a warning names the row.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from air.worlds.questions.sql.questions import FileVersion, Question, Questions,
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.questions")
 LIMITS = Limits(steps=20_000_000_000, seconds=180.0, rows=1_000_000, bytes=64_000_000)
-"""The limits of one query on a BIRD database. GRL, the project on whose agents these question worlds are
-modelled, allows 180 seconds as well."""
+"""The limits of one query on a database of the dataset BIRD. GRL, the project on whose agents these question
+tasks are modelled, allows 180 seconds as well."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class _Row:
 
 
 def from_folder(folder: Path, limits: Limits = LIMITS) -> tuple[Questions, str]:
-    """Returns a function from a seed to a question in a BIRD folder, and a digest of the contents of its
-    question files and of the names and sizes of its databases. `limits` apply to the gold queries. Raises
-    MissingError if a file is absent, and ConfigError if a row is malformed or a split has no rows. The
-    returned function raises InfrastructureError if the gold query of the seed's row fails."""
+    """Returns two values for `folder`, a copy of the dataset BIRD: a function from a seed to a question; and
+    a digest (hash) of the question files and of the databases' names and sizes. `limits` apply to the gold
+    queries, whose results are the right answers. Raises MissingError if a file is absent, and ConfigError if
+    a row is malformed or a split has no rows. The returned function raises InfrastructureError if the gold
+    query of the seed's row fails."""
     dev, digests = _rows(folder, "dev")
     rows = {True: dev}
     if (folder / "train.json").exists():
@@ -95,15 +96,16 @@ def _question(row: _Row, gold: Result, version: FileVersion | None) -> Question:
 
 
 _RESULTS: dict[tuple[int, _Row, FileVersion | None, Limits], Future[Result]] = {}
-"""The results of the gold queries, by process id, row, version of the database and limits. A forked process
-must not wait for the queries of its parent process."""
+"""The results of the gold queries (the reference queries), by process id, row, version of the database and
+limits. The process id is a part of the key because a forked process must not wait for queries of its
+parent."""
 _RESULTS_LOCK = threading.Lock()
 
 
 def _gold_result(row: _Row, version: FileVersion | None, limits: Limits) -> Result:
-    """Returns the result of a row's gold query on the present `version` of the database. The query runs once
-    in a process, even if several threads ask at the same time. Raises InfrastructureError if the query
-    failed."""
+    """Returns the result of the gold query (the reference query) of `row` on the present `version` of the
+    database. The query runs once per process and version, even if several threads call this function at the
+    same time. Raises InfrastructureError if the query failed."""
     key = os.getpid(), row, version, limits
     with _RESULTS_LOCK:
         first = key not in _RESULTS

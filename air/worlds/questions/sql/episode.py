@@ -1,8 +1,9 @@
-"""An episode of SQL: one question about a database, which the agent answers with one or more queries.
+"""An episode with a SQL question: one question about a database, which the agent answers with one or more
+queries.
 
-The result of the agent's query must equal the result of the gold query as a multiset of rows. A match at
-the n-th answer earns 1/2^(n-1) and ends the episode. A different result or a failing query earns 0. An
-answer that contains no query earns -0.5 and ends the episode.
+The rows in the result of the agent's query must be those in the result of the gold (reference) query, in any
+order. If they are, the n-th answer earns 1/2^(n-1) and ends the episode. A different result or a failing
+query earns 0. An answer that contains no query earns -0.5 and ends the episode.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def _shown(problem: str) -> str:
 
 
 class SqlEpisode:
-    """An episode with one question about a database. The agent has at most `turns` answers. `limits` apply to
-    each query."""
+    """An episode with one question about a database. `questions` is a function from a seed to a question. The
+    agent has at most `turns` answers. `limits` apply to each query."""
 
     def __init__(self, questions: Questions, turns: int, limits: Limits) -> None:
         self._questions = questions
@@ -85,8 +86,9 @@ class SqlEpisode:
         return Step(Observation(text), done=self._tally.actions >= self._turns)
 
     def _check_database(self, result: Result) -> None:
-        """Raises InfrastructureError if the user's data are at fault for the `result` of a query, and not the
-        agent: if the file of the database has changed, or if the gold query fails now, too."""
+        """Checks, after a query with the result `result`, that the user's database file is intact. Raises
+        InfrastructureError if the file has changed since the episode began, or if it could not be read and
+        the gold (reference) query fails now, too. Does nothing for a generated database."""
         question = self._question
         assert question is not None
         path = question.database.path

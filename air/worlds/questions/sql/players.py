@@ -1,5 +1,5 @@
-"""Scripted players for SQL questions, used by tests and baselines. A player maps an observation to an
-answer."""
+"""Scripted players for SQL questions: functions that play an episode instead of a model, for tests and
+baselines. A player maps an observation to an answer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ Player = Callable[[str], str]
 
 
 def perfect(questions: Questions, seed: int) -> Player:
-    """Returns a player that always gives the gold query of the question of `seed`."""
+    """Returns a player that always answers with the gold (reference) query of the question that `seed`
+    selects."""
     gold = questions(seed).gold
     return lambda observation: block(gold)
 
 
 def choosing(questions: Questions, seed: int) -> Player:
-    """Returns a player that draws each answer uniformly from the gold query and the question's wrong
-    queries."""
+    """Returns a player that draws each answer uniformly from the gold (reference) query and the wrong queries
+    of the question that `seed` selects."""
     question = questions(seed)
     queries = [question.gold, *question.wrong]
     draw = random.Random(seed)

@@ -44,24 +44,24 @@ class Question:
     gold: str
     """The reference query, whose result is the right answer."""
     expected: str
-    """A digest of the rows of the gold query's result, in which their order does not matter
-    (`air.tools.sql.worker.fingerprint`)."""
+    """A hash of the rows in the result of the gold (reference) query. It does not depend on the order of the
+    rows (`air.tools.sql.worker.fingerprint`)."""
     database: Database
     wrong: tuple[str, ...] = ()
     """Plausible queries with a different result than the gold query. Only generated questions have them."""
     where: str = ""
     """The file and row of a question from the user's data, for error messages. Empty if it was generated."""
     file_version: FileVersion | None = None
-    """The version of the database file for which `expected` is right. None if there is no file."""
+    """The version of the database file from which `expected` was computed. None if there is no file."""
 
 
 Questions = Callable[[int], Question]
-"""A function that returns the question of a seed."""
+"""A function that takes an episode's seed and returns the question for this episode."""
 
 
 def generated(level: int | None) -> Questions:
-    """Returns a function that generates the question of a seed. All questions have the level `level`. If
-    `level` is None, each seed draws its level uniformly."""
+    """Returns a function that takes a seed and generates the question for it. All questions have the level
+    `level`. If `level` is None, the level is drawn uniformly for each seed."""
 
     def question_of(seed: int) -> Question:
         draw = random.Random(f"sql {level} {seed}")
@@ -99,10 +99,10 @@ def _try(level: int, draw: random.Random, seed: int) -> Question | None:
 def _tells_apart(
     connection: sqlite3.Connection, template: Template, words: dict[str, Any]
 ) -> str | None:
-    """Returns the digest of the gold query's result on the database of `connection` (see
-    `Question.expected`). Returns None if this result is trivial (no rows, or a single NULL or 0), if a wrong
-    query of the template has the same result, or if an equivalent query has another result. `words` are the
-    values of the template's placeholders."""
+    """Checks that the database of `connection` is suitable for the question of `template`, whose placeholders
+    have the values `words`. If so, returns the digest (hash) of the result of the gold (reference) query, see
+    `Question.expected`. Returns None if this result is trivial (no rows, or a single NULL or 0), if a wrong
+    query of the template has the same result, or if an equivalent query has another result."""
 
     def result(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.format(**words)).fetchall()

@@ -1,4 +1,4 @@
-"""The SQL tasks: `sql` (one answer per episode) and `sql5` (up to five answers)."""
+"""Loads the tasks with SQL questions: `sql` (one answer per episode) and `sql5` (up to five answers)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ __all__ = ["FILES", "LEVELS", "TURNS", "load", "questions_of"]
 
 
 def questions_of(name: Name) -> tuple[Questions, str, Limits]:
-    """Returns a function from a seed to a question of the task `name`, a text that identifies the set of
-    questions (a digest of the user's data, or the level), and the limits of one query."""
+    """Returns three values for the task with the parsed task id `name`: a function from a seed to a question,
+    a string that identifies the set of questions (a digest of the user's data, or the level), and the limits
+    of one query."""
     if name.path is not None:
         return (*bird.from_folder(name.path), bird.LIMITS)
     return generated(name.level), f"level {name.level}", Limits()

@@ -4,10 +4,10 @@ The placeholders in braces are: `{P}`, `{C}` and `{E}` for the parent, child and
 properties follow a dot (`{C.label}`, see `schemas.Table`); `{pk}` and `{ck}` for the foreign keys to the
 parent and to the child table; other letters for random values (see `questions._words`).
 
-The queries in `wrong` are likely mistakes, and the queries in `same` are equivalent to the gold query. A
-question is asked only about a database on which every wrong query has another result than the gold query, and
-every equivalent query has the same result. The latter excludes databases in which a tie makes the answer
-ambiguous, for example two highest values.
+The gold query is the reference, whose result is the right answer. The queries in `wrong` are likely mistakes,
+and the queries in `same` are equivalent to the gold query. A question is asked only about a database on which
+every wrong query has another result than the gold query, and every equivalent query has the same result. The
+second condition excludes databases in which a tie makes the answer ambiguous, for example two highest values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Template:
-    """The template of a question: its text, the gold query, wrong queries and equivalent queries."""
+    """The template of a SQL question: the question's text, the gold (reference) query, wrong queries, and
+    queries that are equivalent to the gold query. All have placeholders in braces."""
 
     question: str
     gold: str
