@@ -32,8 +32,8 @@ def is_loopback(host: str) -> bool:
 
 def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
     """Checks the `Host` headers of a request to a server on a loopback address. Returns a message for the
-    client that says why the server must refuse the request, or an empty text if the server may answer.
-    `domains` are host names of the server besides `localhost`."""
+    client that says why the server must refuse the request, or an empty string if the server may answer.
+    `domains` are further host names of the server, besides `localhost`."""
     for host in hosts:
         if not is_own(host, domains):
             return (
@@ -45,7 +45,7 @@ def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
 
 def foreign_origin(origin: str | None) -> str:
     """Checks the `Origin` header of a request to a server on a loopback address. Returns a message for the
-    client that says why the server must refuse the request, or an empty text if the server may answer.
+    client that says why the server must refuse the request, or an empty string if the server may answer.
     `origin` is None if the request has no such header; the server may then answer."""
     if is_own_origin(origin):
         return ""
@@ -71,8 +71,9 @@ def _name(host: str) -> str:
 
 
 def is_own_origin(origin: str | None) -> bool:
-    """Whether a request with this `Origin` header comes from this machine: the header is the site of a web
-    page on a loopback address, or it is absent (None), as in requests of programs other than browsers."""
+    """Returns whether a request with this `Origin` header comes from this machine. It does if the header
+    names a web page on a loopback address, or if the header is absent (None), as in requests of programs
+    other than browsers."""
     try:
         return origin is None or is_loopback(urlsplit(origin).hostname or "")
     except ValueError:
