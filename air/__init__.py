@@ -2,7 +2,8 @@
 
 The package is a plugin of the library verifiers (environments for reinforcement learning). verifiers expects
 a plugin to export exactly one Taskset, one Env and one Harness class. Each of these three classes is imported
-only when it is first used."""
+only when it is first used.
+"""
 
 from __future__ import annotations
 

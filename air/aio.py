@@ -1,7 +1,8 @@
 """Helpers for asyncio code: functions that wait for coroutines, tasks or work in a thread, or cancel them on
 Ctrl-C or when an HTTP client disconnects.
 
-When such a function ends, also because it was cancelled, the work that it started has ended, too."""
+When such a function ends, also because it was cancelled, the work that it started has ended, too.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ async def while_connected(
     disconnects meanwhile, cancels `work`, waits until it has ended, and raises ClientLeft.
 
     `receive` is the function from which an ASGI application receives messages about the request. The caller
-    must have read the whole body of the request before."""
+    must have read the whole body of the request before.
+    """
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -123,7 +125,8 @@ def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
     """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current asyncio task.
 
     Each further signal only calls `on_further`, so that it does not disturb the cleanup. Has no effect
-    outside of the main thread, because only the main thread receives signals."""
+    outside of the main thread, because only the main thread receives signals.
+    """
     task = asyncio.current_task()
     assert task is not None
     if threading.current_thread() is not threading.main_thread():

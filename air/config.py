@@ -2,7 +2,8 @@
 URLs of servers.
 
 Every config class (pydantic class of settings) derives from `BaseConfig`. In the source code, a docstring
-follows each field of a config class and describes it."""
+follows each field of a config class and describes it.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def plugin(path: str, folder: Path | None = None) -> Any:
 
     A file is executed only once in a process. Its imports find modules on Python's path, but not the files
     beside it. Raises MissingError if the module, the file or the object does not exist. Raises ConfigError if
-    `path` is malformed or the file raises an exception."""
+    `path` is malformed or the file raises an exception.
+    """
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")

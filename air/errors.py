@@ -97,8 +97,8 @@ class BrokenTaskError(GradingError):
     files) and also on an empty artefact, or the tests of a Harbor task (a folder in Harbor's format) give no
     reward to an agent's work, to an agent that did nothing, or to the task's own reference solution.
 
-    The run stops: otherwise, an agent could keep its bad episodes out of training by making the grader
-    fail."""
+    The run stops: otherwise, an agent could keep its bad episodes out of training by making the grader fail.
+    """
 
 
 class InferenceError(InfrastructureError):

@@ -4,7 +4,8 @@
 `Tail` yields only the lines that are new since the last reading, and `load` reads the lines at known offsets.
 All except `Tail` raise an error for a malformed line. `Tail` does not, because it serves viewers, which must
 show a file whatever it contains. `decode` parses JSON text from any origin: a file, an agent, a client or a
-server."""
+server.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
     and the JSON value in the line. Skips empty lines and a half-written last line.
 
     Raises ConfigError if the file cannot be read or a line is not JSON. If `complete` is true, also raises
-    ConfigError if the last line is half-written."""
+    ConfigError if the last line is half-written.
+    """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
         path.open(encoding="utf-8", errors="replace") as file,
@@ -165,7 +167,8 @@ def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
     `spans` is a pair (offset, length) in bytes: the place of one line.
 
     Raises ConfigError if such a place does not contain a JSON object, because the file has changed. Raises
-    OSError if the file cannot be read."""
+    OSError if the file cannot be read.
+    """
     lines = []
     with path.open("rb") as file:
         for offset, length in spans:

@@ -5,7 +5,8 @@ The following keywords of a schema are checked: `type`, `enum`, `const`, `anyOf`
 alternative must fit), `required`, `properties`, `additionalProperties`, `items`. If a schema has `properties`
 but not `additionalProperties`, the outermost object must not have other keys. Only "plain" values are
 accepted: they are nested at most `MAX_DEPTH` deep, contain no integer above 64 bits and no infinite number,
-and their strings can be encoded as UTF-8."""
+and their strings can be encoded as UTF-8.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 agent can make fail.
 
 An agent could otherwise keep a bad episode out of training by causing an error that looks like a machine
-failure."""
+failure.
+"""
 
 from __future__ import annotations
 

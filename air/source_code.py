@@ -1,7 +1,8 @@
 """Reads Python source code without its docstrings, comments and blank lines, which have no effect on results.
 
 Hashes of this code identify the versions of worlds (what agents act in) and tools. So a recorded episode
-still counts as recorded with the same version after a docstring, a comment or a blank line was changed."""
+still counts as recorded with the same version after a docstring, a comment or a blank line was changed.
+"""
 
 from __future__ import annotations
 

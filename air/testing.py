@@ -5,7 +5,8 @@ tokenizer it also supports vLLM's protocol of token ids, which training uses. `S
 server of a teacher model, which the algorithm `opd` (on-policy distillation) needs. The code under test
 connects to these servers as to real ones and needs no change. `SOURCE` offers two small worlds: the task
 `air.testing:letters`, and the task `air.testing:unreachable`, in which every action raises an infrastructure
-error."""
+error.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class ScriptedServer(_LoopbackServer):
 
     `script` returns the next reply of a conversation; several threads may call it at once. `tokenizer` is the
     tokenizer of a model with the ChatML prompt format, such as Qwen. If it is given, the server also supports
-    vLLM's protocol of token ids, and ends every reply in this protocol with the end-of-sequence token."""
+    vLLM's protocol of token ids, and ends every reply in this protocol with the end-of-sequence token.
+    """
 
     def __init__(self, script: Script, tokenizer: Any = None) -> None:
         super().__init__(_handler(script, tokenizer))
@@ -84,7 +86,8 @@ class ScoringServer(_LoopbackServer):
 
     It answers `GET /v1/models` and `POST /v1/completions` with `prompt_logprobs`, as vLLM does. `score`
     computes the log-probabilities; it is called for one request at a time, and its value for the first token
-    of a sequence is ignored. `name` is the name of the model."""
+    of a sequence is ignored. `name` is the name of the model.
+    """
 
     def __init__(self, score: Score, name: str = "teacher") -> None:
         super().__init__(_scoring_handler(score, name))
