@@ -1,9 +1,9 @@
-"""The command `air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares
-every turn with the recording.
+"""Implements the command `air replay PATH…`: runs the actions of recorded episodes again, without a model,
+and compares the results of every turn with the recording.
 
-With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
-equal the recorded ones, 1 if a result differs or an infrastructure error occurred, and 2 if an episode
-could not be replayed.
+With `--rescore`, the command repeats no action; it only grades the recorded artefacts (the agent's graded
+files) again. The exit code is 0 if all results equal the recorded ones, 1 if a result differs or the machine
+or air failed, and 2 if an episode could not be replayed.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError, which names the flag, if a flag has a wrong value, or has no effect together with
-    the other flags."""
+    """Raises ConfigError if a flag has a wrong value, or has no effect together with the other flags. The
+    message names the flag."""
     from air.errors import ConfigError
 
     if not args.paths:
@@ -133,14 +133,14 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results of all episodes that have been replayed, and the errors of those that could not be
-    replayed."""
+    """The results of all replayed episodes, and the errors of the episodes that could not be replayed."""
 
     results: list[ReplayResult | RescoreResult] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
-    """An error message for every path that could not be replayed."""
+    """An error message for every file or folder that could not be replayed."""
     failed: int = 0
-    """Number of episodes whose replay ended with an infrastructure error."""
+    """The number of episodes whose replay failed because of the machine or air (see
+    `InfrastructureError`)."""
 
     @property
     def exit_code(self) -> int:
@@ -150,8 +150,8 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files in `paths` (files and folders of runs), without duplicates. Adds an error
-    message to `tally.bad` for each path without trajectories."""
+    """Returns the files of recorded episodes in `paths` (files and folders of runs), without duplicates. Adds
+    an error message to `tally.bad` for each path that contains no recorded episode."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -167,8 +167,9 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays all episodes, prints the results, and returns the exit code. If `changes` is not None, only
-    grades the artefacts again; `changes` has new reward settings, and may be empty."""
+    """Replays all episodes that the arguments name, prints the results, and returns the exit code (see this
+    module). If `changes` is not None, repeats no action, but grades the artefacts (the agent's graded files)
+    again; `changes` maps names of reward settings to new values, and may be empty."""
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
     from air.view.render.clean import clean
@@ -221,8 +222,9 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays one episode, or grades its artefacts again if `changes` is not None. Prints the result and adds
-    it to `tally`."""
+    """Replays the episode that is recorded in the file `path`, prints the result, and adds it to `tally`. If
+    `changes` (new reward settings) is not None, grades the recorded artefacts again instead. An error is
+    printed or added to `tally`, but not raised."""
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
     from air.trajectories import load
@@ -246,8 +248,8 @@ async def _one(
 
 
 def _print_result(result: ReplayResult | RescoreResult, *, as_json: bool) -> None:
-    """Prints whether the results of an episode equal the recorded ones, with notes and the first difference.
-    With `as_json`, prints the whole result as one JSON object."""
+    """Prints whether the results of an episode equal the recorded ones, the notes, and the first difference.
+    If `as_json` is true, prints the whole result as one JSON object instead."""
     from dataclasses import asdict
 
     from air.replay.regrade import RescoreResult

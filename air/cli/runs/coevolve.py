@@ -1,5 +1,5 @@
-"""The command `air coevolve @ FILE …`: trains a proposer, which writes questions, and an executor, which
-answers them, in rounds.
+"""Implements the command `air coevolve @ FILE …`: trains two models on each other, in rounds. The proposer
+writes questions, and the executor answers them.
 
 If the command is repeated, it continues an unfinished co-evolution.
 """
@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the unfinished stages of the co-evolution, and prints the report. Returns the exit code: 130 if
-    interrupted, else 0."""
+    """Runs those stages of the co-evolution that are not finished yet, and prints the report. Returns the
+    exit code: 130 if interrupted, else 0."""
     from air.train.config import overrides
     from air.train.config.coevolve_config import CoevolveConfig
 
