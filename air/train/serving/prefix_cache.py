@@ -1,8 +1,10 @@
-"""A cache of the keys and values of prompts and finished replies, for later prompts with the same prefix.
+"""A cache of attention keys and values, from which a later prompt with the same beginning (prefix) as an
+earlier prompt or reply can continue.
 
-The token sequences form a prefix tree. A node has consecutive tokens with their keys and values, and
-continues the sequence of its parent, so a shared prefix is stored once. When the tree exceeds its size limit,
-the least recently used leaf is removed first. Requests may continue to read the tensors of a removed node.
+The cached token sequences form a prefix tree. A node contains consecutive tokens with their keys and values,
+and continues the sequence of its parent, so a common prefix is stored once. When the tree exceeds its size
+limit, the least recently used leaf is removed first. Running requests may continue to read the tensors of a
+removed node.
 
 Keys and values depend on the weights, so the cache must be cleared before the weights change.
 """
@@ -19,29 +21,29 @@ from torch import Tensor
 from air.train.devices.memory import available
 
 Block = list[Tensor]
-"""The keys and values of consecutive tokens: a list of the keys of each layer, then the values of each layer.
-Each tensor is [kv_heads, tokens, head_dim]."""
+"""The keys and values of consecutive tokens: a list with the keys of each layer, followed by the values of
+each layer. Each tensor is [kv_heads, tokens, head_dim]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """The keys and values of the first `count` tokens of `block`: a piece of a stored prefix, which running
-    requests read without copying it. The tensors of `block` never change."""
+    requests read without copying it. Nothing changes the tensors of `block`."""
 
     block: Block
     count: int
 
     @property
     def key(self) -> tuple[int, int]:
-        """A value for comparing two parts without reading their tensors: it is equal if and only if the parts
-        have the same block (one object) and the same count. Compare only parts that exist at the same
-        time."""
+        """A value with which two parts can be compared without reading their tensors. The keys are equal if
+        and only if both parts have the same count and the same block (the same Python object). Only parts
+        that exist at the same time may be compared."""
         return id(self.block), self.count
 
 
 def default_limit(device: torch.device) -> int:
-    """Returns the default size limit of a prefix cache in bytes: an eighth of the free memory of the
-    device."""
+    """Returns the default size limit of a prefix cache, in bytes: one eighth of the memory that is free on
+    `device`."""
     return available(device) // 8
 
 
@@ -51,7 +53,7 @@ class _Node:
     block: Block
     parent: _Node | None = None
     children: dict[int, _Node] = field(default_factory=dict)
-    """The nodes that continue this node's sequence, by their first token."""
+    """The nodes that continue the sequence of this node. The key is the first token id of the child."""
 
     @property
     def bytes(self) -> int:
@@ -59,8 +61,8 @@ class _Node:
 
 
 class PrefixCache:
-    """A prefix tree of token sequences with their keys and values, which take at most `limit` bytes. With
-    limit 0, nothing is stored."""
+    """A prefix tree of token sequences with their attention keys and values, which together take at most
+    `limit` bytes. If `limit` is 0, nothing is stored."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -74,21 +76,21 @@ class PrefixCache:
         self._order: OrderedDict[_Node, None] = OrderedDict()
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Returns the length of the longest prefix of `tokens` whose keys and values are stored."""
+        """Returns the number of tokens in the longest prefix of `tokens` whose keys and values are stored."""
         return sum(count for _, count in self._path(tokens))
 
     def read(self, tokens: Sequence[int]) -> list[Part]:
         """Returns the keys and values of the longest stored prefix of `tokens`, as consecutive parts, without
-        copying them. The parts remain usable until the weights change, even if the cache removes their
-        nodes."""
+        copying them. The caller may use the parts until the weights change, even if the cache removes their
+        nodes meanwhile."""
         path = self._path(tokens)
         self._touch([node for node, _ in path])
         return [Part(node.block, count) for node, count in path]
 
     def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
         """Stores copies of the keys and values of those `tokens` that are not stored yet. The function
-        `block(start, stop)` must return the keys and values of `tokens[start:stop]`. Tokens for which the
-        size limit leaves no room are not stored."""
+        `block(start, stop)` must return the keys and values of `tokens[start:stop]`. If the size limit leaves
+        too little room, the last tokens are not stored."""
         if self.limit <= 0:
             return
         path = self._path(tokens)
@@ -109,8 +111,8 @@ class PrefixCache:
         self._evict()
 
     def clear(self) -> None:
-        """Removes all nodes and frees their memory at once. For this, removes the references between nodes,
-        because Python frees objects in reference cycles only later."""
+        """Removes all nodes and frees their memory at once. To this end, also removes the references between
+        nodes: Python would free the objects of a reference cycle only later."""
         for node in self._order:
             node.parent = None
             node.children.clear()
@@ -119,9 +121,8 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes that contain the longest stored prefix of `tokens`, in order, each with the
-        number of its tokens that belong to this prefix. The prefix has all tokens of each node, except that
-        it may end within the last node."""
+        """Returns the nodes that contain the longest stored prefix of `tokens`, in order. Each comes with the
+        number of its tokens that belong to this prefix: all of them, except perhaps in the last node."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:
@@ -140,8 +141,8 @@ class PrefixCache:
         return node
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Splits `node` in two after `count` tokens, so that another sequence can branch off there. Returns a
-        new node with the first `count` tokens, which becomes the parent of `node`; `node` has the remaining
+        """Splits `node` after its first `count` tokens, so that another sequence can branch off there.
+        Returns a new node with these tokens, which becomes the parent of `node`; `node` keeps the remaining
         tokens."""
         parent, tokens, block = node.parent, node.tokens, node.block
         assert parent is not None
@@ -169,7 +170,7 @@ class PrefixCache:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the length of the longest common prefix of two token sequences."""
+    """Returns the number of tokens in the longest common prefix of two token sequences."""
     shorter = min(len(first), len(second))
     if first[:shorter] == second[:shorter]:
         return shorter

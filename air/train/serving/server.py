@@ -47,18 +47,20 @@ from air.train.serving.scheduler import Metrics, Reply, Scheduler, ServerStopped
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""Seconds between two checks, while a reply is being sampled, whether the client has disconnected."""
+"""While a reply is being sampled, the server checks at this interval (in seconds) whether the client has
+disconnected."""
 _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server that samples replies from one policy. A `with` block starts and stops the server.
+    """An HTTP server that samples replies from one policy (the trained model). A `with` block starts and
+    stops the server.
 
     The server listens on the address `host`; port 0 selects a free port. A prompt and its reply have at most
     `max_model_len` tokens together (None: the model's limit). At most `max_batch` requests are sampled at the
     same time. When a request arrives at an idle server, the server waits `window` seconds for further
-    requests. `name` is the model's name in requests (None: the policy's name). If `alone`, requests are
-    sampled one at a time, so that rounding errors in a reply do not depend on other requests. The prefix
+    requests. `name` is the model's name in requests (None: the policy's name). If `alone` is true, requests
+    are sampled one at a time, so that rounding errors in a reply do not depend on other requests. The prefix
     cache, with the keys and values of earlier prompts and replies, has at most `prefix_cache_mb` MiB (None:
     an eighth of the memory that is free when the server is created; 0: no cache).
     """
@@ -111,7 +113,7 @@ class InferenceServer:
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests. Raises UsageError if the address or
-        port cannot be used, or if sampler and trainer compute different log-probabilities. Raises
+        port cannot be used, or if the sampler computes other log-probabilities than the trainer. Raises
         InferenceError if the server does not start within half a minute."""
         self_check.check(self.policy, self.limits.max_model_len)
         listener = self._bind()
@@ -160,15 +162,15 @@ class InferenceServer:
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager in whose `with` block the weights may be changed. Waits until no request is
-        running, frees all cached keys and values, and then enters the block. Requests that arrive during the
-        block wait until its end. Raises ServerStoppedError if the server has been stopped."""
+        """Context manager: during the `with` block, the policy's weights may be changed. Before the block,
+        waits until no request is running, and frees all cached keys and values. Requests that arrive during
+        the block wait until its end. Raises ServerStoppedError if the server has been stopped."""
         return self._scheduler.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits until no request is running, loads the weights `state` into the policy, and returns their new
-        version number. If `state` is None, loads nothing: the caller has already changed the policy's weights
-        in place."""
+        """Waits until no request is running, loads the weights `state` (tensors by name) into the policy, and
+        returns the version number of the new weights. If `state` is None, loads nothing: the caller has
+        already changed the policy's weights in place."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
@@ -177,15 +179,15 @@ class InferenceServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version number of the weights that sampled the reply with these tokens and
-        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` is not
-        used."""
+        """Returns the version number of the weights that sampled the reply with these token ids and
+        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` has no
+        effect; only the interface `Server` demands it."""
         return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
-        """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
-        `cached_tokens`, the number of those among them whose keys and values came from the prefix cache; and
-        `prefix_cache_mb`, the largest size of the prefix cache so far, in MiB."""
+        """Returns three metrics by name. `prompt_tokens` is the number of prompt tokens since the last call;
+        `cached_tokens` is the number of those among them whose keys and values came from the prefix cache;
+        `prefix_cache_mb` is the largest size of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {
@@ -195,7 +197,7 @@ class InferenceServer:
         }
 
     def metrics(self) -> Metrics:
-        """Returns the scheduler's counters of requests, tokens and times since the server's start."""
+        """Returns counters of requests, tokens and times since the server was created."""
         return self._scheduler.metrics()
 
     def _bind(self) -> socket.socket:

@@ -34,21 +34,21 @@ print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 
 @dataclass(frozen=True)
 class Vllm:
-    """An installation of vLLM: its Python interpreter, its version, and whether it is a CPU build."""
+    """An installation of vLLM: its Python interpreter, its version, and whether it is vLLM's build for
+    CPUs."""
 
     python: Path
     version: str
     cpu: bool
-    """Whether the installation is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
+    """Whether this is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
 
     def __str__(self) -> str:
         return f"vLLM {self.version}{' (CPU build)' if self.cpu else ''}"
 
 
 def find() -> Vllm | None:
-    """Returns the vLLM installation that training runs use, or None if vLLM is not installed. Raises
-    MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if an interpreter cannot be
-    executed."""
+    """Returns the vLLM installation for training runs, or None if vLLM is not installed. Raises MissingError
+    if `AIR_VLLM_PYTHON` names an interpreter without vLLM, or if an interpreter cannot be executed."""
     if setting := os.environ.get(PYTHON_ENV):
         python, where = Path(setting).expanduser().absolute(), f"{PYTHON_ENV}={setting}"
         if vllm := _probe(python, where):
@@ -61,9 +61,9 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of the interpreter `python`, or None if the interpreter has no vLLM.
+    """Returns the vLLM installation of the interpreter `python`, or None if vLLM is not installed there.
     Reads only package metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter
-    cannot be executed; the error names `where`, which says where the interpreter was configured."""
+    cannot be executed. The message begins with `where`, the setting or path that named the interpreter."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
@@ -79,12 +79,12 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts for its option `--max-lora-rank`, the largest rank of LoRA adapters."""
+"""The values that vLLM accepts for its option `--max-lora-rank`, the maximum rank of LoRA adapters."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The settings of a vLLM server at its start."""
+    """The settings with which a vLLM server is started."""
 
     vllm: Vllm
     gpu: str | None
@@ -92,26 +92,26 @@ class Launch:
     name: str
     """The model's name in requests."""
     max_model_len: int
-    """The largest number of tokens of a prompt and its reply together."""
+    """The maximum number of tokens of a prompt and its reply together."""
     max_batch: int
-    """The largest number of requests that are sampled at the same time."""
+    """The maximum number of requests that are sampled at the same time."""
     threads: int
-    """The number of CPU threads. It is used only if vLLM runs on the CPU."""
+    """The number of CPU threads, for vLLM on the CPU. Without effect on a GPU."""
     lora_rank: int = 0
     """The rank of the policy's LoRA adapter; 0: the policy has no adapter."""
     gpu_share: float | None = None
     """The share (0 to 1) of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then
-    sleeps during training. None: no trainer uses this GPU."""
+    frees this memory during training. None: the trainer does not use this GPU."""
     dtype: str = ""
-    """The type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
+    """The data type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
 
     @property
     def chosen_dtype(self) -> str:
-        """The type of the weights, `float32` or `bfloat16`, also if `dtype` is empty."""
+        """The data type of the weights, `float32` or `bfloat16`; the default if `dtype` is empty."""
         return self.dtype or ("bfloat16" if self.gpu else "float32")
 
     def command(self, model: Path | str, port: int) -> list[str]:
-        """Returns the command line of a vLLM server that loads `model` (a folder or a model's name) and
+        """Returns the command line of a vLLM server that loads `model` (a folder or the name of a model) and
         listens on the port `port` of the loopback interface."""
         return [
             str(self.vllm.python),
@@ -147,9 +147,9 @@ class Launch:
         return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment variables of the server's process: those of this process, plus the settings
-        that vLLM needs. Leaves out `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV`, so that vLLM's interpreter
-        does not import packages of this process's interpreter."""
+        """Returns the environment variables of the server's process: those of this process, and the settings
+        that vLLM needs. `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV` are left out, so that vLLM's interpreter
+        does not import packages of the interpreter that runs air."""
         ours = {
             name: value
             for name, value in os.environ.items()
