@@ -20,6 +20,9 @@ AirError
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
+
+A box is a sandbox for the commands of an agent or grader, usually a container. An artefact is the set of files
+of an agent that is graded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Decides whether a server without a token must refuse a request, because a web page of another site may have
-sent it.
+"""Decides whether an HTTP server without authentication must refuse a request, because a web page of another
+site may have sent it.
 
-A server without a token listens only on loopback addresses. Still, any web page can make a browser on this
-machine send requests to the server. Two request headers reveal such a page:
+Such a server listens only on loopback addresses. Still, any web page can make a browser on this machine send
+requests to the server. Two request headers reveal such a page:
 
 - `Origin` is the site of the page. A page can send requests to a loopback address without the server's
   permission, for example with a body of the type `text/plain`. It cannot read the response, but the request
@@ -12,7 +12,8 @@ machine send requests to the server. Two request headers reveal such a page:
   read the responses. Their requests have the page's host name as `Host`.
 
 A request without one of the headers passes the check of this header: it is taken for the request of a program
-other than a browser. A server with a token needs no such check, because the page does not know the token.
+other than a browser. A server that demands a secret token needs no such check, because the page does not know
+the token.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""Decides whether an exception proves that the machine failed. Other exceptions may come from code that an
-agent can make fail.
-
-An agent could otherwise keep a bad episode out of training by causing an error that looks like a machine
-failure.
-"""
+"""Decides whether an exception proves that the machine failed. Only such a failure may keep an episode out of
+training. Other exceptions may come from code that an agent can make fail, and must not have this effect."""
 
 from __future__ import annotations
 

@@ -52,9 +52,9 @@ def command(name: str = "air") -> str:
 
 
 def runnable(text: str) -> str:
-    """Returns the message `text`, in which the user can run the commands as printed: if `air` on the `PATH`
-    is not this installation's program, replaces `air` in commands (`air …` between backticks) by the path of
-    this program."""
+    """Makes the commands in a message (`air …` between backticks) runnable as printed: if `air` on the `PATH`
+    is not this installation's program, replaces `air` in them by the path of this program. Returns the
+    message."""
     return text.replace("`air ", f"`{command()} ")
 
 

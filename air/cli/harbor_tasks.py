@@ -1,5 +1,5 @@
 """Implements `air tasks harbor:PATH`: lists Harbor tasks (task folders in Harbor's format), each with its
-image and tests, and with the reason if air cannot play it."""
+image and tests and, if air cannot play it, with the reason."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ HEADER = ("task", "image", "verifier", "steps", "state")
 
 def listing(ids: Sequence[str]) -> int:
     """Prints a table of Harbor tasks, and returns the exit code 0. `ids` are task ids `harbor:PATH`; a PATH
-    may be a folder of many tasks. Only reads files: builds and downloads no image, and starts no
-    container."""
+    may be a folder of many tasks. Only reads files: builds and downloads no image, and starts no sandbox."""
     from air import tasks
 
     rows = [row(task_id) for task_id in tasks.expanded(ids)]
@@ -26,8 +25,8 @@ def listing(ids: Sequence[str]) -> int:
 
 def row(task_id: str) -> tuple[str, ...]:
     """Returns the cells of one Harbor task in the table: its id; its container image; where its tests run (in
-    a container of their own, or in the agent's); the number of its stages (Harbor calls them steps); and
-    `ok`, or the reason why air refuses the task."""
+    a sandbox of their own, or in the agent's); the number of its stages (Harbor calls them steps); and `ok`,
+    or the reason why air refuses the task."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, unsupported_features
     from air.tasks.sources.harbor.settings import HarborSettings

@@ -1,4 +1,4 @@
-"""Makes the argument parser of each command. It reports wrong arguments in one line with a remedy, as all
+"""Makes the argument parser of each command. It reports wrong arguments in one line with a remedy, like all
 error messages of air."""
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Used by the command `air shell`.
 rewards and the trajectory (the record of the episode) are the same. The time for writing a reply counts as
 the agent's time. The time for copying the workspace and for undoing does not count.
 
-Before each reply, the workspace (the agent's folder) is copied out of the running box, the container in which
+Before each reply, the workspace (the agent's folder) is copied out of the running box, the sandbox in which
 the agent's commands run. (`Box.snapshot` would end the box's processes.) An undo starts a new box with that
 copy. It restores the workspace, the state of the tools, the gradings that the agent asked for (validates)
 with their scores, the rewards, the number of turns, and the trajectory. It does not restore files outside the
@@ -142,7 +142,7 @@ class ManualEpisode:
         undo or a command of `bash`. Then a replay of the trajectory may give different results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Starts the episode in a new box (container), and repeats the first steps of `origin` if it is not
+        """Starts the episode in a new box (sandbox), and repeats the first steps of `origin` if it is not
         None.
 
         Raises UsageError if the episode cannot be played, and InfrastructureError if the box failed.
@@ -381,7 +381,7 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step by starting a new box (container). Returns one line of text about what was
+        """Undoes the last step by starting a new box (sandbox). Returns one line of text about what was
         restored.
 
         Raises UsageError if no step can be undone, MissingError if the container engine or the image is
@@ -397,8 +397,8 @@ class ManualEpisode:
         return await self._restore_last_point()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command of the person in the box (container). The command is not a step of the episode and
-        is not recorded in the trajectory.
+        """Runs a command of the person in the box (sandbox). The command is not a step of the episode and is
+        not recorded in the trajectory.
 
         The working directory and the exported variables carry over to the next call of `bash`. The time limit
         is the task's limit for a command (`limits.exec_seconds`). Raises Interrupted if `interrupt` stopped

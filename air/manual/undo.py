@@ -1,7 +1,7 @@
 """Undo points for `air shell`: each holds the state of an episode before a reply, with a copy of the
 workspace (the agent's folder).
 
-A command in the box (the agent's container) makes the copy, while other processes continue to run;
+A command in the box (the agent's sandbox) makes the copy, while other processes continue to run;
 `Box.snapshot` would end them. The copy preserves links, permissions and times. The image of the box must
 contain GNU tar and gzip.
 """

@@ -197,7 +197,7 @@ class ManualWorld:
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
 
     async def bash(self, script: str) -> ExecResult:
-        """Runs a shell script of the person in the episode's box (container), for at most `BASH_SECONDS`. The
+        """Runs a shell script of the person in the episode's box (sandbox), for at most `BASH_SECONDS`. The
         script is not an action of the agent and is not recorded. Raises UsageError if the world has no box,
         or if commands in the box ended it. Raises BoxDiedError if the box is gone for another reason."""
         box, self.outside = self.box, True

@@ -63,7 +63,7 @@ class ReplayResult:
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `episode` in its box (container), and compares the results
+    """Repeats the actions of the recorded episode `episode` in its box (sandbox), and compares the results
     with the record. Adds the counts, differences and notes to `result`."""
 
     def __init__(
@@ -299,9 +299,10 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, result: ReplayResult) -> TokenCounter | None:
-    """Returns the token counter with which the harness shortened the recorded observations. Returns None for
-    a trajectory of version 1, which does not record the maximum length of observations. Also returns None,
-    and adds a note to `result`, if the counter's tokenizer is not available."""
+    """Returns the token counter with which the harness (the part of air that talks to the model) shortened
+    the recorded observations. Returns None for a trajectory of version 1, which does not record the maximum
+    length of observations. Also returns None, and adds a note to `result`, if the counter's tokenizer is not
+    available."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer

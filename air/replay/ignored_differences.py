@@ -117,7 +117,7 @@ NEVER: tuple[str, ...] = (
 
 @dataclass(frozen=True)
 class Folders:
-    """The names in the output of one box (container) that can differ in another box: folder paths and GPU
+    """The names in the output of one box (sandbox) that can differ in another box: folder paths and GPU
     UUIDs."""
 
     workspace: str = "/workspace"

@@ -1,4 +1,4 @@
-"""Replays recorded episodes of worlds that need no box (container), such as games: repeats every action, and
+"""Replays recorded episodes of worlds that need no box (sandbox), such as games: repeats every action, and
 compares the results with the record."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Replays recorded episodes of research tasks: repeats every action in a new box (container), without a
-model, and compares the results with the record.
+"""Replays recorded episodes of research tasks: repeats every action in a new box (sandbox), without a model,
+and compares the results with the record.
 
 Where the record has a grading, the artefact (the agent's graded files) in the new box is graded. A replay
 needs no network, unless the task's settings allow its agent to reach some hosts.
@@ -30,7 +30,7 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays recorded episodes in boxes (containers). It is an async context manager, which opens and closes
+    """Replays recorded episodes in boxes (sandboxes). It is an async context manager, which opens and closes
     the pools from which boxes are leased.
 
     `at_once` is the maximum number of agents' boxes that run at the same time, and also the maximum number of

@@ -1,5 +1,5 @@
 """Restores the state of a recorded episode after any of its steps, by repeating the recorded actions in a box
-(container). Used by `air replay` and `air shell --from`."""
+(sandbox). Used by `air replay` and `air shell --from`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass
 class RestoredEpisode:
-    """A recorded episode together with a box (container) in which some of its steps have been repeated. The
+    """A recorded episode together with a box (sandbox) in which some of its steps have been repeated. The
     function `begin` creates such objects."""
 
     trajectory: Trajectory

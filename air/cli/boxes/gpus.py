@@ -1,5 +1,5 @@
-"""Implements the command `air gpus`: lists the GPUs of this machine, for each with the processes of air that
-hold a lease on it (the right to use it), and with the containers of air that use it."""
+"""Implements the command `air gpus`, which lists the GPUs of this machine. For each GPU, it shows the
+processes of air that hold a lease on it (the right to use it), and the containers of air that use it."""
 
 from __future__ import annotations
 

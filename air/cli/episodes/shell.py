@@ -1,7 +1,7 @@
 """Implements the command `air shell TASK`: a person plays an episode by typing replies in place of a model.
 
 With `--exec`, the replies come from a script. With `--from`, the person continues a recorded episode. With
-`--attach`, the person looks into the box (the container) of an episode that a model plays at the moment.
+`--attach`, the person looks into the box (sandbox) of an episode that a model plays at the moment.
 """
 
 from __future__ import annotations

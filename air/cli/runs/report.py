@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The factors for which the performance profile of a run is printed. The factor 1.1 stands for all tasks on
-which the run's score is at most 1.1 times worse than the best run's score."""
+"""The factors for which the performance profile of a run is printed. For the factor 1.1, this is the share of
+tasks on which the run's score is at most 1.1 times worse than the best run's score."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 

@@ -154,7 +154,7 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
 
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
     """Converts `rest`, the arguments of air's command `rl`, to arguments of prime-rl's launcher, and returns
-    them. Each run file becomes `@ FILE`, where FILE is the full path of a file that comes with air. All other
+    them. Each run file becomes `@ FILE`; for a file that comes with air, FILE is its full path. All other
     arguments are unchanged. If `dry_run` is true, `--dry-run` is added."""
     files, out, words = iter(merged.files), [], list(rest)
     while words:

@@ -33,7 +33,8 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """One task in the estimate: the time limit of an episode, and the number of GPUs that its box needs."""
+    """One task in the estimate: the time limit of an episode, and the number of GPUs that its box (agent's
+    sandbox) needs."""
 
     name: str
     seconds: float

@@ -17,8 +17,8 @@ _COLUMNS = 64
 """The number of columns by which the tensors of the cache are enlarged at a time. (Enlarging copies a tensor,
 so it must not happen for each new token.) A column has a place for one token of each row."""
 NOWHERE = 2**40
-"""The position in a column of the key-value cache that contains no token. It is larger than the position of
-any query, so under a causal mask no query attends to this column."""
+"""The position that is assigned to a column of the key-value cache without a token. It is larger than the
+position of any query, so under a causal mask no query attends to this column."""
 
 Rows = slice | Tensor
 """Selects some rows of a batch: a slice or a tensor of row numbers, to index the first dimension of a
@@ -114,9 +114,9 @@ class RowCache(Cache):
         is the number of the first row.
 
         Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. If `in_parts` is true,
-        attention is computed by `RowMask` or `attend`, which read shared prefixes directly, through the
-        methods `parts` and `own`. Otherwise, the method `update` copies the keys and values of all tokens
-        into one tensor for the model's own attention.
+        attention is computed by `row_attention`, which reads shared prefixes directly, through the methods
+        `parts` and `own`. Otherwise, the method `update` copies the keys and values of all tokens into one
+        tensor for the model's own attention.
         """
         rows = range(first, first + len(starts))
         self._first, self._counts, self.in_parts = first, list(counts), in_parts

@@ -1,17 +1,18 @@
-"""Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of the trainer's
-process.
+"""air's own inference server: samples the replies of the policy (the trained model) for clients of vLLM's
+HTTP interface, in a thread of the trainer's process.
 
 The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
 (messages and text); `POST /inference/v1/generate` (token ids and log-probabilities); and `POST /detokenize`
 (the text of token ids). There is no authentication, so the server should listen only on a loopback address;
 on such an address, it refuses requests of web pages of other sites. It also refuses requests for streaming,
-stop strings, penalties, several choices or guided decoding. In a response with a sampled reply, the header
-`x-weights-version` is the version number of the weights. The server uses the policy's weights without a copy:
-change the weights inside `exclusive()`, then call `update_weights()`.
+stop strings, penalties, several replies to one prompt, or guided decoding. In a response with a sampled
+reply, the header `x-weights-version` is the version number of the weights. The server uses the policy's
+weights without a copy: to change them, the trainer must do so inside `exclusive()`, and then call
+`update_weights()`.
 
-The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
-cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
-slower.
+The caller should set the number of torch's threads before the first request. If boxes (agents' sandboxes) use
+the same few CPU cores, one thread is best: several threads would wait for each other, and a small model would
+sample ten times slower.
 """
 
 from __future__ import annotations
