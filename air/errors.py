@@ -21,8 +21,8 @@ AirError
 
 A failed command is not an error: its exit code is data (`ExecResult`).
 
-A box is a sandbox for the commands of an agent or grader, usually a container. An artefact is the set of files
-of an agent that is graded.
+A box is a sandbox for the commands of an agent or grader, usually a container. An artefact is the set of
+an agent's files that is graded.
 """
 
 from __future__ import annotations
