@@ -37,8 +37,8 @@ async def wait_shielded(work: Awaitable[T]) -> T:
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
-    """Cancels `task` if it still runs, and waits until it has ended. Ignores the result or exception of
-    `task`."""
+    """Cancels `task` if it still runs, and waits until it has ended. Ignores the task's result or
+    exception."""
     task.cancel()
     await wait_shielded(asyncio.gather(task, return_exceptions=True))
 

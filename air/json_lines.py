@@ -36,8 +36,7 @@ class Mark:
     offset: int = 0
     """The position of the first unread line: the number of bytes before it."""
     seal: bytes = b""
-    """The last bytes of the file before `offset`, at most `SEAL_BYTES`. If they change, the file was
-    rewritten."""
+    """The last bytes before `offset`, at most `SEAL_BYTES`. If they change, the file was rewritten."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Line:
     length: int
     """Length of the line in bytes, with its newline."""
     data: dict[str, Any] | None
-    """The JSON object in the line, or None if the line does not contain a JSON object."""
+    """The JSON object in the line, or None if the line is no JSON object."""
 
 
 @dataclass

@@ -101,8 +101,7 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _rows_in_strings(text: str) -> set[int]:
-    """Returns the indices, from 0, of the lines of a Python source text whose end lies inside a string
-    literal."""
+    """Returns the numbers, from 0, of the lines in a Python source text that end within a string literal."""
     rows: set[int] = set()
     starts: list[int] = []  # the first lines of the f-strings that are open, from Python 3.12
     for token in tokenize.generate_tokens(io.StringIO(text).readline):

@@ -29,8 +29,8 @@ from air.worlds.sources import WorldTask
 
 Message = dict[str, Any]
 Script = Callable[[Sequence[Message]], str | Message]
-"""The type of functions that take the messages of a conversation and return the model's next reply: a string,
-or an assistant message with tool calls or with `reasoning_content`."""
+"""The type of functions that take a conversation's messages and return the next reply: a text, or an
+assistant's message with tool calls or with `reasoning_content`."""
 _POLL_SECONDS = 0.02
 """Interval in seconds at which a server of this module checks whether it must stop. Python's default, 0.5 s,
 would delay each shutdown."""
@@ -295,7 +295,7 @@ class Plain(AnswerFormat):
         return message.text.strip()
 
     def reply_with(self, thought: str, answer: str) -> str:
-        """Returns `answer` alone as the reply, because this format has no place for the thought."""
+        """Returns `answer` alone, because this format has no place for the thought."""
         return answer
 
     def footer(self, standing: Standing) -> str:
@@ -355,7 +355,7 @@ class Source:
     `air.worlds.sources`, which finds the worlds of plugins, finds this class by the name `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task with the name `letters` or `unreachable`. Raises MissingError for another name."""
+        """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
         if name not in self.names():
             raise MissingError(
                 f"there is no world {name!r}", remedy=f"use {' or '.join(self.names())}"

@@ -41,7 +41,8 @@ def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None,
 
 
 class _Names(argparse.Action):
-    """Argparse action for flags with a list of names. The names may be separated by spaces or commas."""
+    """Argparse action that stores a list of names; in the flag's values they are separated by spaces or
+    commas."""
 
     def __call__(
         self,
@@ -78,7 +79,7 @@ def as_written(args: argparse.Namespace, name: str) -> str:
 
 
 class _AsWritten(argparse.Action):
-    """Argparse action that stores the value of a flag, and also how the user spelled the flag (see
+    """Argparse action that stores a flag's value and the spelling of the flag that the user chose (see
     `as_written`)."""
 
     def __call__(
@@ -101,8 +102,8 @@ def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning:
 
 
 def count(text: str) -> int:
-    """Parses the value of a flag as a whole number of at least 1. Raises argparse.ArgumentTypeError for any
-    other text."""
+    """Parses a flag's value as a whole number, 1 or more. Raises argparse's ArgumentTypeError for other
+    texts."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
     return int(text)

@@ -24,8 +24,8 @@ from air.errors import AirError, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the program `air COMMAND …`, and returns its exit code. `argv` has the arguments after `air`;
-    None: the arguments of this process."""
+    """Runs the program `air COMMAND …`; returns its exit code. `argv` has the arguments after `air`; None:
+    those of this process."""
     args = list(sys.argv[1:] if argv is None else argv)
     # The arguments after -- are for another program.
     own = args.index("--") if "--" in args else len(args)

@@ -15,8 +15,8 @@ def safe(text: str) -> str:
 
 
 def print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows of cells as left-aligned columns with spaces between them. All rows must have the same
-    number of cells."""
+    """Prints rows as left-aligned columns with spaces between them. All rows must have the same number of
+    cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -39,6 +39,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def discard_output() -> None:
-    """Discards everything that is written to standard output from now on. To be called after a
-    BrokenPipeError, which means that the process that reads the output has ended, as with `| head`."""
+    """Discards all further output to standard output. Call this function after a BrokenPipeError, which
+    occurs if the process that reads the output has ended, as with `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

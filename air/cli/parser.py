@@ -16,8 +16,8 @@ from air.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError, with a remedy, for wrong arguments. (The parser of argparse
-    would print the usage and exit the process.)"""
+    """An argument parser that raises UsageError, with a remedy, for wrong arguments. (argparse's own parser
+    prints the usage and exits the process.)"""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
@@ -38,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _flags(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """Returns a dict from each flag of a parser or of its subcommands to the command that has this flag."""
+    """Returns all flags of a parser and of its subcommands, and for each the command that takes it."""
     flags = {flag: parser.prog for action in parser._actions for flag in action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -65,7 +65,7 @@ def parser_of(name: str) -> Parser:
 
 
 def _add_examples(parser: argparse.ArgumentParser, examples: Iterable[str]) -> None:
-    """Adds the command lines `examples` to the end of the help text of a parser."""
+    """Adds examples of a command to the end of its parser's help."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     run = paths.command()
     lines = [f"  {line.replace('air ', f'{run} ', 1)}" for line in examples]
@@ -75,7 +75,7 @@ def _add_examples(parser: argparse.ArgumentParser, examples: Iterable[str]) -> N
 
 
 def check_command(name: str) -> None:
-    """Raises UsageError if `air` has no command with the name `name`."""
+    """Raises UsageError if there is no command `air NAME`."""
     if name not in COMMANDS:
         similar = difflib.get_close_matches(name, COMMANDS, n=1)
         remedy = f"did you mean `air {similar[0]}`?" if similar else "`air --help` lists them"

@@ -93,8 +93,7 @@ def _gpus(
 
 
 def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[TaskSpec]:
-    """Returns those of the tasks `specs` that can run on this machine. For each of the others, prints what is
-    missing."""
+    """Returns the tasks that can run on this machine. For each other task, prints what is missing."""
     from air.tasks.missing import missing
 
     playable = []

@@ -53,7 +53,7 @@ from air.worlds.research.observations import describe
 from air.worlds.research.world import ResearchWorld
 
 MOST_POINTS = 50
-"""The maximum number of steps that can be undone in a row, beginning with the last step."""
+"""The maximum number of steps that can be undone one after another, the last step first."""
 T = TypeVar("T")
 
 
@@ -409,8 +409,8 @@ class ManualEpisode:
         return await self._interruptible(self.shell.exec(command, timeout=limit))
 
     def interrupt(self) -> None:
-        """Stops the running call of `act` or `bash`, which then raises `Interrupted`. Does nothing if neither
-        runs. Must be called in the event loop."""
+        """Stops the running `act` or `bash`, which then raises `Interrupted`. Does nothing if neither runs.
+        Must be called in the event loop."""
         if self._running is not None:
             self._stopped = True
             self._running.cancel()

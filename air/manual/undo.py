@@ -29,7 +29,7 @@ _CHANGED_MEANWHILE = 1  # tar's exit status if a file changed while it was read
 
 
 class _NotCopiedError(Exception):
-    """Raised if the workspace cannot be copied. The error's message is the reason."""
+    """The error that is raised if the workspace cannot be copied. The message is the reason."""
 
 
 @dataclass(frozen=True)

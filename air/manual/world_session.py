@@ -215,8 +215,8 @@ class ManualWorld:
         return self.episode.world.box
 
     def interrupt(self) -> None:
-        """Cancels the running call of `act`, which then raises CancelledError. Does nothing if `act` does not
-        run. Must be called in the event loop."""
+        """Cancels the running `act`, which then raises CancelledError. Does nothing if no `act` runs. Must be
+        called in the event loop."""
         if self._running is not None:
             self._running.cancel()
 

@@ -260,8 +260,8 @@ class Comparison:
             self._compare_numbers(turn, "delta in all", end.terms["delta"], self._world.reward)
 
     def _compare_numbers(self, turn: int, what: str, old: float, new: float) -> None:
-        """Adds a difference with the name `what` unless the recorded value `old` and the replayed value `new`
-        are equal within a relative or absolute error of 1e-9."""
+        """Adds a difference named `what`, unless `old` and `new` are equal within a relative or absolute
+        error of 1e-9."""
         if not math.isclose(old, new, rel_tol=1e-9, abs_tol=1e-9):
             self._result.add_differences(values(turn, what, old, new))
 

@@ -21,12 +21,11 @@ class Rule:
 
     name: str
     kind: str
-    """The group to which the rule belongs: `time`, `path`, `seed` or `process`."""
+    """The group of the rule: `time`, `path`, `seed` or `process`."""
     pattern: re.Pattern[str]
-    """Matches the pieces of text that can differ."""
+    """Matches the text that can differ."""
     instead: str
-    """The text that replaces each match, in the recorded and in the replayed text, before they are
-    compared."""
+    """The text that replaces each match in both texts before they are compared."""
     example: str
     """An example of a text that `pattern` matches."""
 

@@ -350,7 +350,7 @@ _KINDS: dict[str, tuple[tuple[str, ...], _Serve]] = {
     "tools": (_TOOLS, _serve_tools),
     "evaluate": (_EVALUATE, _serve_evaluate),
 }
-"""For each kind of server that `air serve` can start (such as `sandbox`): the names of its settings that are
+"""For each kind of server that `air serve` can start (such as `sandbox`): the names of the settings that have
 flags, and the function that runs the server."""
 
 

@@ -192,8 +192,8 @@ def clear_stale_pids(run_folder: Path) -> bool:
 
 
 def _await_engine(seconds: float, daemon: subprocess.Popen[bytes] | None = None) -> str:
-    """Waits until Docker answers, and returns Docker's version. Returns an empty string if Docker does not
-    answer within `seconds` seconds, or if the process `daemon` ends before."""
+    """Waits until Docker answers, and returns its version. Returns an empty string if Docker does not answer
+    within `seconds`, or if the process `daemon` ends."""
     deadline = time.monotonic() + seconds
     while True:
         try:

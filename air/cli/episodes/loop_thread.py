@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """Context manager: an asyncio event loop runs in a thread of its own during the `with` block.
+    """Context manager: runs an asyncio event loop in its own thread during the `with` block.
 
     All coroutines in the loop must have finished before the block ends.
     """

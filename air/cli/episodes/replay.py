@@ -110,8 +110,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises ConfigError if a flag has a wrong value, or has no effect together with the other flags. The
-    message names the flag."""
+    """Raises ConfigError, which names the flag, if a flag has a wrong value, or has no effect together with
+    the other flags."""
     from air.errors import ConfigError
 
     if not args.paths:
@@ -133,11 +133,12 @@ def _check(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Tally:
-    """The results of all replayed episodes, and the errors of the episodes that could not be replayed."""
+    """The results of all episodes that have been replayed, and the errors of those that could not be
+    replayed."""
 
     results: list[ReplayResult | RescoreResult] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
-    """An error message for every file or folder that could not be replayed."""
+    """An error message for every path that could not be replayed."""
     failed: int = 0
     """The number of episodes whose replay failed because of the machine or air (see
     `InfrastructureError`)."""
@@ -248,8 +249,8 @@ async def _one(
 
 
 def _print_result(result: ReplayResult | RescoreResult, *, as_json: bool) -> None:
-    """Prints whether the results of an episode equal the recorded ones, the notes, and the first difference.
-    If `as_json` is true, prints the whole result as one JSON object instead."""
+    """Prints whether the results of an episode equal the recorded ones, with notes and the first difference.
+    With `as_json`, prints the whole result as one JSON object."""
     from dataclasses import asdict
 
     from air.replay.regrade import RescoreResult

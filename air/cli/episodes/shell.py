@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_idle(args: argparse.Namespace) -> None:
-    """Raises ConfigError if a flag is given that has no effect together with `--attach` or `--from`."""
+    """Raises ConfigError if a flag has no effect with `--attach` or `--from`."""
     if args.task is not None:
         return
     mode, idle = (
@@ -266,8 +266,8 @@ class _Shell:
         return f"{self._session.episode.task_id}{turns}> "
 
     def act(self, reply: str, seconds: float) -> None:
-        """Plays one turn with a person's reply, and prints the result. `seconds` is the time that the person
-        took to type the reply; the record of the episode contains it."""
+        """Plays one turn with a person's reply and prints the result. `seconds` is the time that the person
+        needed to type the reply; the trajectory records it."""
         session = self._session
         lines = self._loop.run(session.act(reply, seconds), self._on_interrupt)
         for line in lines:
@@ -429,8 +429,8 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Context manager: during the `with` block, a person can edit lines at the prompt and recall earlier
-    lines, also those of earlier sessions. Does nothing if Python has no module `readline`."""
+    """Context manager: lets a person edit lines at the prompt and recall earlier lines, also from earlier
+    sessions. Does nothing if Python has no module `readline`."""
     try:
         import readline
     except ImportError:

@@ -100,7 +100,7 @@ class Attachment:
     the same name, which gets the text after the name as its argument: for example, `log` executes `:log`."""
 
     input_prompt = "attach> "
-    """The text that is printed before a person's input."""
+    """The prompt before a person's input."""
 
     def __init__(self, box: LiveBox, screen: Screen) -> None:
         self._box, self._screen = box, screen
@@ -170,8 +170,8 @@ class Attachment:
 
 
 def enter(container: str) -> None:
-    """Runs an interactive shell in a container, on this terminal, until the person leaves the shell.
-    `container` is the name or id of the container."""
+    """Runs an interactive shell in the container with the name or id `container`, on this terminal, until the
+    person leaves the shell."""
     from air.sandbox.ops import attach
 
     attach.run(container, [*_NO_TRACES, *_SHELL], interactive=True)

@@ -87,8 +87,8 @@ class Screen:
         self._printed.clear()
 
     def expect(self, text: str) -> None:
-        """Raises AirError if `text` does not occur in the output since the last call of `forget`. Raises
-        UsageError if `text` is empty."""
+        """Raises AirError if `text` is not in the output since the last call of `forget`, and UsageError if
+        `text` is empty."""
         if not text:
             raise UsageError("needs a text", where=":expect")
         printed = "\n".join(self._printed)

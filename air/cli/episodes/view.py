@@ -41,7 +41,7 @@ _SETTINGS = {
     "theme.light.textColor": "#1b1f24",
     "theme.dark.textColor": "#e6e8eb",
 }
-"""Settings for Streamlit, the web framework of the viewer: no telemetry, no file watching, and colours."""
+"""Settings for Streamlit, the viewer's web framework: no telemetry, no file watching, and colours."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs those stages of the co-evolution that are not finished yet, and prints the report. Returns the
-    exit code: 130 if interrupted, else 0."""
+    """Runs the unfinished stages of the co-evolution, and prints the report. Returns the exit code: 130 if
+    interrupted, else 0."""
     from air.train.config import overrides
     from air.train.config.coevolve_config import CoevolveConfig
 

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _step(text: str) -> int | str:
-    """Parses the value of the flag `--step`: the word `best`, or a whole number of at least 1."""
+    """Parses the value of the flag `--step`: the word `best`, or a number of 1 or more."""
     return text if text == "best" else flags.count(text)
 
 
@@ -230,8 +230,8 @@ def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
 
 
 def _own_settings(args: argparse.Namespace, compute: ComputeConfig) -> Settings:
-    """Returns the settings for evaluating a model that is not a checkpoint of a run: the values of the flags,
-    or their defaults."""
+    """Returns the settings for a model that is not a checkpoint of a run: the values of the flags, or their
+    defaults."""
     from air import tasks
     from air.train.evaluation.play import research_env
     from air.train.evaluation.settings import Settings
@@ -308,8 +308,8 @@ async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[
 
 
 async def _played(args: argparse.Namespace, evaluation: Evaluation) -> list[Rollout]:
-    """Plays those episodes of an evaluation that are not recorded yet, and returns them. Prints how many
-    episodes are already recorded."""
+    """Plays the episodes of an evaluation that are not recorded yet, and returns them. Prints how many
+    episodes are recorded already."""
     from air.train.loop import run_folder
 
     with run_folder.locked(evaluation.folder), evaluation.opened():

@@ -86,8 +86,8 @@ def read_data(args: argparse.Namespace) -> list[Data]:
 def settings(
     args: argparse.Namespace, data: list[Data], renderer: Any, compute: ComputeConfig
 ) -> Settings:
-    """Returns the settings with which every model plays the benchmarks of the suite: the values of the flags,
-    or the defaults of the suite."""
+    """Returns the settings with which every model plays the suite: the values of the flags, or the suite's
+    defaults."""
     from air.train.evaluation.suite_evaluation import suite_settings
 
     return suite_settings(

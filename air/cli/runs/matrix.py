@@ -94,8 +94,8 @@ def _show(planned: Plan) -> int:
 
 
 def _draw(planned: Plan, found: dict[str, Any]) -> str:
-    """Draws the results `found` as a heat map, unless matplotlib is not installed. Returns a line of text for
-    the user, with the names of the result files."""
+    """Draws the results `found` as a heat map, unless matplotlib is missing. Returns a line of text with the
+    names of the result files."""
     from air.errors import MissingError
     from air.train.matrix.files import CSV_FILE, JSON_FILE, PICTURE
     from air.view import heat_map

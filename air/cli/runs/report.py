@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plot(file: Path, runs: Sequence[Path]) -> set[Path]:
-    """Draws the learning curves of all runs that have training steps into the image file `file`, and prints
-    its name to standard error. Returns the folders of these runs."""
+    """Draws the learning curves of all runs that have training steps into the picture `file`, prints the name
+    of the file to stderr, and returns the folders of these runs."""
     from air.trajectories import evaluations, metric_rows
     from air.view import curve_picture
 

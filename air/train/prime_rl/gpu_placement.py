@@ -18,16 +18,15 @@ class GpuRequest:
     """The settings in a prime-rl run file (TOML) that say which GPUs a run gets."""
 
     num_infer: int
-    """The number of GPUs for inference (`deployment.num_infer_gpus`); 0 if the run starts no inference
-    server."""
+    """Number of GPUs for inference (`deployment.num_infer_gpus`); 0 if the run starts no inference server."""
     num_train: int
-    """The number of GPUs for the trainer (`deployment.num_train_gpus`)."""
+    """Number of GPUs for the trainer (`deployment.num_train_gpus`)."""
     inference: tuple[str, ...] = ()
-    """The GPUs for inference that the setting `inference_gpus` names, as NVML indices or UUIDs. Empty: the
-    first GPUs that prime-rl can see."""
+    """The GPUs (NVML indices or UUIDs) that the setting `inference_gpus` names. Empty: the first GPUs that
+    prime-rl can see."""
     trainer: tuple[str, ...] = ()
-    """The GPUs for the trainer that the setting `trainer_gpus` names, as NVML indices or UUIDs. Empty: the
-    GPUs after those for inference."""
+    """The GPUs (NVML indices or UUIDs) that the setting `trainer_gpus` names. Empty: the GPUs after those of
+    inference."""
     boxes: tuple[GpuSelection, ...] = ()
     """The values of the setting `env.gpus`, which names the GPUs for boxes (agents' sandboxes) or is "auto".
     There is one value for each source of prompts (environment in the run file) that has this setting."""
@@ -63,7 +62,7 @@ class Placement:
 
 
 def assumed(count: int) -> list[Gpu]:
-    """Returns `count` invented `Gpu` objects, with which a run can be planned on a machine without a GPU."""
+    """Returns `count` invented `Gpu` objects, so that a run can be planned on a machine that has no GPU."""
     return [Gpu(index, f"GPU-{index}") for index in range(count)]
 
 

@@ -190,9 +190,9 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
     """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
-    launcher has ended, and returns an exit code: 130 if this process got SIGINT, SIGTERM or SIGHUP; 1 if too
-    many consecutive episodes failed; 128 + N if signal N ended the launcher; otherwise the exit code of the
-    launcher."""
+    launcher has ended, and returns an exit code. The code is 130 if this process got SIGINT, SIGTERM or
+    SIGHUP; 1 if too many consecutive episodes failed; 128 + N if signal N ended the launcher; otherwise the
+    launcher's exit code."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"
@@ -250,8 +250,7 @@ def supervise(
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills all processes in the process group of the launcher `child`, so that none of them still occupies a
-    GPU."""
+    """Kills all processes of the launcher's process group, so that none of them still occupies a GPU."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -290,8 +289,8 @@ def _check_template(slurm: run_file.SlurmView) -> None:
 
 
 def table_note() -> str:
-    """Returns a sentence for the user of a dry run on a machine without prime-rl: which checks of the run
-    file were made, and which were not."""
+    """Returns a sentence for the user of a dry run on a machine without prime-rl. It says which checks of the
+    run file were made, and which were not."""
     return (
         f"{NOT_INSTALLED}: keys were compared with {schema.origin()}, rules between them were not"
     )

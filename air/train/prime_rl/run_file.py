@@ -103,14 +103,13 @@ class TrainView(_TableView):
 
 
 class EvalView(_TableView):
-    """The keys that air reads from prime-rl's table `[orchestrator.eval]`: the sources of prompts for
-    evaluation."""
+    """The keys that air reads from prime-rl's table `[orchestrator.eval]`: sources of evaluation prompts."""
 
     source: list[SourceView] = []
 
 
 class ConcurrencyView(_TableView):
-    """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: the maximum number of
+    """The keys that air reads from prime-rl's table `[orchestrator.concurrency]`: the largest number of
     concurrent episodes."""
 
     max_inflight: int | None = 1024
@@ -187,9 +186,9 @@ def read(merged: MergedSettings) -> PrimeView:
 
 
 def gpu_request(view: PrimeView) -> GpuRequest:
-    """Returns the settings of a run file that decide which GPUs of this machine the run gets. Ignores sources
-    of prompts whose episodes run on another machine. Raises ConfigError if two sources name different GPUs
-    for inference, or for the trainer."""
+    """Returns the settings in a run file that say which GPUs of this machine the run gets.
+    Ignores sources of prompts whose episodes run on another machine. Raises ConfigError if two sources name
+    different GPUs for inference, or for the trainer."""
     here = [s.env for s in view.sources if not s.elsewhere]
     envs = [env for env in here if isinstance(env, ResearchEnvConfig)]
     return GpuRequest(

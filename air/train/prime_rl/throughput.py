@@ -53,11 +53,10 @@ class Source:
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """The maximum number of concurrent boxes of the source, over all its worker processes. None: unknown; the
-    estimate then assumes one box for each running episode."""
+    """Largest number of concurrent boxes of all worker processes of the source. None: unknown; the estimate
+    then assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The names of the GPUs that agents' boxes can use. None: unknown, because the boxes are on another
-    machine."""
+    """The names of the GPUs that agents' boxes can use. None: unknown (the boxes are on another machine)."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes of this source are on another machine."""
@@ -70,16 +69,16 @@ class Load:
 
     sources: tuple[Source, ...]
     batch_size: int
-    """The number of episodes in one training step."""
+    """Number of episodes in one step."""
     in_flight: int
-    """The maximum number of episodes that run or wait at the same time."""
+    """Largest number of episodes that run or wait at the same time."""
     host_boxes: int
     """The maximum number of concurrent boxes (agents' sandboxes) on this machine."""
     bound: int | None
     """The value of `max_off_policy_steps`, the maximum age of an episode in training steps; older episodes
     are dropped. None: each step waits for its own episodes, so no episode is dropped."""
     max_steps: int | None = None
-    """The number of training steps of the run. None: no limit."""
+    """Number of steps of the run. None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,14 @@ class Throughput:
     episodes."""
 
     boxes: int
-    """The maximum number of concurrent boxes."""
+    """Largest number of concurrent boxes."""
     gpu_slots: int | None
     """The number of GPU slots for boxes: the maximum number of boxes with one GPU each that can run at the
     same time. `slots_per_gpu` boxes can share a GPU; if sources with the same GPUs have different values of
     this setting, the largest value counts. None: unknown."""
     step_seconds: float
     fullest: str
-    """The resource that limits the duration of a step, as text for the user, such as "the boxes of source
-    NAME"."""
+    """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
     ages: tuple[Age, ...]
     bound: int | None
     max_steps: int | None = None
@@ -225,8 +223,9 @@ def plan(load: Load) -> Throughput:
 
 
 def check(load: Load) -> Throughput:
-    """Estimates a run, and returns the estimate. Raises ConfigError if an episode could never start, if the
-    run would take too long, or if most of its episodes would be dropped."""
+    """Estimates a run, and returns the estimate.
+    Raises ConfigError if an episode could never start, or the run would take too long or drop most
+    episodes."""
     if reason := impossible(load) or (throughput := plan(load)).absurd():
         raise ConfigError(reason, where="plan")
     return throughput

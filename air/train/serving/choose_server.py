@@ -33,7 +33,7 @@ class Server(Protocol):
 
     @property
     def name(self) -> str:
-        """The model's name, which requests must contain. The name may change when the weights change."""
+        """The model's name, which requests must state. The name may change when the weights change."""
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests."""
@@ -42,8 +42,8 @@ class Server(Protocol):
         """Stops the server, and ends the processes that it started."""
 
     def ready(self) -> None:
-        """Waits until the server answers requests: returns at once, unless the server is restarting. Raises
-        InferenceError if the server has ended and will not be restarted."""
+        """Returns at once if the server answers requests; if the server is restarting, waits until it
+        answers. Raises InferenceError if the server has ended and will not be restarted."""
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Context manager: during the `with` block, the server does not use the weights of the policy (the
@@ -80,8 +80,8 @@ class Choice:
     called. None if there is no GPU."""
 
     def release(self) -> None:
-        """Gives up the right to use the GPU, so that other processes can use it. Does nothing if there is no
-        GPU."""
+        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing if there is
+        no lease."""
         if self.lease is not None:
             self.lease.release()
 

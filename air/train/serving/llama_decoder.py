@@ -51,15 +51,14 @@ class LlamaDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers: list[_Layer] = []
-        """The model's layers, with copies of their weights; empty before the first use and after
-        `release`."""
+        """The layers with copies of their weights; empty before the first use."""
         self._head: PackedLinear | None = None
         self._versions: list[int] = []
         """For each weight of the model, how many times it had been changed in place when it was copied. A
         later change increases this number."""
 
     def release(self) -> None:
-        """Frees the memory of the copies of the weights. The next use of the decoder makes new copies."""
+        """Frees the copies of the weights. The next use copies the weights anew."""
         self._layers, self._head = [], None
 
     def _prepared(self) -> PackedLinear:
@@ -113,8 +112,8 @@ class LlamaDecoder:
 
 
 def copied_bytes(model: Any) -> int:
-    """Returns the size, in bytes, of the copies of the weights that the decoder of `model` holds while it
-    samples. Returns 0 if the model has no decoder, or if its decoder uses the model's own weights."""
+    """Returns the size in bytes of the copies of weights that the decoder of `model` holds while it samples;
+    0 if the model has no decoder, or its decoder uses the model's own weights."""
     if LlamaDecoder.of(model) is None:
         return 0
     weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear)]
@@ -192,8 +191,7 @@ class _Layer:
 
 
 def _norm(part: Any, inputs: Tensor) -> Tensor:
-    """Returns the output of the RMS norm module `part`. For many tokens, this computation is faster than
-    torch's `rms_norm`."""
+    """Returns the output of the RMS norm `part`; for many tokens this is faster than torch's `rms_norm`."""
     scale = inputs.square().mean(-1, keepdim=True).add_(part.variance_epsilon).rsqrt_()
     return (inputs * scale).mul_(part.weight)
 

@@ -21,14 +21,14 @@ from torch import Tensor
 from air.train.devices.memory import available
 
 Block = list[Tensor]
-"""The keys and values of consecutive tokens: a list with the keys of each layer, followed by the values of
-each layer. Each tensor is [kv_heads, tokens, head_dim]."""
+"""The keys and values of consecutive tokens: a list of the keys of each layer, then the values of each layer.
+Each tensor is [kv_heads, tokens, head_dim]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """The keys and values of the first `count` tokens of `block`: a piece of a stored prefix, which running
-    requests read without copying it. Nothing changes the tensors of `block`."""
+    requests read without copying it. The tensors of `block` never change."""
 
     block: Block
     count: int
@@ -42,8 +42,8 @@ class Part:
 
 
 def default_limit(device: torch.device) -> int:
-    """Returns the default size limit of a prefix cache, in bytes: one eighth of the memory that is free on
-    `device`."""
+    """Returns the default size limit of a prefix cache in bytes: an eighth of the free memory of the
+    device."""
     return available(device) // 8
 
 
@@ -76,13 +76,13 @@ class PrefixCache:
         self._order: OrderedDict[_Node, None] = OrderedDict()
 
     def match(self, tokens: Sequence[int]) -> int:
-        """Returns the number of tokens in the longest prefix of `tokens` whose keys and values are stored."""
+        """Returns the length of the longest prefix of `tokens` whose keys and values are stored."""
         return sum(count for _, count in self._path(tokens))
 
     def read(self, tokens: Sequence[int]) -> list[Part]:
         """Returns the keys and values of the longest stored prefix of `tokens`, as consecutive parts, without
-        copying them. The caller may use the parts until the weights change, even if the cache removes their
-        nodes meanwhile."""
+        copying them. The parts remain usable until the weights change, even if the cache removes their
+        nodes."""
         path = self._path(tokens)
         self._touch([node for node, _ in path])
         return [Part(node.block, count) for node, count in path]
@@ -111,8 +111,8 @@ class PrefixCache:
         self._evict()
 
     def clear(self) -> None:
-        """Removes all nodes and frees their memory at once. To this end, also removes the references between
-        nodes: Python would free the objects of a reference cycle only later."""
+        """Removes all nodes and frees their memory at once. For this, removes the references between nodes,
+        because Python frees objects in reference cycles only later."""
         for node in self._order:
             node.parent = None
             node.children.clear()
@@ -141,8 +141,8 @@ class PrefixCache:
         return node
 
     def _split(self, node: _Node, count: int) -> _Node:
-        """Splits `node` after its first `count` tokens, so that another sequence can branch off there.
-        Returns a new node with these tokens, which becomes the parent of `node`; `node` keeps the remaining
+        """Splits `node` in two after `count` tokens, so that another sequence can branch off there. Returns a
+        new node with the first `count` tokens, which becomes the parent of `node`; `node` has the remaining
         tokens."""
         parent, tokens, block = node.parent, node.tokens, node.block
         assert parent is not None
@@ -170,7 +170,7 @@ class PrefixCache:
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Returns the number of tokens in the longest common prefix of two token sequences."""
+    """Returns the length of the longest common prefix of two token sequences."""
     shorter = min(len(first), len(second))
     if first[:shorter] == second[:shorter]:
         return shorter

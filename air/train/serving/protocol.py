@@ -59,10 +59,10 @@ class BadRequest(AirError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the served model, which every request must respect."""
+    """The limits of the served model that every request must respect."""
 
     max_model_len: int
-    """The maximum number of tokens of a prompt and its reply together."""
+    """The largest number of tokens of a prompt and its reply together."""
     vocab_size: int
     """The number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
     eos_ids: frozenset[int]
@@ -125,8 +125,7 @@ def _whole(fields: Mapping[str, Any], name: str, default: int, low: int | None) 
 
 
 def error_body(message: str, status: int) -> dict[str, Any]:
-    """Returns the JSON body of an error response in the format of vLLM. `message` is the text for the client,
-    and `status` the HTTP status."""
+    """Returns the JSON body of an error response with the HTTP status `status`, in the format of vLLM."""
     kinds = {400: "BadRequestError", 404: "NotFoundError"}
     kind = kinds.get(status, "InternalServerError")
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
@@ -149,8 +148,8 @@ def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
 
 
 def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Returns the content of the field `usage` of a response: the number of tokens in the prompt, the number
-    of tokens in the reply, and their sum."""
+    """Returns the content of a response's field `usage`: the numbers of tokens of prompt and reply, and their
+    sum."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,

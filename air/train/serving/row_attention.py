@@ -37,13 +37,13 @@ class RowMask(Tensor):
     """Whether torch's ordinary causal attention gives the same result. This is so if no row (request) has
     earlier tokens, all rows have equally many new tokens, and the mask is causal."""
     bias: Tensor
-    """The numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 where the mask is
-    true, otherwise minus infinity."""
+    """The mask as numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 where the
+    mask is true, otherwise minus infinity."""
 
     @classmethod
     def of(cls, visible: Tensor, cache: RowCache) -> RowMask:
-        """Returns a mask for the next forward pass with `cache`. `visible` is the mask as an ordinary boolean
-        tensor."""
+        """Returns a mask for the next forward pass with `cache`. `visible` is the same mask as an ordinary
+        boolean tensor."""
         mask = visible.as_subclass(cls)
         mask.cache = cache
         # A sliding window hides more than a causal mask does.

@@ -65,7 +65,7 @@ class RowCache(Cache):
         self._capacity = (0, 0)
         self._shared: list[list[Part]] = [[] for _ in range(max_rows)]
         self._offsets = [0] * max_rows
-        """For each row, the number of tokens that it reads from the prefix cache. The row's own tokens follow
+        """The number of tokens of each row that the row reads from the prefix cache; its own tokens follow
         them."""
         self._first = 0
         self._starts: list[int] = []
@@ -83,8 +83,8 @@ class RowCache(Cache):
         head_dim]. They are the same for all layers, and computed in the first one; None before."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
-        """Returns whether the row `row` already reads exactly the parts `shared` of the prefix cache. Then
-        `place` need not be called for this row."""
+        """Returns whether row `row` already reads exactly the parts `shared` from the prefix cache. Then no
+        call of `place` is needed for this row."""
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
@@ -200,8 +200,8 @@ class RowCache(Cache):
 
     @property
     def layer(self) -> int:
-        """The index of the current layer: the layer of the model for which `update` was called last. The
-        method `own` returns keys and values of this layer."""
+        """The index of the current layer: the layer of the model whose keys and values `update` stored last.
+        The method `own` returns keys and values of this layer."""
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
@@ -220,8 +220,7 @@ class RowCache(Cache):
         return [torch.cat(tensors, 1) for tensors in zip(*pieces, strict=True)]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Moves the contents of the row `source`, which has `length` tokens, to the row `target`. This fills
-        the place of a request that has ended."""
+        """Moves the content of row `source`, which has `length` tokens, to row `target`."""
         if own := length - self._offsets[source]:
             for buffer in (*self._keys, *self._values):
                 buffer[target, :, :own] = buffer[source, :, :own]
@@ -229,8 +228,8 @@ class RowCache(Cache):
         self.free(source)
 
     def free(self, row: int) -> None:
-        """Removes the references of the row `row`, whose request has ended, to parts of the prefix cache. So
-        their memory can be freed as soon as the prefix cache has removed them."""
+        """Drops the references to parts of the prefix cache from row `row`, whose request has ended. So the
+        memory of these parts can be freed once the prefix cache has removed them."""
         self._shared[row], self._offsets[row] = [], 0
         self._parts = []  # the parts of the last forward pass
 
@@ -247,9 +246,8 @@ class RowCache(Cache):
         buffer.view(-1, new.shape[-1]).index_copy_(0, self._targets, vectors)
 
     def _vectors(self, heads: int, columns: int) -> Tensor:
-        """Returns the places where the keys or values of the new token of each row are stored: indices [rows
-        · heads] into a layer's tensor, viewed as [rows · heads · columns, head_dim]. `columns` is the number
-        of columns of this tensor."""
+        """Returns where the new token of each row is stored, as indices [rows · heads] into a layer's tensor,
+        viewed as [rows · heads · columns, head_dim]. `columns` is the number of columns of this tensor."""
         rows = torch.arange(self._first, self._first + len(self._starts))
         lines = rows[:, None] * heads + torch.arange(heads)
         return (lines * columns + torch.tensor(self._starts)[:, None]).flatten()
@@ -325,8 +323,8 @@ class RowCache(Cache):
 
 
 def _index(rows: list[int], device: Any) -> Rows:
-    """Returns row numbers as an index of a tensor's first dimension: a slice if the numbers are consecutive,
-    because indexing with a slice makes no copy; otherwise a tensor on `device`."""
+    """Returns row numbers as an index of a tensor's first dimension: a slice if they are consecutive, because
+    indexing with a slice makes no copy; otherwise a tensor on `device`."""
     if rows == list(range(rows[0], rows[-1] + 1)):
         return slice(rows[0], rows[-1] + 1)
     return torch.tensor(rows, device=device)

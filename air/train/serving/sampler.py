@@ -39,10 +39,10 @@ from air.train.serving.row_cache import RowCache
 
 FinishReason = Literal["stop", "length"]
 _CHUNK = 512
-"""The maximum number of tokens of one prompt that one forward pass computes; a longer prompt needs several
-passes. This limits the size of the attention mask."""
+"""The largest number of tokens of one prompt that a forward pass computes; a longer prompt takes several
+passes. This number bounds the size of the attention mask."""
 _PREFILL_TOKENS = 8192
-"""The maximum number of tokens, over all prompts and including padding, that one forward pass computes."""
+"""The largest number of tokens of all prompts together, including padding, that a forward pass computes."""
 _SCORES = 2**22
 """The maximum number of attention scores in one layer and forward pass for which attention reads shared
 prefixes directly in the prefix cache (class `RowMask`). For more scores, the model's ordinary attention is
@@ -72,7 +72,7 @@ class SamplingParams:
     """Restricts sampling to this many of the most probable tokens; -1 or 0: no restriction."""
     max_tokens: int = 256
     stop_token_ids: frozenset[int] = frozenset()
-    """The ids of the tokens that end the reply. Such a token is itself part of the reply."""
+    """The ids of the tokens that end the reply. The reply includes the token that ends it."""
     seed: int | None = None
     """The seed of the request's random generator; None: a random seed. The length of the prompt is part of
     the seed, too. So the turns of an episode draw different random numbers although this field is the
@@ -88,8 +88,7 @@ class Completion:
     logprobs: list[float]
     """For each sampled token, its log-probability in the distribution from which it was sampled, in nats."""
     finish_reason: FinishReason
-    """Why the reply ended: `stop` if a stop token was sampled; `length` if `max_tokens` or the context length
-    was reached."""
+    """Why the reply ended: `stop` for a stop token; `length` for `max_tokens` or the context length."""
 
 
 @dataclass(eq=False)
@@ -105,7 +104,7 @@ class Row:
     finish_reason: FinishReason | None = None
     """Why the reply has ended; None while it is being sampled."""
     cached: int = 0
-    """The number of tokens at the beginning of the prompt whose keys and values were already in the prefix
+    """The number of tokens at the beginning of the prompt whose keys and values were read from the prefix
     cache."""
     rng: random.Random = field(init=False)
 
@@ -115,7 +114,7 @@ class Row:
 
     @property
     def length(self) -> int:
-        """The number of tokens in the prompt and in the reply so far."""
+        """The number of tokens of the prompt and of the reply so far."""
         return len(self.prompt) + len(self.token_ids)
 
     @property
@@ -125,8 +124,7 @@ class Row:
         return len(self.prompt) - self.cached
 
     def completion(self) -> Completion:
-        """Returns the complete reply. Must only be called when the reply has ended (`finish_reason` is
-        set)."""
+        """Returns the complete reply. The reply must have ended (`finish_reason` is set)."""
         assert self.finish_reason is not None
         return Completion(self.token_ids, self.logprobs, self.finish_reason)
 
@@ -163,7 +161,7 @@ class Sampler:
 
     @property
     def room(self) -> int:
-        """The number of requests that can be added now."""
+        """The number of further requests that `add` can take now."""
         return self.max_batch - len(self.rows)
 
     @torch.inference_mode()
@@ -187,8 +185,8 @@ class Sampler:
 
     @torch.inference_mode()
     def step(self) -> list[Row]:
-        """Samples one token for every running request. Returns those requests whose replies ended with this
-        token; they are no longer in the batch."""
+        """Samples one token for every running request. Returns the requests whose replies ended with this
+        token; they have left the batch."""
         if not self.rows:
             return []
         last = [row.token_ids[-1:] for row in self.rows]
@@ -397,9 +395,9 @@ def sample(
 
 
 def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the cumulative sums along each row of `values` (the probabilities of all tokens), computed in
-    the data type `dtype`. If torch is set to deterministic algorithms, the sums are computed on the CPU,
-    because torch has no deterministic algorithm for them on GPUs."""
+    """Returns the cumulative sums of each row of `values` (the probabilities of all tokens), computed in the
+    type `dtype`. If torch is set to deterministic algorithms, computes the sums on the CPU, because torch has
+    no deterministic algorithm for them on GPUs."""
     if not torch.are_deterministic_algorithms_enabled():
         return values.cumsum(-1, dtype=dtype)
     return values.cpu().cumsum(-1, dtype=dtype).to(values.device)

@@ -29,14 +29,14 @@ class ServerStoppedError(InferenceError):
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete sampled reply, with the version number of the weights that sampled it, and its timings."""
+    """A complete sampled reply, with the version of the weights that sampled the reply, and its timings."""
 
     completion: Completion
     version: int
     queue_seconds: float
-    """The seconds between the submission of the request and its first forward pass."""
+    """Seconds from the submission of the request to its first forward pass."""
     seconds: float
-    """The seconds between the submission of the request and the end of its reply."""
+    """Seconds from the submission of the request to the end of its reply."""
 
 
 @dataclass
@@ -55,11 +55,11 @@ class Metrics:
     prefix_cache_bytes: int = 0
     """The largest size of the prefix cache so far, in bytes."""
     completion_tokens: int = 0
-    """The number of tokens in the completed replies."""
+    """The number of sampled tokens in the completed replies."""
     busy_seconds: float = 0.0
-    """The time (wall time, in seconds) for which the worker thread has been sampling."""
+    """The seconds (wall time) in which the worker thread sampled."""
     queue_seconds: float = 0.0
-    """The total time, over the completed requests, between submission and first forward pass, in seconds."""
+    """The sum, over the completed requests, of the seconds between submission and the first forward pass."""
 
 
 @dataclass(eq=False)
@@ -116,9 +116,9 @@ class Scheduler:
         self._running.clear()
 
     def submit(self, prompt: Sequence[int], params: SamplingParams) -> Future[Reply]:
-        """Queues a request with the prompt `prompt` (token ids), and returns a future that gets the reply. If
-        the caller cancels the future, the request is cancelled. Raises ServerStoppedError if the scheduler
-        has been stopped."""
+        """Queues a request with the prompt `prompt` (token ids), and returns a future of its reply.
+        Cancelling the future cancels the request. Raises ServerStoppedError if the scheduler has been
+        stopped."""
         job = _Job(Row(list(prompt), params))
         with self._changed:
             if self._stopping:
@@ -158,8 +158,8 @@ class Scheduler:
         return self.version
 
     def version_of(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> int | None:
-        """Returns the version number of the weights that sampled the reply with these token ids and
-        log-probabilities. Returns None if neither of the last two versions sampled such a reply."""
+        """Returns the version number of the weights that sampled the reply with these tokens and
+        log-probabilities, or None if neither of the last two versions sampled such a reply."""
         with self._changed:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 

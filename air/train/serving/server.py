@@ -48,8 +48,7 @@ from air.train.serving.scheduler import Metrics, Reply, Scheduler, ServerStopped
 
 VERSION_HEADER = "x-weights-version"
 _POLL_SECONDS = 0.25
-"""While a reply is being sampled, the server checks at this interval (in seconds) whether the client has
-disconnected."""
+"""Seconds between two checks, while a reply is being sampled, whether the client has disconnected."""
 _START_SECONDS = 30.0
 
 
@@ -186,9 +185,9 @@ class InferenceServer:
         return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
-        """Returns three metrics by name. `prompt_tokens` is the number of prompt tokens since the last call;
-        `cached_tokens` is the number of those among them whose keys and values came from the prefix cache;
-        `prefix_cache_mb` is the largest size of the prefix cache so far, in MiB."""
+        """Returns three metrics by name: `prompt_tokens`, the number of prompt tokens since the last call;
+        `cached_tokens`, the number of those among them whose keys and values came from the prefix cache; and
+        `prefix_cache_mb`, the largest size of the prefix cache so far, in MiB."""
         metrics, last = self.metrics(), self._last_metrics
         self._last_metrics = metrics
         return {

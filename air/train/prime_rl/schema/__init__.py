@@ -59,8 +59,8 @@ def has(path: Sequence[str], root: Root) -> bool:
 
 
 def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yields a tuple (path in the recorded schema, path in the run file, value) for every key of the run file
-    `data`, also for keys whose values are tables. Skips the keys inside a table `env`."""
+    """Yields a tuple (path in the recorded schema, path in the run file, value) for every key of a run file,
+    including keys whose values are TOML tables. Skips keys inside a table `env`."""
     yield from _leaves(data, "", "")
 
 
@@ -130,8 +130,8 @@ def _leaves(value: Any, path: str, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _wildcard(known: Mapping[str, list[str]], path: str) -> list[str] | None:
-    """Returns the allowed types of the key at `path` if the key is inside a table with arbitrary keys, such
-    as `env_vars`; otherwise None. `known` has the allowed types of all keys in the schema."""
+    """Returns the allowed types of the key at `path` if the key is inside a TOML table with arbitrary keys,
+    such as `env_vars`; otherwise None. `known` has the allowed types of all recorded keys."""
     parts = path.split(".")
     for index in range(len(parts) - 1, 0, -1):
         free = ".".join([*parts[:index], "*", *parts[index + 1 :]])

@@ -145,8 +145,8 @@ def _kind(kind: Any, path: str, keys: dict[str, set[str]], above: tuple[Any, ...
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """Yields the member types of `annotation` if it is a union type; for any other type, yields the type
-    itself. Type aliases and `Annotated` are resolved first."""
+    """Yields the member types of a union type; for any other type, yields the type itself. Resolves type
+    aliases and `Annotated` first."""
     while True:
         if hasattr(annotation, "__value__"):  # `type X = …` of Python 3.12
             annotation = annotation.__value__

@@ -70,8 +70,8 @@ def _child() -> None:
 
 
 def _end_all(grace: float) -> None:
-    """Ends every descendant of this process: sends SIGTERM to all, and SIGKILL after `grace` seconds. Returns
-    when this process has no children; this includes orphaned descendants, which become its children."""
+    """Ends every descendant of this process: sends SIGTERM to all, and after `grace` seconds SIGKILL. Returns
+    when this process has no children; orphaned descendants count, because they become its children."""
     deadline = time.monotonic() + grace
     _send(signal.SIGTERM)
     while True:

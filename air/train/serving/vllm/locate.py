@@ -34,13 +34,12 @@ print(json.dumps(found if importlib.util.find_spec("vllm") else {}))
 
 @dataclass(frozen=True)
 class Vllm:
-    """An installation of vLLM: its Python interpreter, its version, and whether it is vLLM's build for
-    CPUs."""
+    """An installation of vLLM: its Python interpreter, its version, and whether it is a CPU build."""
 
     python: Path
     version: str
     cpu: bool
-    """Whether this is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
+    """Whether the installation is vLLM's build for CPUs. The ordinary build needs an NVIDIA GPU."""
 
     def __str__(self) -> str:
         return f"vLLM {self.version}{' (CPU build)' if self.cpu else ''}"
@@ -79,12 +78,12 @@ def _probe(python: Path, where: str) -> Vllm | None:
 
 
 _LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM accepts for its option `--max-lora-rank`, the maximum rank of LoRA adapters."""
+"""The values that vLLM accepts for its option `--max-lora-rank`, the largest rank of LoRA adapters."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The settings with which a vLLM server is started."""
+    """The settings of a vLLM server at its start."""
 
     vllm: Vllm
     gpu: str | None
@@ -92,9 +91,9 @@ class Launch:
     name: str
     """The model's name in requests."""
     max_model_len: int
-    """The maximum number of tokens of a prompt and its reply together."""
+    """The largest number of tokens of a prompt and its reply together."""
     max_batch: int
-    """The maximum number of requests that are sampled at the same time."""
+    """The largest number of requests that are sampled at the same time."""
     threads: int
     """The number of CPU threads, for vLLM on the CPU. Without effect on a GPU."""
     lora_rank: int = 0
@@ -103,7 +102,7 @@ class Launch:
     """The share (0 to 1) of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then
     frees this memory during training. None: the trainer does not use this GPU."""
     dtype: str = ""
-    """The data type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
+    """The type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
 
     @property
     def chosen_dtype(self) -> str:
@@ -111,7 +110,7 @@ class Launch:
         return self.dtype or ("bfloat16" if self.gpu else "float32")
 
     def command(self, model: Path | str, port: int) -> list[str]:
-        """Returns the command line of a vLLM server that loads `model` (a folder or the name of a model) and
+        """Returns the command line of a vLLM server that loads `model` (a folder or a model's name) and
         listens on the port `port` of the loopback interface."""
         return [
             str(self.vllm.python),
@@ -147,9 +146,9 @@ class Launch:
         return ["--enable-sleep-mode", "--gpu-memory-utilization", f"{self.gpu_share:.3f}"]
 
     def environment(self) -> dict[str, str]:
-        """Returns the environment variables of the server's process: those of this process, and the settings
-        that vLLM needs. `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV` are left out, so that vLLM's interpreter
-        does not import packages of the interpreter that runs air."""
+        """Returns the environment variables of the server's process: those of this process, plus the settings
+        that vLLM needs. Leaves out `PYTHONPATH`, `PYTHONHOME` and `VIRTUAL_ENV`, so that vLLM's interpreter
+        does not import packages of this process's interpreter."""
         ours = {
             name: value
             for name, value in os.environ.items()

@@ -77,8 +77,7 @@ class VllmServer:
         self.log = folder / "vllm.log"
         self.version = 0
         self._resumed: list[float] = []
-        """The times, in seconds since 1970, at which vLLM began to use the versions 1, 2, … of the
-        weights."""
+        """The times (seconds since 1970) at which the versions 1, 2, … of the weights came into use."""
         self._folder, self._say = folder, say
         self._start_seconds, self._unhealthy_seconds = start_seconds, unhealthy_seconds
         self._lock = threading.Lock()  # after `stop` has held it, no process is started
@@ -98,8 +97,8 @@ class VllmServer:
 
     @property
     def name(self) -> str:
-        """The model's name, which requests must contain. If the policy has a LoRA adapter, the name contains
-        the version number of the weights, and so changes with them."""
+        """The model's name, which requests must state. If the policy has a LoRA adapter, the name includes
+        the version number of the weights."""
         return f"{self.launch.name}:{self.version}" if self.policy.has_adapter else self.launch.name
 
     def start(self) -> None:
@@ -169,8 +168,8 @@ class VllmServer:
             raise InferenceError(f"vLLM failed at {path} ({problem}) — see {self.log}") from error
 
     def step_metrics(self) -> Mapping[str, float]:
-        """Returns an empty dict, because this class collects no metrics. vLLM's own metrics can be read at
-        the path `/metrics` of the server."""
+        """Returns an empty dict, because this class has no metrics; vLLM's own metrics are at the path
+        `/metrics` of the server."""
         return {}
 
     def update_weights(self) -> int:
@@ -220,8 +219,8 @@ class VllmServer:
         self._ask("/reset_prefix_cache")
 
     def _serve_adapter(self) -> None:
-        """Makes vLLM load the newest version of the LoRA adapter (unless it is already loaded), and unload
-        older versions."""
+        """Makes vLLM load the newest version of the LoRA adapter, unless vLLM has already loaded it, and
+        unload older versions."""
         listed = self._ask("/v1/models", method="GET").json()["data"]
         served = {card["id"] for card in listed}
         if self.name not in served:
@@ -253,8 +252,8 @@ class VllmServer:
         self._model = checkpoint.save(self._weights, self.version, self.policy, keep_last=2)
 
     def _spawn(self) -> None:
-        """Starts the process of vLLM with the newest weights. The script `die_with_parent.py` ends it when
-        this process ends. Raises InferenceError if `stop` has been called."""
+        """Starts vLLM's process with the newest weights. The script `die_with_parent.py` ends vLLM when this
+        process ends. Raises InferenceError if `stop` was called before."""
         with self._lock, self.log.open("ab") as log:
             if self._stopping.is_set():
                 raise InferenceError("the inference server was stopped")
@@ -307,8 +306,9 @@ class VllmServer:
         return True
 
     def _watch(self) -> None:
-        """The main function of the watcher thread: restarts the server after its first failure, and gives up
-        after the second. Returns then, or after a call of `stop`."""
+        """The main function of the watcher thread: waits until the server fails, restarts the server once,
+        and gives up if the restart fails or the server fails a second time. Returns then, or after a call of
+        `stop`."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -325,8 +325,8 @@ class VllmServer:
             self._serving.set()
 
     def _next_problem(self) -> str:
-        """Waits until the server fails, and returns the reason in words. Returns an empty string if `stop` is
-        called before."""
+        """Waits until the server fails, and returns the reason in words; returns an empty string after a call
+        of `stop`."""
         healthy = time.monotonic()
         checked = healthy
         while not self._stopping.wait(_POLL_SECONDS):
@@ -343,8 +343,8 @@ class VllmServer:
         return ""
 
     def _end(self, *, keep_weights: bool = False) -> None:
-        """Ends the process of vLLM and all its descendants. Also removes vLLM's copy of the weights, unless
-        `keep_weights` is true."""
+        """Ends vLLM's process and all its descendants. Also removes vLLM's copy of the weights, unless
+        `keep_weights` is set."""
         process = self._process
         if process is None:
             return

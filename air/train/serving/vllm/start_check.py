@@ -19,9 +19,8 @@ from air.train.model.policy import Policy
 from air.train.serving.vllm.locate import Launch
 
 Generate = Callable[[Any], Any]
-"""The type of a function that sends a request with the given body to vLLM's path `/inference/v1/generate`,
-and returns the body of the response. It raises `httpx.HTTPError` if the server does not respond, or responds
-with an error status."""
+"""A function that sends the body of a request to vLLM's path `/inference/v1/generate`, and returns the body
+of the response. Raises `httpx.HTTPError` if the server does not respond, or responds with an error status."""
 _PROMPT, _REPLY = 16, 16
 """The maximum number of tokens of the prompt, and of the reply, in the comparison of log-probabilities."""
 
