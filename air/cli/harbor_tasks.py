@@ -24,9 +24,9 @@ def listing(ids: Sequence[str]) -> int:
 
 
 def row(task_id: str) -> tuple[str, ...]:
-    """Returns the cells of one Harbor task in the table: its id; its container image; where its tests run (in
-    a sandbox of their own, or in the agent's); the number of its stages (Harbor calls them steps); and `ok`,
-    or the reason why air refuses the task."""
+    """Returns the cells of one Harbor task in the table: its id; its container image; where the task wants
+    its tests to run (in a sandbox of their own, or in the agent's); the number of its stages (Harbor calls
+    them steps); and `ok`, or the reason why air refuses the task."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, unsupported_features
     from air.tasks.sources.harbor.settings import HarborSettings
