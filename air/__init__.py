@@ -1,7 +1,8 @@
-"""air: train language-model agents, by reinforcement learning, to do machine-learning research.
+"""air: trains language-model agents, by reinforcement learning, to do machine-learning research.
 
-The package is a plugin of the library verifiers, so it exports exactly one Taskset, one Env and one Harness.
-Each of these three classes is imported only when it is first used.
+The package is a plugin of the library verifiers (environments for reinforcement learning). verifiers expects
+a plugin to export exactly one Taskset, one Env and one Harness class. Each of these three classes is imported
+only when it is first used.
 """
 
 from __future__ import annotations

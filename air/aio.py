@@ -1,5 +1,8 @@
-"""Functions that wait for coroutines, tasks or work in a thread, or cancel them on Ctrl-C or when an HTTP
-client disconnects. None of them leaves a task or work in a thread running."""
+"""Helpers for asyncio code: functions that wait for coroutines, tasks or work in a thread, or cancel them on
+Ctrl-C or when an HTTP client disconnects.
+
+When such a function ends, also because it was cancelled, the work that it started has ended, too.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,10 @@ async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
 async def run_in_thread(
     pool: ThreadPoolExecutor, work: Callable[[], T], stop: Callable[[], None]
 ) -> T:
-    """Runs `work` in a thread of `pool`, in a copy of the caller's context, and returns its result. If the
-    caller is cancelled meanwhile, calls `stop`, which should make `work` end early, waits until `work` has
-    ended, and then raises CancelledError. If no thread has begun `work` by then, none will."""
+    """Runs `work` in a thread of `pool`, with a copy of the caller's context variables, and returns the
+    result of `work`. If the caller is cancelled meanwhile, calls `stop`, which should make `work` end early,
+    waits until `work` has ended, and then raises CancelledError. If no thread has begun `work` when the
+    caller is cancelled, `work` never runs."""
     future = pool.submit(contextvars.copy_context().run, work)
     running = asyncio.wrap_future(future)
     try:
@@ -93,11 +97,11 @@ class ClientLeft(Exception):
 async def while_connected(
     receive: Callable[[], Awaitable[MutableMapping[str, Any]]], work: Callable[[], Awaitable[T]]
 ) -> T:
-    """Runs `work` for a request to an HTTP server, and returns its result. If the client disconnects
-    meanwhile, cancels `work`, waits for its end, and raises ClientLeft.
+    """Runs `work` for a request to an HTTP server, and returns the result of `work`. If the client
+    disconnects meanwhile, cancels `work`, waits until it has ended, and raises ClientLeft.
 
-    `receive` is the request's ASGI callable `receive`. The request's body must have been read before the
-    call.
+    `receive` is the function from which an ASGI application receives messages about the request. The caller
+    must have read the whole body of the request before.
     """
 
     async def gone() -> None:
@@ -118,10 +122,10 @@ async def while_connected(
 
 @contextmanager
 def cancelled_by_signals(on_further: Callable[[], None]) -> Iterator[None]:
-    """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current task.
+    """Context manager: the first SIGINT or SIGTERM during the `with` block cancels the current asyncio task.
 
-    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Outside of the main
-    thread, which alone receives signals, the context manager has no effect.
+    Each further signal only calls `on_further`, so that it does not disturb the cleanup. Has no effect
+    outside of the main thread, because only the main thread receives signals.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,7 +1,8 @@
 """Reads and validates settings (configs), explains validation errors, imports plugins by name, and checks the
 URLs of servers.
 
-Every config class derives from `BaseConfig`. Each field of a config class is followed by its docstring.
+Every config class (pydantic class of settings) derives from `BaseConfig`. In the source code, a docstring
+follows each field of a config class and describes it.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class BaseConfig(BaseModel):
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 TOP_LEVEL = "(top level)"
-"""The text that an error message contains in place of a key, if the error concerns the whole config."""
+"""The text that replaces the name of a key in an error message, if the error concerns the whole config and
+not one key."""
 
 
 def toml_or_text(text: str) -> Any:
-    """Converts the text of a command-line flag: `None` becomes None, a TOML value becomes that value, and any
-    other text stays as it is."""
+    """Converts the text of a command-line flag to a value: the text `None` becomes None, text in TOML syntax
+    (such as `3` or `[1, 2]`) becomes the value that it stands for, and any other text stays as it is."""
     if text == "None":
         return None
     try:
@@ -87,11 +89,13 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
 
 
 def plugin(path: str, folder: Path | None = None) -> Any:
-    """Imports and returns the object that `path` names as `module:name` or, if `folder` is given, also as
-    `file.py:name`. A relative file is looked up in `folder`. The file is executed once in a process; its
-    imports find modules on Python's path, but not the files beside it. Raises MissingError if the module, the
-    file or the object does not exist. Raises ConfigError if `path` is malformed or the file raises an
-    exception."""
+    """Imports and returns the object that `path` names. `path` has the form `module:name` or, if `folder` is
+    given, also `file.py:name`; a relative file is looked up in `folder`.
+
+    A file is executed only once in a process. Its imports find modules on Python's path, but not the files
+    beside it. Raises MissingError if the module, the file or the object does not exist. Raises ConfigError if
+    `path` is malformed or the file raises an exception.
+    """
     module, colon, name = path.rpartition(":")
     if not (module and colon and name):
         raise ConfigError(f"{path!r} must be of the form `module:name`", where="plugin")
@@ -134,8 +138,9 @@ def _plugin_of_file(file: Path, name: str) -> Any:
 
 
 def is_server(url: str) -> bool:
-    """Returns whether `url` is the URL of an HTTP server, to which a path can be appended: `http://` or
-    `https://`, a host, perhaps a port from 1 to 65535 and a path; no query, fragment, space or backslash."""
+    """Returns whether `url` is the URL of an HTTP server, to which a path can be appended. Such a URL has
+    `http://` or `https://` and a host, and may have a port (1 to 65535) and a path. It has no query,
+    fragment, space or backslash."""
     import httpx
 
     try:
@@ -158,24 +163,26 @@ _REMEDIES = {
     "missing": "set this key",
     "extra": "remove it",
 }
-"""The advice to the user about a wrong value, for error messages. A key of this table is the beginning of
-pydantic's names of error types, such as `int` of `int_parsing`."""
+"""The advice for the user about a wrong value, for error messages. Each key is the beginning of the names of
+some pydantic error types: for example, `int` stands for `int_parsing` and `int_type`."""
 
 
 @dataclass(frozen=True)
 class BadKey:
-    """One error that pydantic found in a config: the wrong key, and texts for the error message."""
+    """One error that pydantic found in a config: the wrong key, and the pieces of an error message about
+    it."""
 
     path: tuple[str, ...]
-    """The wrong key's parts, outermost TOML table first. Empty if the error concerns the whole config."""
+    """The names of the tables around the wrong key, outermost first, and the key itself. Empty if the error
+    concerns the whole config."""
     unknown: bool
-    """Whether the error is that the config class has no such key."""
+    """True if the config class has no such key; false for every other error."""
     message: str
-    """One line of text: the dotted key, what is wrong with its value, and `more`."""
+    """One line of text: the dotted path of the key, what is wrong with its value, and `more`."""
     more: str
     """The text ` (and N more)` if pydantic found N further errors, else an empty string."""
     remedy: str = ""
-    """The advice to the user about the value; empty if `message` already contains it."""
+    """The advice for the user about the value; empty if there is none."""
 
     @property
     def name(self) -> str:
@@ -185,8 +192,9 @@ class BadKey:
 
 
 def first_bad_key(error: ValidationError, data: Any) -> BadKey:
-    """Returns the error to report first, out of the errors that pydantic found in `data`. Unknown keys come
-    before other errors, because a mistyped key is often the reason why a required key is missing."""
+    """Returns one of the errors that pydantic found in `data`: the error to report to the user. This is the
+    first error about an unknown key or, if there is none, the first error. An unknown key is often a mistyped
+    key, and so the reason why a required key is missing."""
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
     count = len(errors)
@@ -203,16 +211,17 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
 def key_paths(
     kind: type[BaseModel], subclasses: Mapping[type, type[BaseModel]] | None = None
 ) -> list[str]:
-    """Returns the dotted paths of all keys of a config class. In a path, `0` stands for any index of a list.
-    `subclasses` maps classes to subclasses: if a field has the type of such a class, the keys of the subclass
-    are returned, too."""
+    """Returns the dotted paths of all keys of a config class, including the keys of nested config classes. In
+    a path, `0` stands for any index of a list. `subclasses` maps classes to subclasses: where a field has one
+    of these classes as its type, the result also has the keys of the subclass."""
     return list(dict.fromkeys(_paths(kind, "", subclasses or {}, ())))
 
 
 def suggestion(path: Sequence[str], known: Iterable[str]) -> str:
-    """Returns a remedy for an unknown key, as text for an error message. `path` has the parts of the key, and
-    `known` all keys that exist. The remedy names the most similar key in the same table; if there is none, a
-    key with the same name in another table; if there is none either, it advises to remove the key."""
+    """Returns advice about an unknown key, as text for an error message. `path` has the names of the tables
+    around the key and the key itself, and `known` the dotted paths of all keys that exist. The advice names
+    the most similar key in the same table; if there is none, a key with the same name in another table; if
+    there is none either, it says to remove the key or check its spelling."""
     parts = ["0" if part.isdigit() else part for part in path]
     table, name = ".".join(parts[:-1]), parts[-1]
     paths = [key.rpartition(".") for key in known]
@@ -242,8 +251,8 @@ def _paths(
 
 
 def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseModel], bool]]:
-    """Finds the config classes in a type annotation. Yields pairs: a class, and whether it is the type of the
-    elements of a list."""
+    """Yields the config classes in a type annotation, as pairs (class, in_list). `in_list` is true if the
+    class is the type of the elements of a list or tuple."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, in_list
     within = in_list or getattr(annotation, "__origin__", None) in (list, tuple)
@@ -252,9 +261,9 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields the path of a wrong key: those parts of `location` (pydantic's location of the error in `data`)
-    that are keys or indices in `data`, and always the last part. pydantic also puts names of union members
-    into a location; these are left out."""
+    """Yields the path of a wrong key, part by part. `location` is the place of the error in `data` according
+    to pydantic. It may also contain names of the members of a union type; these are left out. The result has
+    those parts of `location` that are keys or indices in `data`, and always the last part."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

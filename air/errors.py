@@ -20,6 +20,9 @@ AirError
 └── ArtefactError            the agent's artefact is missing or malformed; shown to the agent
 
 A failed command is not an error: its exit code is data (`ExecResult`).
+
+A box is a sandbox for the commands of an agent or grader, usually a container. An artefact is the set of
+an agent's files that is graded.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ class AirError(Exception):
 
 
 class UsageError(AirError):
-    """The user's input is wrong. The error's text names the place, the problem and the remedy.
-    `where` is the file, flag or key at fault; `remedy` says what the user can do about it."""
+    """The user's input is wrong. The error's text names the place, the problem and the remedy. `where` is the
+    file, flag or key at fault, and `remedy` says what the user can do; both may be empty."""
 
     def __init__(self, message: str, *, where: str = "", remedy: str = "") -> None:
         parts = [f"{where}: {message}" if where else message]
@@ -52,66 +55,73 @@ class MissingError(UsageError):
 
 
 class UserCodeError(UsageError):
-    """Code that the user added failed in an episode, and would fail in further ones. The run stops: otherwise
-    every episode that uses the code would be left out of training."""
+    """Code that the user added, such as a reward function, failed in an episode, and would also fail in later
+    episodes. The run stops: otherwise, every episode that uses the code would be left out of training."""
 
 
 class RewardTermError(UserCodeError):
-    """A reward term or an answer checker that the user added failed: it raised an exception, or returned
-    something that cannot be a reward, such as a number that is not finite."""
+    """A reward term (a function for one part of the reward) or an answer checker that the user added failed:
+    it raised an exception, or returned something that cannot be a reward, such as NaN."""
 
 
 class HangingToolError(UserCodeError):
-    """So many calls of a tool hang that no further call can begin: they still run after their time limit, or
-    occupy all threads for too long."""
+    """So many calls of a tool hang that no further call can begin: they have exceeded their time limit but
+    still run, or have occupied all threads for too long."""
 
 
 class InfrastructureError(AirError):
-    """Air or the machine failed. The agent did not cause the failure."""
+    """air or the machine failed; the agent did not cause the failure. Base class of such errors."""
 
 
 class BoxStartError(InfrastructureError):
-    """A box could not be created, started or made ready."""
+    """A box (a sandbox for the commands of an agent or grader, usually a container) could not be created,
+    started or made ready."""
 
 
 class BoxDiedError(InfrastructureError):
-    """A box, its guest (air's program in the box) or the container engine ended while the box was in use."""
+    """A box (a sandbox for the commands of an agent or grader, usually a container) ended while it was in
+    use, or its guest (air's program inside the box) or the container engine ended."""
 
 
 class StagingError(InfrastructureError):
-    """A box could not be prepared for a task: a command or health check of the task failed in the box, the
-    task's files do not fit into it, or the task's MCP servers offer no tool. If an agent has worked in the
-    box before, the agent may have caused the failure."""
+    """A box (a sandbox for commands, usually a container) could not be prepared for a task: a command or
+    health check of the task failed in the box, the task's files do not fit into the box, or the task's MCP
+    servers (Model Context Protocol) offer no tool. If an agent has worked in the box before, the agent may
+    have caused the failure."""
 
 
 class GradingError(InfrastructureError):
-    """The grader failed to grade an artefact. If the artefact is not the cause, the episode gets no score and
-    no reward, and is not used for training."""
+    """The grader failed to grade an artefact (the agent's graded files). If the artefact did not cause the
+    failure, the episode gets no score and no reward, and is not used for training."""
 
 
 class BrokenTaskError(GradingError):
-    """A grader fails on an agent's artefact and on an empty one; or the tests of a Harbor task give no reward
-    to an agent's work, to an agent that did nothing, or to the task's own reference solution. The run stops:
-    otherwise an agent could leave each bad episode of this task out of training by making the grader fail."""
+    """The grader of a task fails on everything. Either a grader fails on an agent's artefact (its graded
+    files) and also on an empty artefact, or the tests of a Harbor task (a folder in Harbor's format) give no
+    reward to an agent's work, to an agent that did nothing, or to the task's own reference solution.
+
+    The run stops: otherwise, an agent could keep its bad episodes out of training by making the grader fail.
+    """
 
 
 class InferenceError(InfrastructureError):
-    """The model server (inference server) could not answer a request."""
+    """The inference server, which samples the model's replies, could not answer a request."""
 
 
 class BoxEndedError(AirError):
-    """A box ended while it was in use, and no cause outside the box is known. So the commands that ran in the
-    box count as the cause."""
+    """A box (a sandbox for commands, usually a container) ended while it was in use, and no cause outside the
+    box is known. So the commands that ran in the box count as the cause, and not the machine."""
 
 
 class BoxFileError(AirError):
-    """A file in a box is absent, of the wrong kind, too large, or outside the folder in which it must be."""
+    """A file in a box (a sandbox for commands, usually a container) is absent, of the wrong kind (such as a
+    folder), too large, or outside the folder in which it must be."""
 
 
 class BoxCommandError(AirError):
-    """A running box cannot do what was asked with a command or a snapshot. For example, the command has
-    already ended or has no standard input or terminal, the box is frozen, or a copy of the workspace
-    failed."""
+    """A running box (a sandbox for commands, usually a container) cannot do what was asked with a command or
+    a snapshot. For example, the command has already ended or has no standard input or terminal, the box is
+    frozen, or the workspace could not be copied."""
 
 
 class ArtefactError(AirError):
@@ -130,9 +140,9 @@ class ArtefactError(AirError):
 
 @contextmanager
 def boundary(kind: type[Exception], doing: str, *foreign: type[Exception]) -> Iterator[None]:
-    """Context manager: if the `with` block raises an exception of a type in `foreign`, raises `kind` instead.
-    The text of the new exception is `doing` (a description of the block), a colon, and the old exception's
-    text. Exceptions of all other types pass unchanged."""
+    """Context manager that translates exceptions: if the `with` block raises an exception of a type in
+    `foreign`, raises an exception of the type `kind` instead. Its text is `doing` (a description of the
+    block), a colon, and the text of the old exception. Exceptions of all other types pass unchanged."""
     try:
         yield
     except foreign as error:

@@ -1,9 +1,10 @@
-"""Reads JSON-lines files, and appends lines to them.
+"""Reads JSON-lines files, such as recorded episodes, and appends lines to them.
 
-`read` yields the lines of a whole file, `entries` also the entries of a JSON list, `Tail` only the lines that
-are new since the last reading, and `load` those at known offsets. `read` and `entries` raise an error on a
-malformed line. `Tail` and `load` do not, because they serve viewers, which must show a file whatever it
-contains. `decode` parses any other JSON text: of a file, an agent, a client or a server.
+`read` yields the lines of a whole file. `entries` does the same, and also reads a file that is one JSON list.
+`Tail` yields only the lines that are new since the last reading, and `load` reads the lines at known offsets.
+All except `Tail` raise an error for a malformed line. `Tail` does not, because it serves viewers, which must
+show a file whatever it contains. `decode` parses JSON text from any origin: a file, an agent, a client or a
+server.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import Any
 from air.errors import ConfigError, boundary
 
 SEAL_BYTES = 64
-"""The number of bytes before a reading position that are stored with it (in `Mark.seal`). If the file later
-has other bytes in that place, it was rewritten."""
+"""The number of bytes directly before a reading position that `Mark.seal` stores. If the file later has other
+bytes in that place, it was rewritten, and must be read from its start."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A reading position in a file, with the file's size and modification time at that reading."""
+    """A position up to which a file has been read, with the file's size and modification time at that
+    reading."""
 
     size: int = 0
     """The file's size when it was read, in bytes, including an incomplete last line."""
@@ -51,8 +53,8 @@ class Line:
 
 @dataclass
 class Tail:
-    """Iterates once over the complete lines of a file after the reading position `mark`. At the end of the
-    iteration, moves `mark` behind these lines."""
+    """Reads the complete lines of a file that were added after the position `mark`. It can be iterated once,
+    and yields `Line` objects. At the end of the iteration, `mark` is the position after these lines."""
 
     path: Path
     mark: Mark
@@ -87,8 +89,8 @@ class Tail:
 
 
 def decode(text: str | bytes) -> Any:
-    """Parses JSON text and returns its value. Raises ValueError if the text is not JSON, or is nested too
-    deeply for Python's parser, which raises RecursionError for such text."""
+    """Parses JSON text and returns the value. Raises ValueError if the text is not JSON, or is nested too
+    deeply for Python's parser (which itself raises RecursionError for such text)."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -96,11 +98,11 @@ def decode(text: str | bytes) -> Any:
 
 
 def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yields a pair for each line of a file: the text `FILE:NUMBER` (the path and the number of the line),
-    and the line's JSON value. Skips empty lines and a half-written last line.
+    """Yields a pair for each line of a file: the text `PATH:NUMBER`, where NUMBER counts the lines from 1,
+    and the JSON value in the line. Skips empty lines and a half-written last line.
 
-    Raises ConfigError if the file cannot be read or a line is not JSON; with `complete`, also if the last
-    line is half-written.
+    Raises ConfigError if the file cannot be read or a line is not JSON. If `complete` is true, also raises
+    ConfigError if the last line is half-written.
     """
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
@@ -122,9 +124,9 @@ def read(path: Path, *, complete: bool = False) -> Iterator[tuple[str, Any]]:
 
 
 def entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the entries of a file that is one JSON list, or JSON lines, as pairs: the place of the entry for
-    error messages (path and number), and the entry. Raises ConfigError if the file cannot be read, or is
-    neither."""
+    """Yields the entries of a file that contains either one JSON list or JSON lines. Each entry comes as a
+    pair: its place for error messages (the path, and the index in the list or the line number), and its JSON
+    value. Raises ConfigError if the file cannot be read, or has another form."""
     with (
         boundary(ConfigError, f"cannot read {path}", OSError),
         path.open(encoding="utf-8", errors="replace") as file,
@@ -140,8 +142,9 @@ def entries(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def changed(entry: os.DirEntry[str] | Path, mark: Mark | None) -> bool:
-    """Whether a file must be read again: it was never read (`mark` is None), its size or modification time
-    differs from `mark`, or it cannot be examined, for example because it was just removed."""
+    """Returns whether a file must be read again: because it was never read (`mark` is None), because its size
+    or modification time is not that of `mark`, or because it cannot be examined (for example, it was just
+    removed)."""
     try:
         stat = entry.stat()
     except OSError:
@@ -159,11 +162,11 @@ def parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def load(path: Path, spans: Iterable[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Reads and returns the JSON objects at the positions `spans` of a JSON-lines file. Each position is a
-    pair (offset, length) in bytes.
+    """Returns the JSON objects in some lines of a JSON-lines file, in the order of `spans`. Each element of
+    `spans` is a pair (offset, length) in bytes: the place of one line.
 
-    Raises ConfigError if a position holds no JSON object, because the file has changed, and OSError if the
-    file cannot be read.
+    Raises ConfigError if such a place does not contain a JSON object, because the file has changed. Raises
+    OSError if the file cannot be read.
     """
     lines = []
     with path.open("rb") as file:

@@ -1,10 +1,11 @@
-"""Parses JSON text that an agent wrote, and checks values against a JSON schema.
+"""Parses JSON text that an agent wrote, such as the arguments of a tool call, and checks values against a
+JSON schema.
 
 The following keywords of a schema are checked: `type`, `enum`, `const`, `anyOf`, `oneOf` (at least one
-alternative must fit), `required`, `properties`, `additionalProperties`, `items`. The outermost object must
-not have keys that are not in `properties`, unless the schema allows them explicitly. Only "plain" values are
-accepted: their nesting is at most `MAX_DEPTH` deep, they contain no integer above 64 bits and no infinite
-number, and their texts can be encoded as UTF-8.
+alternative must fit), `required`, `properties`, `additionalProperties`, `items`. If a schema has `properties`
+but not `additionalProperties`, the outermost object must not have other keys. Only "plain" values are
+accepted: they are nested at most `MAX_DEPTH` deep, contain no integer above 64 bits and no infinite number,
+and their strings can be encoded as UTF-8.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _LARGEST = 2**63
 
 
 def parse(text: str, what: str) -> Any:
-    """Parses JSON text and returns its value. Raises ValueError, with one sentence for the agent, if the text
-    is malformed, or if the value is not safe to process because it is nested too deeply, contains a number
-    that is too large, or contains a text that is not valid Unicode. `what` names the text in that
-    sentence."""
+    """Parses JSON text and returns the value. Raises ValueError, with one sentence for the agent, if the text
+    is malformed, or if the value is not safe to process: it is nested too deeply, contains a number that is
+    too large, or contains a string that is not valid Unicode. The sentence begins with `what`, the name of
+    the text."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -55,9 +56,10 @@ def _refuse(constant: str) -> Any:
 
 
 def not_plain(value: Any) -> str:
-    """Checks whether a JSON value is plain, so that later code can process it safely: its nesting is limited,
-    and it contains no integer above 64 bits, no infinite number and no text that cannot be encoded as UTF-8.
-    Returns a description of the first violation, such as `is nested too deeply`, or an empty text."""
+    """Checks whether a JSON value is plain, so that later code can process it safely: it is nested at most
+    `MAX_DEPTH` deep, and contains no integer above 64 bits, no infinite number and no string that cannot be
+    encoded as UTF-8. Returns a description of the first violation, such as `is nested too deeply`, or an
+    empty string if the value is plain."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         following: list[Any] = []
@@ -93,9 +95,9 @@ def _encodes(text: str) -> bool:
 
 
 def fault(value: Any, schema: Any, at: str = "") -> str:
-    """Checks `value` against a JSON schema. Returns a message about the first violation and its place in
-    `value`, or an empty text if `value` fits the schema. If `value` is part of a larger value, `at` is its
-    path in the larger value, such as `items[0]`; otherwise `at` is empty."""
+    """Checks `value` against a JSON schema (see this module for the keywords). Returns a message about the
+    first violation and its place in `value`, or an empty string if `value` fits the schema. If `value` is
+    part of a larger value, `at` is its path there, such as `items[0]`; otherwise `at` is empty."""
     if not isinstance(schema, Mapping):
         return f"{at or 'an argument'} is not allowed" if schema is False else ""
     here = at or "the object"

@@ -1,8 +1,8 @@
-"""Decides whether a server without a token must refuse a request, because a web page of another site may have
-sent it.
+"""Decides whether an HTTP server without authentication must refuse a request, because a web page of another
+site may have sent it.
 
-A server without a token listens only on loopback addresses. Still, any web page can make a browser on this
-machine send requests to the server. Two request headers reveal such a page:
+Such a server listens only on loopback addresses. Still, any web page can make a browser on this machine send
+requests to the server. Two request headers reveal such a page:
 
 - `Origin` is the site of the page. A page can send requests to a loopback address without the server's
   permission, for example with a body of the type `text/plain`. It cannot read the response, but the request
@@ -12,7 +12,8 @@ machine send requests to the server. Two request headers reveal such a page:
   read the responses. Their requests have the page's host name as `Host`.
 
 A request without one of the headers passes the check of this header: it is taken for the request of a program
-other than a browser. A server with a token needs no such check, because the page does not know the token.
+other than a browser. A server that demands a secret token needs no such check, because the page does not know
+the token.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def is_loopback(host: str) -> bool:
 
 def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
     """Checks the `Host` headers of a request to a server on a loopback address. Returns a message for the
-    client that says why the server must refuse the request, or an empty text if the server may answer.
-    `domains` are host names of the server besides `localhost`."""
+    client that says why the server must refuse the request, or an empty string if the server may answer.
+    `domains` are further host names of the server, besides `localhost`."""
     for host in hosts:
         if not is_own(host, domains):
             return (
@@ -45,7 +46,7 @@ def foreign_host(hosts: Sequence[str], domains: Sequence[str] = ()) -> str:
 
 def foreign_origin(origin: str | None) -> str:
     """Checks the `Origin` header of a request to a server on a loopback address. Returns a message for the
-    client that says why the server must refuse the request, or an empty text if the server may answer.
+    client that says why the server must refuse the request, or an empty string if the server may answer.
     `origin` is None if the request has no such header; the server may then answer."""
     if is_own_origin(origin):
         return ""
@@ -71,8 +72,9 @@ def _name(host: str) -> str:
 
 
 def is_own_origin(origin: str | None) -> bool:
-    """Whether a request with this `Origin` header comes from this machine: the header is the site of a web
-    page on a loopback address, or it is absent (None), as in requests of programs other than browsers."""
+    """Returns whether a request with this `Origin` header comes from this machine. It does if the header
+    names a web page on a loopback address, or if the header is absent (None), as in requests of programs
+    other than browsers."""
     try:
         return origin is None or is_loopback(urlsplit(origin).hostname or "")
     except ValueError:

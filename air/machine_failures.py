@@ -1,4 +1,5 @@
-"""Decides whether an exception proves that the machine failed, and not code that an agent can make fail."""
+"""Decides whether an exception proves that the machine failed. Only such a failure may keep an episode out of
+training. Other exceptions may come from code that an agent can make fail, and must not have this effect."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _MACHINE_ERRNOS = {
     errno.EROFS,
     errno.ESTALE,
 }
-"""The error numbers of the operating system that say that the machine or its network failed. Other error
-numbers, such as ENOENT, follow from the arguments of a call."""
+"""The error numbers of the operating system (`errno`) which show that the machine or its network failed.
+Other error numbers, such as ENOENT (no such file), depend on the arguments of the call."""
 _MACHINE_ERRORS = (
     InfrastructureError,
     ConnectionError,
@@ -38,10 +39,11 @@ _MACHINE_ERRORS = (
 
 
 def is_machine_failure(error: BaseException) -> bool:
-    """Whether an exception proves that the machine, its network or air failed. It does if it is, or was
-    raised because of, an InfrastructureError, a lost connection, a time-out, a host name without an address,
-    a failure of TLS, or an error of the operating system such as a full disk. Errors about a path, such as
-    FileNotFoundError, prove nothing: code may have got the path from an agent."""
+    """Returns whether an exception proves that the machine, its network or air failed. It does if the
+    exception, or an exception that led to it, is one of these: an InfrastructureError, a lost connection, a
+    time-out, a host name without an address, a failure of TLS, or an error of the operating system such as a
+    full disk. Errors about a path, such as FileNotFoundError, prove nothing, because the path may come from
+    an agent."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

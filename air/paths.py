@@ -1,5 +1,5 @@
-"""Returns the paths of the folders that ship with air and of the user's cache folder; locks and writes
-files."""
+"""Finds the folders that come with air and the user's cache folder, and names air's programs as the user's
+shell can start them; also locks files, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """Returns the path of a folder that comes with air: `tasks`, `configs` or `images`.
-    In a git checkout the folder is beside the package `air`; in an installed wheel it is inside."""
+    """Returns the path of one of the folders that come with air; `name` is `tasks`, `configs` or `images`. In
+    a git checkout the folder is beside the package `air`; in an installed wheel it is inside the package."""
     beside = _PACKAGE.parent / name
     if (_PACKAGE.parent / "pyproject.toml").is_file() and beside.is_dir():
         return beside
@@ -27,9 +27,9 @@ def shipped(name: str) -> Path:
 
 
 def cache() -> Path:
-    """Returns the path of the user's cache folder, without creating the folder. It is `$AIR_CACHE` or, if
-    this variable is not set, `$XDG_CACHE_HOME/air` or `~/.cache/air`. Raises MissingError without a home
-    folder."""
+    """Returns the path of the user's cache folder, without creating the folder. The path is `$AIR_CACHE`; if
+    this variable is not set, it is `$XDG_CACHE_HOME/air`, or else `~/.cache/air`. Raises MissingError if the
+    user has no home folder."""
     setting = os.environ.get("AIR_CACHE")
     try:
         if setting:
@@ -41,8 +41,9 @@ def cache() -> Path:
 
 
 def command(name: str = "air") -> str:
-    """Returns the text with which a shell in the current folder starts `air`, `rl` or `sft` of this Python
-    installation: the name if the shell's `PATH` finds this program, else its path."""
+    """Returns the text that a user must type in the current folder to start a program of this Python
+    installation. `name` is `air`, `rl` or `sft`. The text is the name if the `PATH` leads to this program,
+    else the program's path."""
     program = Path(sys.executable).with_name(name)
     if not program.is_file() or shutil.which(name) == str(program):
         return name
@@ -51,8 +52,9 @@ def command(name: str = "air") -> str:
 
 
 def runnable(text: str) -> str:
-    """Replaces `air` in the commands of a message (`air …` between backticks) by the path of this
-    installation's program, if `air` is not on the `PATH`. So the user can run the commands as printed."""
+    """Makes the commands in a message (`air …` between backticks) runnable as printed: if `air` on the `PATH`
+    is not this installation's program, replaces `air` in them by the path of this program. Returns the
+    message."""
     return text.replace("`air ", f"`{command()} ")
 
 

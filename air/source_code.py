@@ -1,7 +1,7 @@
 """Reads Python source code without its docstrings, comments and blank lines, which have no effect on results.
 
-The digests of worlds and tools are hashes of this code. So a recorded episode can still be replayed after a
-docstring, a comment or a blank line was added, changed or removed.
+Hashes of this code identify the versions of worlds (what agents act in) and tools. So a recorded episode
+still counts as recorded with the same version after a docstring, a comment or a blank line was changed.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from pathlib import Path
 from typing import Any
 
 _Cut = tuple[int, int, int, int, bytes]
-"""A piece of source text to replace: its first line, the start in that line, its last line, the end in that
-line, and the replacement. Lines count from 0; starts and ends are offsets in bytes."""
+"""A piece of source text to replace: (first line, start in the first line, last line, end in the last line,
+replacement). Lines count from 0; starts and ends are offsets in bytes."""
 
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_of_file(path: Path) -> str:
-    """Returns the source text of a Python file without docstrings, comments, blank lines and spaces at the
-    ends of lines. String literals keep all of these. A docstring that is the only statement of a function
-    becomes `...`, which the syntax needs. Raises SyntaxError for a file that is not Python."""
+    """Returns the source text of a Python file without docstrings, comments, blank lines and trailing spaces.
+    The contents of all other string literals stay unchanged. A docstring that is the only statement of a
+    function becomes `...`, which the syntax needs. Raises SyntaxError for a file that is not Python."""
     with tokenize.open(path) as file:  # in the encoding that the file declares
         return _code(file.read() + "\n")
 
 
 @lru_cache(maxsize=1024)
 def _code(text: str) -> str:
-    """Returns what `code_of_file` returns for a file with this text. It is cached, because a long file takes
-    20 ms, and a world's digest, which each load of the world needs, has a dozen files."""
+    """Returns the source text `text` without docstrings, comments, blank lines and trailing spaces (see
+    `code_of_file`). Results are cached: a long file takes 20 ms, and each load of a world reads about a dozen
+    files."""
     lines = text.encode().split(b"\n")
     in_string = _rows_in_strings(text)
     for first, start, last, end, filler in sorted(
@@ -58,8 +59,9 @@ def _code(text: str) -> str:
 
 
 def code_of_function(function: Any) -> str:
-    """Returns `code_of_file` of the file that defines a function, a class, or the class of a callable object.
-    Returns an empty text if there is no such file, such as for a builtin."""
+    """Returns the code (see `code_of_file`) of the whole file that defines `function`: a function, a class,
+    or a callable object, for which the file of its class counts. Returns an empty string if there is no such
+    file, as for a builtin."""
     while not isinstance(function, type) and not hasattr(function, "__code__"):
         inner: Any = getattr(function, "func", None) or getattr(function, "__func__", None)
         function = inner if inner is not None else type(function)
@@ -71,9 +73,9 @@ def code_of_function(function: Any) -> str:
 
 
 def _docstrings(text: str, lines: Sequence[bytes]) -> Iterator[_Cut]:
-    """Yields a cut for each docstring in a Python source text, also for those below an assignment. The cut
-    removes the docstring, or replaces it by `...` if it is the only statement of a function or class, or
-    shares a line with another statement. `lines` are the lines of `text`."""
+    """Yields a cut (piece to replace) for each docstring in a Python source text, also for those below an
+    assignment. The cut removes the docstring, or replaces it by `...` if it is the only statement of a
+    function or class, or shares a line with another statement. `lines` are the lines of `text` as bytes."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, _DOCUMENTED):
             continue
@@ -114,7 +116,8 @@ def _rows_in_strings(text: str) -> set[int]:
 
 
 def _comments(text: str) -> Iterator[_Cut]:
-    """Yields a cut for each comment in a Python source text, which removes the comment."""
+    """Yields a cut (piece to replace) for each comment in a Python source text. The cut removes the
+    comment."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start

@@ -1,9 +1,9 @@
-"""Public fakes of a model and of a world, for demonstrations and for users' tests.
+"""Public fakes of a model and of a world (what an agent acts in), for demonstrations and for users' tests.
 
-`ScriptedServer` is a real HTTP server for the chat-completions protocol that gives scripted replies. With a
-tokenizer it also serves vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
-server of a teacher model, with which the algorithm `opd` (on-policy distillation) trains. The code under test
-talks to these servers as to real ones and needs no change. `SOURCE` offers two small worlds: the task
+`ScriptedServer` is a real HTTP server for the chat-completions protocol that returns scripted replies. With a
+tokenizer it also supports vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
+server of a teacher model, which the algorithm `opd` (on-policy distillation) needs. The code under test
+connects to these servers as to real ones and needs no change. `SOURCE` offers two small worlds: the task
 `air.testing:letters`, and the task `air.testing:unreachable`, in which every action raises an infrastructure
 error.
 """
@@ -41,7 +41,7 @@ _CHATML = re.compile(
 
 
 class _LoopbackServer:
-    """An HTTP server on loopback that runs during its `with` block."""
+    """An HTTP server on a loopback address with a free port. It runs during its `with` block."""
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self._server = _Server(("127.0.0.1", 0), handler)
@@ -64,8 +64,8 @@ class _LoopbackServer:
 
 
 class ScriptedServer(_LoopbackServer):
-    """An HTTP server on loopback that answers with scripted replies instead of a model's, while its `with`
-    block runs.
+    """An HTTP server on a loopback address that answers with scripted replies instead of a model's. It runs
+    during its `with` block.
 
     `script` returns the next reply of a conversation; several threads may call it at once. `tokenizer` is the
     tokenizer of a model with the ChatML prompt format, such as Qwen. If it is given, the server also supports
@@ -77,11 +77,12 @@ class ScriptedServer(_LoopbackServer):
 
 
 Score = Callable[[Sequence[int]], Sequence[float]]
-"""The type of functions that return the log-probability of each token of a sequence of token ids."""
+"""The type of functions that take token ids and return the log-probability of each of these tokens."""
 
 
 class ScoringServer(_LoopbackServer):
-    """An HTTP server on loopback that returns log-probabilities of token ids, while its `with` block runs.
+    """An HTTP server on a loopback address that returns log-probabilities of token ids. It runs during its
+    `with` block.
 
     It answers `GET /v1/models` and `POST /v1/completions` with `prompt_logprobs`, as vLLM does. `score`
     computes the log-probabilities; it is called for one request at a time, and its value for the first token
@@ -103,8 +104,8 @@ class _Server(ThreadingHTTPServer):
 
 
 def replies(*texts: str | Message) -> Script:
-    """Returns a script for `ScriptedServer` that gives the replies `texts` in order, and then repeats the
-    last."""
+    """Returns a script for `ScriptedServer` that gives the replies `texts` (strings or assistant messages) in
+    order. After the last reply, it gives the last reply again and again."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -114,14 +115,14 @@ def replies(*texts: str | Message) -> Script:
 
 
 def reasoned(reasoning: str, content: str) -> Message:
-    """Returns a scripted reply: `content` is its text, `reasoning` is the model's reasoning, which is a
-    separate field."""
+    """Returns a scripted reply with reasoning, as an assistant message: `content` is the text of the reply;
+    `reasoning` is what the model thought before it, in a field of its own."""
     return {"role": "assistant", "content": content, "reasoning_content": reasoning}
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer`. Each reply calls the tool `tool` with the next of the commands.
-    After the last command, the reply is the text `closing`."""
+    """Returns a script for `ScriptedServer` in which each reply calls the tool `tool` with the next of the
+    strings `commands`. After the last command, the reply is the text `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -271,7 +272,7 @@ def _parsed(role: str, reasoning: str, content: str) -> Message:
 
 
 def _as_text(reply: str | Message) -> str:
-    """Returns a scripted reply as the text that a model with the ChatML format would write: first the
+    """Converts a scripted reply to the text that a model with the ChatML format would write: first the
     reasoning, if any, between `<think>` and `</think>`, then the content. Raises TypeError if the reply has
     tool calls."""
     if isinstance(reply, str):
@@ -283,7 +284,8 @@ def _as_text(reply: str | Message) -> str:
 
 
 class Plain(AnswerFormat):
-    """An action format without any syntax: the whole reply is the action. An empty reply is not an action."""
+    """An action format (the syntax in which a model writes actions) without any syntax: the whole reply is
+    the action. An empty reply is not a valid action."""
 
     name = "plain"
     form = "Reply with your action and nothing else."
@@ -297,13 +299,15 @@ class Plain(AnswerFormat):
         return answer
 
     def footer(self, standing: Standing) -> str:
-        """Returns an empty text, because this format adds nothing to observations."""
+        """Returns an empty string: this format appends no text to observations. (`standing`, such as the
+        number of turns left, is not used; the base class demands the argument.)"""
         return ""
 
 
 class Letters:
-    """A world of three turns. Each turn shows a letter; a reply that contains this letter earns reward 1. If
-    `unreachable` is true, every action raises InfrastructureError instead."""
+    """A world (what an agent acts in) whose episodes have three turns. Each turn shows a letter; a reply that
+    contains this letter earns reward 1, any other reply 0. If `unreachable` is true, every action raises
+    InfrastructureError instead."""
 
     TURNS = 3
 
@@ -319,8 +323,9 @@ class Letters:
         return Observation(self._shown())
 
     async def step(self, action: Action) -> Step:
-        """Returns reward 1 if the action contains the letter that was shown (in upper or lower case), else 0,
-        and an observation with the next letter. After the third letter, the episode is done."""
+        """Plays one turn. Returns reward 1 if the action contains the letter that was shown (in upper or
+        lower case), else 0, and an observation with the next letter. After the third letter, the episode is
+        done. If the world is `unreachable`, raises InfrastructureError."""
         if self._unreachable:
             raise InfrastructureError("the server of the letters does not answer")
         if not self._letters or len(self._hits) >= self.TURNS:
@@ -336,8 +341,8 @@ class Letters:
         return {"hits": sum(self._hits)}
 
     def facts(self) -> dict[str, float]:
-        """Returns the metrics of the episode. `success` is 1 if every reply contained its letter, else 0.
-        `num_actions` is the number of actions."""
+        """Returns the metrics of the episode by name: `success` is 1 if each of the three replies contained
+        its letter, else 0; `num_actions` is the number of actions so far."""
         found = len(self._hits) == self.TURNS and all(self._hits)
         return {"success": float(found), "num_actions": float(len(self._hits))}
 
@@ -346,8 +351,8 @@ class Letters:
 
 
 class Source:
-    """Offers the two worlds of this module as the tasks `air.testing:letters` and `air.testing:unreachable`.
-    `air.worlds.sources` finds this class under the name `air.testing`."""
+    """Offers the two worlds of this module, as the tasks `air.testing:letters` and `air.testing:unreachable`.
+    `air.worlds.sources`, which finds the worlds of plugins, finds this class by the name `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
         """Returns the task `letters` or `unreachable`; raises MissingError for another name."""

@@ -1,1 +1,2 @@
-"""The command-line programs `air`, `rl` and `sft`; each command has its own Python file."""
+"""Implements the command-line programs `air`, `rl` and `sft`; each command of `air` has its own Python
+file."""

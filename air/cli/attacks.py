@@ -1,7 +1,8 @@
-"""Plays the attacks of `air tasks check --attacks`, and prints and writes the results.
+"""Implements `air tasks check --attacks`: plays attacks on tasks, and prints and writes the results.
 
 An attack is a scripted episode that tries to get an undeserved score, or to access files or processes that an
-agent must not access. A verdict is the result of one attack. All attacks together are the integrity battery.
+agent must not access. The result of one attack is called a verdict, and all selected attacks together are
+called the battery.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Raises ConfigError if a flag has no effect together with the other flags."""
+    """Raises ConfigError if a flag is given that has no effect: `--report` or `--only` without `--attacks`,
+    or `--split-seed` or `--gpus` with it."""
     for flag in ("report", "only"):
         if getattr(args, flag) and not args.attacks:
             raise ConfigError("belongs to --attacks", where=f"--{flag}")
@@ -61,8 +63,8 @@ def check_flags(args: argparse.Namespace) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Plays the attacks that the flags select, by default all, on the tasks `ids`. Prints the verdicts (the
-    results of the attacks). Returns the exit code: 1 if an attack succeeded, else 0."""
+    """Plays the attacks that the flags select (by default all) on the tasks with the ids `ids`. Prints the
+    verdicts (results of the attacks). Returns the exit code: 1 if an attack succeeded, else 0."""
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes
@@ -100,9 +102,9 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 @contextmanager
 def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[None]:
-    """Context manager: if Ctrl-C ends the battery (all selected attacks), prints the verdicts (the results of
-    the attacks) so far and, unless `file` is None, writes them to this file as JSON, because the battery may
-    have run for hours."""
+    """Context manager: if Ctrl-C ends the `with` block, prints the results of the attacks so far and, unless
+    `file` is None, writes them to this file as JSON. Otherwise these results would be lost, although the
+    attacks may have run for hours."""
     try:
         yield
     except asyncio.CancelledError:
@@ -112,8 +114,8 @@ def reported_if_interrupted(progress: Progress, file: Path | None) -> Iterator[N
 
 
 def _conclude(verdicts: Sequence[AttackVerdict], file: Path | None) -> bool:
-    """Prints the table of verdicts (the results of the attacks) and the successful attacks. Unless `file` is
-    None, also writes the verdicts to this file as JSON. Returns whether an attack succeeded."""
+    """Prints a table of the verdicts (results of the attacks) and a line about each successful attack. Unless
+    `file` is None, also writes the verdicts to this file as JSON. Returns whether an attack succeeded."""
     from air.integrity import report
 
     print_columns(report.table(verdicts))
@@ -130,9 +132,9 @@ def _chosen(names: Sequence[str], attack: str, family: str) -> bool:
 
 
 class Progress:
-    """Prints the progress of the battery (all selected attacks) at most once every `PROGRESS_SECONDS`
-    seconds, and each successful attack immediately. An instance is called with the verdict on (the result of)
-    each attack."""
+    """Collects the verdicts (results of attacks), and prints the progress at most once every
+    `PROGRESS_SECONDS` seconds, and each successful attack at once. The object is called with each new
+    verdict."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

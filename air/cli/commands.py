@@ -1,4 +1,4 @@
-"""Lists the commands of the program `air`."""
+"""Lists the commands of the program `air`, for its main function, its help text and its shell completion."""
 
 COMMANDS = {
     "quickstart": "air.cli.runs.quickstart",
@@ -25,5 +25,6 @@ COMMANDS = {
     "gpus": "air.cli.boxes.gpus",
     "completion": "air.cli.completion",
 }
-"""Maps each command to the Python module that implements the command. A module has `HELP` (one line of help
-text), `EXAMPLES` (command lines), `add_arguments(parser)` and `run(args)`, which returns the exit code."""
+"""Maps the name of each command to the Python module that implements it. A module has `HELP` (one line of
+help text), `EXAMPLES` (command lines), `add_arguments(parser)`, and `run(args)`, which returns the exit
+code."""

@@ -1,4 +1,5 @@
-"""The command `air completion bash|zsh`: prints a script that completes commands and flags."""
+"""Implements the command `air completion bash|zsh`: prints a shell script with which the shell completes the
+commands and flags of air."""
 
 from __future__ import annotations
 
@@ -30,16 +31,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """Returns the completion script for the shell `bash` or `zsh`. The script for zsh loads the one for bash
-    through zsh's emulation `bashcompinit`."""
+    """Returns the completion script for `shell`, which is `bash` or `zsh`. The script for zsh is the one for
+    bash after a line that turns on `bashcompinit`, zsh's support for such scripts."""
     cases = "\n".join(f'        "{words}"*) choices="{" ".join(c)}" ;;' for words, c in _choices())
     return (_ZSH if shell == "zsh" else "") + _BASH % cases
 
 
 def _choices() -> Iterator[tuple[str, list[str]]]:
-    """Yields pairs: the beginning of a command line after `air`, and the words that may follow it, such as
-    flags. The shell script uses the first pair that matches, so longer beginnings come before shorter
-    ones."""
+    """Yields pairs: the first words of a command line (without `air`), and the words that may follow them,
+    such as flags. The shell script uses the first pair that fits, so `box ls` comes before `box`."""
     from air.cli.commands import COMMANDS
     from air.cli.parser import parser_of
 

@@ -1,4 +1,5 @@
-"""Adds the command-line flags that several commands share, and reads arguments of the form `KEY=VALUE`."""
+"""Adds those command-line flags that several commands of air share, and parses arguments of the form
+`KEY=VALUE`."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: str) -> None:
-    """Adds the flag `--runtime docker|subprocess`, which chooses between containers and process boxes.
-    `default` is the value if the user does not give the flag; with None, the command chooses. `note` is the
-    part of the help text about the default."""
+    """Adds the flag `--runtime docker|subprocess`, which chooses the kind of boxes (agents' sandboxes):
+    containers, or plain processes. `default` is the value if the flag is not given; None: the command
+    chooses. `note` is the part of the help text that describes this default."""
     parser.add_argument(
         "--runtime",
         choices=("docker", "subprocess"),
@@ -26,9 +27,9 @@ def add_runtime(parser: argparse.ArgumentParser, *, default: str | None, note: s
 
 
 def add_tasks(parser: argparse.ArgumentParser, *, default: Sequence[str] | None, note: str) -> None:
-    """Adds the flag `--tasks ID …`. Ids may be separated by spaces or commas. `default` is the value if the
-    user does not give the flag; with None, the command chooses. `note` is the part of the help text about the
-    default."""
+    """Adds the flag `--tasks ID …`; its value is a list of task ids, which are separated by spaces or commas.
+    `default` is the value if the flag is not given; None: the command chooses. `note` is the part of the help
+    text that describes this default."""
     parser.add_argument(
         "--tasks",
         nargs="+",
@@ -57,8 +58,8 @@ class _Names(argparse.Action):
 
 
 def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
-    """Adds the flag `--turn N`, the number of a turn of an episode, with the alias `--step`, its name in
-    earlier versions. `meaning` is the help text."""
+    """Adds the flag `--turn N`, the number of a turn of an episode. The flag can also be written `--step`,
+    its name in earlier versions. `meaning` is the help text."""
     parser.add_argument(
         "--turn",
         "--step",
@@ -71,8 +72,8 @@ def add_turn(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 
 def as_written(args: argparse.Namespace, name: str) -> str:
-    """Returns the flag that set the argument `name`, in the spelling that the user chose (`--turn` or
-    `--step`), for error messages."""
+    """Returns the flag that set the argument `name`, for error messages. If the flag has two spellings
+    (`--turn` and `--step`), returns the one that the user wrote."""
     written: str = getattr(args, f"{name}_flag", f"--{name}")
     return written
 
@@ -93,8 +94,8 @@ class _AsWritten(argparse.Action):
 
 
 def add_count(parser: argparse.ArgumentParser, flag: str, default: int, meaning: str) -> None:
-    """Adds the flag `flag`, whose value is a whole number, 1 or more, and `default` if the user does not give
-    the flag. `meaning` is the help text, without the default."""
+    """Adds the flag `flag`, whose value is a whole number of at least 1. `default` is the value if the flag
+    is not given. `meaning` is the help text without the default."""
     parser.add_argument(
         flag, type=count, default=default, metavar="N", help=f"{meaning} ({default})"
     )
@@ -111,10 +112,13 @@ def count(text: str) -> int:
 def add_task_root(
     parser: argparse.ArgumentParser, *, inner: bool = False, dest: str = "task_root"
 ) -> None:
-    """Adds the repeatable flag `--task-root DIR`, which names a folder of tasks; `dest` is the name of its
-    value. `inner` must be true if `parser` belongs to a subcommand and users may also write the flag before
-    the subcommand's name. The subcommand's parser then sets no default, because a default would overwrite the
-    value of the flag before the subcommand."""
+    """Adds the flag `--task-root DIR`, a folder of tasks; the flag can be repeated. `dest` is the name under
+    which the parser stores the list of folders.
+
+    `inner` must be true if `parser` belongs to a subcommand and the flag may also stand before the name of
+    the subcommand. The flag then has no default, because a default would overwrite the value of the flag
+    before the subcommand.
+    """
     parser.add_argument(
         "--task-root",
         dest=dest,
@@ -127,8 +131,8 @@ def add_task_root(
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
-    """Adds the flag `--mlgym-root DIR`, which names the folder of an MLGym checkout. For `inner`, see
-    `add_task_root`."""
+    """Adds the flag `--mlgym-root DIR`, the folder of a checkout of MLGym (a collection of tasks). For
+    `inner`, see `add_task_root`."""
     parser.add_argument(
         "--mlgym-root",
         type=Path,
@@ -139,7 +143,7 @@ def add_mlgym_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> N
 
 
 def add_gpus(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag `--gpus auto|IDS`, which names the GPUs that boxes may use."""
+    """Adds the flag `--gpus auto|IDS`, the GPUs that boxes (sandboxes of agents and graders) may use."""
     parser.add_argument(
         "--gpus",
         type=_gpus,
@@ -153,10 +157,10 @@ def _gpus(text: str) -> GpuSelection:
 
 
 def key_value(text: str, flag: str) -> tuple[str, Any]:
-    """Splits a text `KEY=VALUE`, and returns the key and the value. The value is parsed as TOML if possible,
-    else it is text.
+    """Splits a string `KEY=VALUE`, and returns the key and the value. The value is parsed as TOML if
+    possible; otherwise it is a string.
 
-    Raises ConfigError, which names `flag`, if there is no `=`.
+    Raises ConfigError, which names the flag `flag`, if `text` contains no `=`.
     """
     from air.config import toml_or_text
 

@@ -1,8 +1,8 @@
-"""Implements `air tasks check harbor:PATH`: checks whether Harbor tasks are sound, and prints and writes the
-results.
+"""Implements `air tasks check harbor:PATH`: checks whether Harbor tasks (task folders in Harbor's format) are
+sound, and prints and writes the results.
 
-A sound task rewards its reference solution, and does not reward doing nothing or a hack. A hack is an attempt
-to get a reward without solving the task.
+A sound task rewards its reference solution, but neither an agent that does nothing nor a hack. A hack is an
+attempt to get a reward without solving the task.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Checks the Harbor tasks `ids`, and prints a verdict on each: whether its solution earns the reward, and
-    doing nothing (with `--attacks`, also known hacks) earns none. Returns the exit code: 1 if a task is not
-    sound, else 0."""
+    """Checks the Harbor tasks with the ids `ids`, and prints a verdict on each. A task is sound if its
+    solution earns the reward, and doing nothing (with `--attacks`, also each known hack) earns none. Returns
+    the exit code: 1 if a task is not sound, else 0."""
     from air import tasks
     from air.integrity.gate.run import Gate
     from air.tasks.sources.harbor.settings import HarborSettings
@@ -59,8 +59,8 @@ async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
 
 
 def _chosen(args: argparse.Namespace) -> Sequence[Hack]:
-    """Returns the hacks to try: with `--attacks`, all hacks or those that `--only` names, else none. Raises
-    ConfigError if `--only` names an unknown hack or is used without `--attacks`."""
+    """Returns the hacks to try. With `--attacks`, these are the hacks that `--only` names, or all hacks;
+    without it, none. Raises ConfigError if `--only` names an unknown hack or is used without `--attacks`."""
     from air.integrity.gate.hacks import HACKS
 
     names = {hack.name for hack in HACKS}
@@ -96,8 +96,9 @@ def _row(verdict: GateVerdict) -> tuple[str, ...]:
 
 
 class Progress:
-    """Prints the number of Harbor tasks that have been checked, at most once every `PROGRESS_SECONDS`
-    seconds. An instance is called with the verdict on each task: whether the task is sound, and why."""
+    """Collects the verdicts on Harbor tasks, and prints the number of checked tasks at most once every
+    `PROGRESS_SECONDS` seconds. The object is called with each new verdict, which says whether a task is
+    sound, and why."""
 
     def __init__(self, total: int) -> None:
         self._total, self._began = total, time.monotonic()

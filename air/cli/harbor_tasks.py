@@ -1,5 +1,5 @@
-"""Implements `air tasks harbor:PATH`: lists Harbor tasks with their image and tests, and with the reason why
-a task cannot be played."""
+"""Implements `air tasks harbor:PATH`: lists Harbor tasks (task folders in Harbor's format), each with its
+image and tests and, if air cannot play it, with the reason."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ HEADER = ("task", "image", "verifier", "steps", "state")
 
 
 def listing(ids: Sequence[str]) -> int:
-    """Prints one line for each Harbor task in `ids` (`harbor:PATH`), and returns 0. Only reads the tasks'
-    files; builds and pulls no image, and starts no box."""
+    """Prints a table of Harbor tasks, and returns the exit code 0. `ids` are task ids `harbor:PATH`; a PATH
+    may be a folder of many tasks. Only reads files: builds and downloads no image, and starts no sandbox."""
     from air import tasks
 
     rows = [row(task_id) for task_id in tasks.expanded(ids)]
@@ -24,9 +24,9 @@ def listing(ids: Sequence[str]) -> int:
 
 
 def row(task_id: str) -> tuple[str, ...]:
-    """Returns the cells of a task's line: id, image, where its tests run according to the task (in a box of
-    their own, or in the agent's box), number of stages (steps, in Harbor's words), and `ok` or the reason why
-    air refuses the task."""
+    """Returns the cells of one Harbor task in the table: its id; its container image; where the task wants
+    its tests to run (in a sandbox of their own, or in the agent's); the number of its stages (Harbor calls
+    them steps); and `ok`, or the reason why air refuses the task."""
     from air.tasks.sources import harbor_images as images
     from air.tasks.sources.harbor import ids, unsupported_features
     from air.tasks.sources.harbor.settings import HarborSettings

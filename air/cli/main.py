@@ -36,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def rl() -> int:
-    """Runs the program `rl @ FILE …`, which is the same as `air rl @ FILE …`."""
+    """Runs the program `rl @ FILE …`, which does the same as `air rl @ FILE …`. Returns its exit code."""
     return main(["rl", *sys.argv[1:]])
 
 
 def sft() -> int:
-    """Runs the program `sft @ FILE …`, which is the same as `air sft @ FILE …`."""
+    """Runs the program `sft @ FILE …`, which does the same as `air sft @ FILE …`. Returns its exit code."""
     return main(["sft", *sys.argv[1:]])
 
 
@@ -92,8 +92,8 @@ def _overview() -> str:
 
 
 def _spare_loopback_from_proxies() -> None:
-    """Adds the loopback addresses to the environment variable `NO_PROXY`, because air's own servers listen
-    there and a proxy cannot reach them."""
+    """Adds the loopback addresses to the environment variable `NO_PROXY`, so that HTTP clients do not use a
+    proxy for them. air's own servers listen on these addresses, and a proxy cannot reach them."""
     for name in ("NO_PROXY", "no_proxy"):
         hosts = [host for host in os.environ.get(name, "").split(",") if host]
         os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost", "::1"]))

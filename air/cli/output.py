@@ -1,4 +1,5 @@
-"""Helpers for the output of several commands: tables, untrusted text, and a closed standard output."""
+"""Helpers that several commands use for their output: tables, escapes in untrusted text, and a closed
+standard output."""
 
 from __future__ import annotations
 

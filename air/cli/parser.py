@@ -1,5 +1,5 @@
-"""Makes the argument parser of each command. The parser reports wrong arguments in one line, in the form of
-all of air's error messages."""
+"""Makes the argument parser of each command. It reports wrong arguments in one line with a remedy, like all
+error messages of air."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _flags(parser: argparse.ArgumentParser) -> dict[str, str]:
 
 
 def parser_of(name: str) -> Parser:
-    """Returns the parser of the command `air NAME`. Its help ends with examples of the command, and the help
-    of a subcommand with those of the subcommand."""
+    """Returns the parser of the command `air NAME`, where `name` is NAME. The help text ends with examples of
+    the command; the help text of a subcommand ends with examples of the subcommand."""
     module = importlib.import_module(COMMANDS[name])
     parser = Parser(prog=f"air {name}", description=module.HELP)
     module.add_arguments(parser)

@@ -1,6 +1,8 @@
-"""Implements `air tasks check`: plays the recorded solvers of tasks, and compares their scores.
+"""Implements `air tasks check`: plays the solvers of tasks (reference solutions with recorded scores), and
+compares their scores with the recorded ones.
 
-Harbor tasks are checked by `air.cli.gate`; the flag `--attacks` is implemented by `air.cli.attacks`.
+Harbor tasks (in the format of another project) are checked by `air.cli.gate`; the flag `--attacks` is
+implemented by `air.cli.attacks`.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Checks the tasks that the arguments name: plays their recorded solvers or, with `--attacks`, the
-    attacks; for Harbor tasks, see `air.cli.gate`. Returns the exit code: 1 if a score differs from the
-    recorded one, an attack succeeds or a Harbor task is not sound, else 0."""
+    """Checks the tasks that the arguments name. Plays their solvers (reference solutions) or, with
+    `--attacks`, the attacks of `air.cli.attacks`; Harbor tasks are checked by `air.cli.gate`. Returns the
+    exit code: 1 if a score differs from the recorded one, an attack succeeds or a Harbor task is not sound,
+    else 0."""
     from air import tasks
     from air.aio import run_concurrently
     from air.errors import ConfigError
@@ -76,8 +79,9 @@ async def run(args: argparse.Namespace) -> int:
 def _gpus(
     gpus: GpuSelection | None, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns two GPU pools, one for agents' boxes and one for grader boxes. `gpus` is the value of `--gpus`;
-    returns (None, None) if it is None. `specs` are the tasks to run."""
+    """Divides GPUs into two pools and returns them: one for the sandboxes of agents and one for those of
+    graders. `gpus` is the value of `--gpus`; if it is None, returns (None, None). `specs` are the tasks to
+    run, which say how many GPUs they need."""
     from air.sandbox.pool.gpu_leases import divided
     from air.sandbox.pool.gpus import plan
 
@@ -102,8 +106,8 @@ def _without_missing(specs: Sequence[TaskSpec], provider: Provider) -> list[Task
 
 
 def _playable_mlgym(mlgym_root: Path | None) -> list[str]:
-    """Returns the ids of the MLGym tasks that can be checked on this machine. For each other MLGym task,
-    prints the reason why it cannot be checked."""
+    """Returns the ids of those tasks in an MLGym checkout that can be checked on this machine. For each of
+    the others, prints why it cannot be checked. `mlgym_root` is the folder of the checkout."""
     from air.tasks.sources.lookup import mlgym
 
     checkout = mlgym(mlgym_root)

@@ -1,4 +1,5 @@
-"""Lists tasks for `air tasks` and `air tasks list`: air's own, those of MLGym, worlds, and Harbor's."""
+"""Lists tasks for `air tasks` and `air tasks list`: air's own tasks, tasks of MLGym and Harbor (other
+projects), and worlds such as games."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ EVALUATOR_CAVEAT = (
 
 
 def list_tasks(roots: Sequence[Path], mlgym_root: Path | None) -> int:
-    """Prints tables of air's own tasks, of the tasks in the MLGym checkout if there is one, and of worlds.
-    Returns the exit code 0. `roots` are the folders of air's own tasks (empty: the folder that ships with
-    air). `mlgym_root` is the folder of the checkout (None: the one that `AIR_MLGYM_ROOT` names, if any)."""
+    """Prints tables of air's own tasks, of the tasks in the MLGym checkout if there is one, and of worlds
+    (such as games). Returns the exit code 0. `roots` are the folders of air's own tasks; if empty, the folder
+    that comes with air is used. `mlgym_root` is the folder of the checkout; if None, the environment variable
+    `AIR_MLGYM_ROOT` may name it."""
     from air import tasks
     from air.tasks.sources.lookup import mlgym
 
@@ -39,7 +41,8 @@ def list_tasks(roots: Sequence[Path], mlgym_root: Path | None) -> int:
 
 
 def list_harbor(ids: Sequence[str]) -> int:
-    """Prints a table of the Harbor tasks `ids`, and returns the exit code."""
+    """Prints a table of the Harbor tasks with the ids `ids`, and returns the exit code 0. Raises ConfigError
+    if an id does not begin with `harbor:`."""
     from air.cli.harbor_tasks import listing
     from air.errors import ConfigError
 
@@ -53,8 +56,8 @@ def list_harbor(ids: Sequence[str]) -> int:
 
 
 def _list_worlds() -> None:
-    """Prints a table of the worlds that ship with air, and the kinds of worlds that cannot be listed, such as
-    worlds at the URL of a server."""
+    """Prints a table of the worlds that come with air (games and other environments). Then prints the
+    prefixes of worlds that cannot be listed, such as worlds at the URL of a server."""
     from air.errors import MissingError
     from air.worlds import sources
 
@@ -84,7 +87,8 @@ def _needs(task: TaskSpec) -> str:
 
 
 def _list_mlgym(checkout: Checkout) -> None:
-    """Prints a table of the tasks in an MLGym checkout and their status, then warnings about their scores."""
+    """Prints a table of the tasks in an MLGym checkout with their status, and then warnings about how far
+    their scores can be trusted."""
     statuses = [checkout.status(name) for name in checkout.names()]
     print()
     print_table(

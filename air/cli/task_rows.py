@@ -1,5 +1,6 @@
-"""The command `air tasks rows:PATH`: lists the rows (questions with answers) of a data file, and the
-questions that leak from the validation split into the training split."""
+"""Implements the command `air tasks rows:PATH`, which examines a data file of rows (questions with answers).
+It lists the rows, and the questions that leak: those of the validation split that also occur in the training
+split."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints the number of rows in each split and with each field, the validation questions that also occur
     (exactly or almost) in the training split, and the first questions. With `--to`, also writes the rows to
-    files. Returns 0."""
+    files. Returns the exit code 0."""
     from air.errors import ConfigError
     from air.worlds.rows import settings
     from air.worlds.rows.leakage import find, without_leaks

@@ -1,9 +1,9 @@
-"""The command `air tasks`: lists tasks, and checks, records, creates, downloads or exports them.
+"""Implements the command `air tasks`: lists tasks, and checks, records, creates, downloads or exports them.
 
-`harbor:PATH` lists tasks of Harbor. `check` runs the tasks' reference solutions and compares their scores
-with the recorded ones; `record` writes new scores into the tasks' files. `new` makes a task's folder. `fetch`
-downloads files for a task's data. `export` writes tasks in another program's format. `rows:PATH` lists the
-rows (questions with answers) of a data file.
+`air tasks harbor:PATH` lists tasks in Harbor's format. `check` runs the reference solutions of tasks and
+compares their scores with the recorded ones; `record` writes new scores into the tasks' files. `new` makes
+the folder of a new task. `fetch` downloads files for a task's data. `export` writes tasks in the format of
+another program. `air tasks rows:PATH` lists the rows (questions with answers) of a data file.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Returns the arguments of `air tasks` with the omitted subcommand: if the first argument is an id
-    `harbor:…`, adds `list` in front of it; if it is an id `rows:…`, adds `rows`."""
+    """Adds a missing subcommand to the arguments of `air tasks`, and returns them: in front of an id
+    `harbor:…` as the first argument, adds `list`; in front of an id `rows:…`, adds `rows`. Other arguments
+    are returned unchanged."""
     for prefix, action in ((HARBOR, _LIST), (_ROWS, "rows")):
         if arguments and arguments[0].startswith(prefix):
             return [action, *arguments]

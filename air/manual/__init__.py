@@ -1,1 +1,2 @@
-"""Lets a person reply in place of a model in an episode, for the command `air shell`."""
+"""Plays episodes in which a person or a script replies in place of a model, for the commands `air shell` and
+`air demos`."""

@@ -1,5 +1,9 @@
-"""Plays worlds with their scripted players (`WorldTask.player`: programs that know how to solve a world), and
-records the episodes as trajectories in any action format."""
+"""Plays worlds (games and other environments) with their scripted players, and records the episodes as
+trajectories, in any action format (syntax in which a model writes actions).
+
+A scripted player (`WorldTask.player`) is a program that knows how to solve its world. The command `air demos`
+makes demonstrations for supervised fine-tuning in this way.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,17 @@ async def demonstrate(
     action_format: str | None = None,
     thought: str,
 ) -> list[float]:
-    """Plays one episode of a world for each of `seeds`, with the world's scripted player as the agent, and
-    writes each trajectory to a file `<episode id>.jsonl` in `folder`. Returns the rewards of the episodes, in
-    the order of `seeds`.
+    """Plays one episode of a task for each of `seeds`, with the scripted player of the task's world as the
+    agent, and writes the record of each episode (trajectory) to a file `<episode id>.jsonl` in `folder`.
+    Returns the reward of each episode, in the order of `seeds`.
 
-    `task_id` is the id of a task of the world, such as `game:sokoban6`. `action_format` is the name of the
-    action format (None: the task's own). Every reply contains the text `thought` as its reasoning.
+    `task_id` is the id of the task, such as `game:sokoban6`. `action_format` is the name of the action
+    format, the syntax of the replies (None: the task's own format). Every reply contains the text `thought`
+    as its reasoning.
 
-    The recorded conversation is the same as that of a model with these replies. Raises UsageError if the
-    world has no scripted player, or the action format cannot express one of its actions, and
-    InfrastructureError if the world failed.
+    The recorded conversation is the one that a model with these replies would have had. Raises UsageError if
+    the world has no scripted player, or if the action format cannot express one of the player's actions.
+    Raises InfrastructureError if the world failed.
     """
     task = sources.load(task_id)
     if task.player is None:

@@ -1,5 +1,5 @@
-"""Keeps the lines of a trajectory in memory until they are saved, so that an undo can remove the last
-lines."""
+"""Keeps the lines of a trajectory (the record of an episode) in memory until they are saved, so that the undo
+of `air shell` can remove the last lines."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A `Recorder` (the writer of a trajectory) that keeps the trajectory's lines in memory. Only the method
-    `save` writes files."""
+    """A `Recorder` (the class that writes the trajectory, which is the record of an episode) that keeps the
+    lines in memory, in `lines`. Only the method `save` writes a file."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -26,14 +26,14 @@ class Draft(Recorder):
         self._saved: set[Path] = set()
 
     def write(self, kind: str, *, t: float | None = None, **fields: Any) -> None:
-        """Appends to the trajectory a line of the type `kind`, such as `step`. `t` is the line's Unix time in
-        seconds (None: now), and `fields` are its other fields."""
+        """Appends a line to the trajectory. `kind` is the type of the line, such as `step`; `t` is its Unix
+        time in seconds (None: now), and `fields` are its other fields."""
         at = round(time.time() if t is None else t, 3)
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the field `diff` of a step's line (see `air.trajectories.schema.Step.diff`): the changes
-        that this step made in the workspace. Returns None if the changes were not recorded.
+        """Returns the changes that a step made in the workspace (the agent's folder), as a dict with the
+        fields of `air.trajectories.schema.Step.diff`; None if the changes were not recorded.
 
         `turn` is the number of the step's turn, counted from 1; None means the last step. Raises UsageError
         if there is no such step.
@@ -46,12 +46,13 @@ class Draft(Recorder):
         return diff
 
     def save(self, path: Path, sources: Sequence[Path]) -> None:
-        """Writes the trajectory to the file `path` atomically, and copies the graded artefacts into the
-        folder of `path`. Each artefact comes from the first of the folders `sources` that contains it.
+        """Writes the trajectory to the file `path` atomically, and copies the graded artefacts (archives of
+        the agent's files) into the folder of `path`. Each artefact is copied from the first of the folders
+        `sources` that contains it; an artefact in none of them is left out.
 
-        A draft can be saved again to the same path. Raises ConfigError if `path` does not end in `.jsonl`, if
-        `path` exists and this draft did not write it, or if a line cannot be written as JSON. Raises
-        InfrastructureError if the disk is full or the folder is not writable.
+        The same draft can be saved to the same path again. Raises ConfigError if `path` does not end in
+        `.jsonl`, if `path` exists and this draft did not write it, or if a line cannot be written as JSON.
+        Raises InfrastructureError if the disk is full or the folder is not writable.
         """
         if path.suffix != ".jsonl":
             raise ConfigError("must end in .jsonl", where=str(path))
@@ -70,8 +71,9 @@ class Draft(Recorder):
             self._saved.add(target)
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
-        """Writes the trajectory to a new file in `folder`, and returns the path of this file. Copies the
-        graded artefacts from the folders `sources` (see `save`) to the folder that contains `target`."""
+        """Writes the trajectory to a new file in the temporary folder `folder`, and returns the path of this
+        file. Copies the graded artefacts from the folders `sources` (see `save`) into the folder of `target`,
+        the final path of the trajectory."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 grade = line if line["type"] == "validate" else line.get("test") or {}
@@ -84,8 +86,8 @@ class Draft(Recorder):
 
 
 def _kept(name: str, sources: Sequence[Path], folder: Path) -> str:
-    """Copies the artefact `name` (the path of its archive relative to a folder of trajectories) into
-    `folder`, from the first of the folders `sources` that contains it. Returns `name`, or "" if none contains
-    it."""
+    """Copies an artefact (an archive of the agent's graded files) into `folder`, from the first of the
+    folders `sources` that contains it. `name` is the path of the archive relative to such a folder. Returns
+    `name`, or "" if no folder contains the artefact."""
     kept = any(copy_artefact(source, name, folder) for source in sources)
     return name if kept else ""

@@ -1,12 +1,16 @@
-"""An episode of a research task in which a person replies in place of a model, and can undo the latest steps.
+"""Plays an episode of a research task with a person in place of the model, and can undo the latest steps.
+Used by the command `air shell`.
 
-`air.env.chat.harness.AirHarness` processes a person's reply like that of a model, so grades, rewards and the
-trajectory are the same. The time for writing a reply counts as the agent's time. The time for copying the
-workspace and for undoing does not. Before each reply, the workspace is copied out of the running box
-(`Box.snapshot` would end the box's processes). An undo starts a new box with that copy. It restores the
-workspace, the state of the tools, the validates and their scores, the rewards, the number of turns, and the
-trajectory, but not files outside the workspace, processes, or the elapsed time. If an undo fails, the episode
-has no box until another undo succeeds.
+`air.env.chat.harness.AirHarness` processes a person's reply in the same way as a model's reply, so grades,
+rewards and the trajectory (the record of the episode) are the same. The time for writing a reply counts as
+the agent's time. The time for copying the workspace and for undoing does not count.
+
+Before each reply, the workspace (the agent's folder) is copied out of the running box, the sandbox in which
+the agent's commands run. (`Box.snapshot` would end the box's processes.) An undo starts a new box with that
+copy. It restores the workspace, the state of the tools, the gradings that the agent asked for (validates)
+with their scores, the rewards, the number of turns, and the trajectory. It does not restore files outside the
+workspace, processes or the elapsed time. If an undo fails, the episode has no box until another undo
+succeeds.
 """
 
 from __future__ import annotations
@@ -54,11 +58,12 @@ T = TypeVar("T")
 
 
 def recorded_config(trajectory: Trajectory, provider: str | None = None) -> dict[str, Any]:
-    """Returns the settings with which a trajectory was recorded, as nested dicts like the table `[….env]` of
-    a run file.
+    """Returns the settings with which an episode was recorded, as nested dicts with the keys of an
+    environment's table in a run file (`taskset`, `agent`, …).
 
-    `provider` replaces the recorded kind of box: `docker` for containers, `subprocess` for process boxes.
-    None keeps the recorded kind. Raises ConfigError if the trajectory was not recorded by air.
+    `provider` replaces the recorded kind of box: `docker` for containers, `subprocess` for process boxes
+    (processes without a container). None keeps the recorded kind. Raises ConfigError if the trajectory (the
+    record) was not written by air.
     """
     start, where = trajectory.start, str(trajectory.path)
     if (
@@ -97,17 +102,18 @@ def _runtime(isolation: str) -> str:
 
 
 class Interrupted(AirError):
-    """The error that is raised in a running `ManualEpisode.act` or `ManualEpisode.bash` if
-    `ManualEpisode.interrupt` stops it. The message of `act` says whether the turn was undone."""
+    """Raised by a running `ManualEpisode.act` or `ManualEpisode.bash` if `ManualEpisode.interrupt` stops it.
+    In the case of `act`, the error's message says whether the turn was undone."""
 
 
 class ManualEpisode:
-    """One episode of a research task that a person plays in place of a model. `async with` starts it.
+    """One episode of a research task that a person plays in place of a model. `async with` starts and ends
+    it.
 
     All methods must be called in the same event loop. `config` must name exactly one task. `origin` is a
-    recorded episode to continue: a pair of its trajectory and the number of steps to repeat, counted from the
-    first step. If `origin` is None, a new episode starts with `seed`. Raises ConfigError if `config` has
-    another harness than air's own.
+    recorded episode to continue: a pair (trajectory, number of steps to repeat from the first step on). If
+    `origin` is None, a new episode starts with `seed`. Raises ConfigError if `config` has another harness
+    than air's own (the harness drives the conversation between model and task).
     """
 
     def __init__(
@@ -132,11 +138,12 @@ class ManualEpisode:
         self._running: asyncio.Task[Any] | None = None
         self._stopped = False
         self.outside = False
-        """Whether something other than the recorded steps may have changed the box or the prompt. Then a
-        replay of the trajectory may give different results."""
+        """Whether something that is not recorded as a step may have changed the box or the prompt, such as an
+        undo or a command of `bash`. Then a replay of the trajectory may give different results."""
 
     async def __aenter__(self) -> ManualEpisode:
-        """Starts the episode in a new box, and repeats the first steps of `origin` if it is not None.
+        """Starts the episode in a new box (sandbox), and repeats the first steps of `origin` if it is not
+        None.
 
         Raises UsageError if the episode cannot be played, and InfrastructureError if the box failed.
         """
@@ -151,7 +158,8 @@ class ManualEpisode:
         await self._stack.aclose()
 
     def _task_id(self) -> str:
-        """Returns the id of the task. Raises ConfigError if the settings name a set of several tasks."""
+        """Returns the id of the only task that the settings name. Raises ConfigError if they name several
+        tasks."""
         first: str
         first, *others = self.config.taskset.members
         if others:
@@ -198,7 +206,8 @@ class ManualEpisode:
             await self._env.stop()
 
     def _recorded_task(self) -> TaskSpec | None:
-        """Returns the task of the recorded episode `origin`, or None without `origin`."""
+        """Returns the task of the recorded episode `origin`, loaded from this machine, or None if there is no
+        `origin`."""
         if self._origin is None:
             return None
         taskset, trajectory = self.config.taskset, self._origin[0]
@@ -207,8 +216,8 @@ class ManualEpisode:
         return load_task(trajectory.start, trajectory.path, options)
 
     async def _replay_of_origin(self, world: ResearchWorld) -> RestoredEpisode:
-        """Copies the task's files into the box, and returns a replay of `origin` that has not repeated any
-        step yet."""
+        """Prepares the box of `world` for the task, and returns an object that can repeat the steps of the
+        recorded episode `origin` there. No step is repeated yet."""
         assert self._origin is not None
         trajectory, start = self._origin[0], self._origin[0].start
         assert start is not None
@@ -235,8 +244,8 @@ class ManualEpisode:
         )
 
     def _begin(self, play: RestoredEpisode | None) -> None:
-        """Writes the first line of the new trajectory. `play` is the replay of `origin`, or None for a new
-        episode."""
+        """Writes the first line of the new trajectory (the record of the episode). `play` is the prepared
+        replay of the recorded episode `origin`, or None for a new episode."""
         episode, turns = self.episode, self.max_turns
         task = episode.world.task
         if play is not None and turns != play.start.max_turns:
@@ -256,8 +265,8 @@ class ManualEpisode:
         )
 
     async def _repeat_steps(self, play: RestoredEpisode) -> None:
-        """Repeats the first steps of the recorded episode `origin`, and copies the lines of these steps into
-        the new trajectory. `play` is the replay of `origin`."""
+        """Repeats the first steps of the recorded episode `origin`, and copies their lines from its
+        trajectory into the new trajectory. `play` is the prepared replay of `origin`."""
         assert self._origin is not None
         trajectory, steps = self._origin
         await play.repeat_steps(steps)
@@ -274,8 +283,8 @@ class ManualEpisode:
             episode.why_ended = "turns"
 
     def _count(self, step: Step) -> None:
-        """Updates the episode's counters for a repeated step, in the same way as `AirHarness.act` does for a
-        new step."""
+        """Updates the episode's counters (turns, format errors, …) for a repeated step, in the same way as
+        `AirHarness.act` does for a new step."""
         episode, used = self.episode, step.tokens or TokenRef()
         counters, limit = episode.counters, self._harness.config.max_context_tokens
         cut = step.problem == "length"
@@ -288,13 +297,14 @@ class ManualEpisode:
             episode.malformed_in_a_row = (episode.malformed_in_a_row + 1) if step.problem else 0
 
     async def _watch(self, episode: ResearchEpisode) -> None:
-        """Reads all files of the workspace of `episode`, to find later what the next step changes in them."""
+        """Reads all files of the workspace of `episode`, to find out later which files the next step has
+        changed."""
         episode.differ = Differ(episode.world.box)
         await episode.differ.start()
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of the trajectory so far, each as a dict."""
+        """The lines of the trajectory (the record of the episode) so far, each as a dict."""
         return self.record.lines
 
     @property
@@ -309,9 +319,9 @@ class ManualEpisode:
         return None if self.max_turns is None else self.max_turns - self.episode.counters.turns
 
     def written(self, text: str) -> str | None:
-        """Converts a typed call of a tool, `NAME {"argument": value}`, to a reply in the action format.
-        Returns None if `text` is not a call of a tool of the task's MCP servers. Raises UsageError if the
-        arguments are not a JSON object."""
+        """Converts a typed tool call, `NAME {"argument": value}`, to a reply in the action format, as a model
+        would write it. Returns None if `text` does not call a tool of the task's MCP servers (Model Context
+        Protocol). Raises UsageError if the arguments are not a JSON object."""
         servers, name = self.episode.world.servers, text.partition(" ")[0]
         if servers is None or name not in servers.names or not text[len(name) :].startswith(" {"):
             return None
@@ -320,13 +330,13 @@ class ManualEpisode:
             return self.episode.format.render("", call_of(text))
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory,
-        each as a dict.
+        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory (the
+        record of the episode), each as a dict.
 
         `reply` is the whole reply in the action format, as a model would write it. `seconds` is the time that
-        the person took to write the reply. If the turn fails or is interrupted, it is undone; the error's
-        message says whether the undo succeeded. Raises UsageError if the episode is over, Interrupted if
-        `interrupt` stopped the turn, and InfrastructureError if the turn failed.
+        the person took to write the reply. Raises UsageError if the episode is over, Interrupted if
+        `interrupt` stopped the turn, and InfrastructureError if the turn failed. In the last two cases the
+        turn is undone, and the error's message says whether the undo succeeded.
         """
         if why := self.episode.why_ended:
             raise UsageError(f"the episode is over ({why})", remedy="`:undo` undoes the last step")
@@ -346,8 +356,8 @@ class ManualEpisode:
         return self.lines[point.lines :]
 
     async def _undo_failed_turn(self, point: UndoPoint) -> str:
-        """Undoes a turn that failed. Returns one line of text: what was undone, or why the undo failed.
-        `point` is the undo point that was made before the turn."""
+        """Undoes a turn that failed. `point` is the undo point (saved state) from before the turn. Returns
+        one line of text: what was undone, or why the undo failed."""
         del self.lines[point.lines :]
         self._points.append(point)
         try:
@@ -371,10 +381,12 @@ class ManualEpisode:
             await recording.ended(episode, None)
 
     async def undo(self) -> str:
-        """Undoes the last step by starting a new box. Returns one line of text about what was restored.
+        """Undoes the last step by starting a new box (sandbox). Returns one line of text about what was
+        restored.
 
-        Raises UsageError if no step can be undone, MissingError without a container engine or image, and
-        InfrastructureError if the new box failed; then another call tries again.
+        Raises UsageError if no step can be undone, MissingError if the container engine or the image is
+        missing, and InfrastructureError if the new box failed. After an InfrastructureError, another call
+        tries again.
         """
         if not self._points:
             raise UsageError("there is no step to undo")
@@ -385,12 +397,12 @@ class ManualEpisode:
         return await self._restore_last_point()
 
     async def bash(self, command: str) -> ExecResult:
-        """Runs a command of the person in the box. The command is not a step of the episode, and not recorded
-        in the trajectory.
+        """Runs a command of the person in the box (sandbox). The command is not a step of the episode and is
+        not recorded in the trajectory.
 
         The working directory and the exported variables carry over to the next call of `bash`. The time limit
-        is `exec_seconds` of the task's limits. Raises Interrupted if `interrupt` stopped the command, and
-        BoxDiedError if the box is gone.
+        is the task's limit for a command (`limits.exec_seconds`). Raises Interrupted if `interrupt` stopped
+        the command, and BoxDiedError if the box is gone.
         """
         self.outside = True
         limit = self.episode.world.task.limits.exec_seconds
@@ -416,9 +428,9 @@ class ManualEpisode:
             self._running = None
 
     async def _restore_last_point(self) -> str:
-        """Restores the episode's state at the last undo point, and removes the undo point if this succeeds.
-        Returns a message about the result. If the undo point has no copy of the workspace, the box and its
-        files stay as they are."""
+        """Restores the state of the episode at the last undo point, and removes the undo point if this
+        succeeds. Returns a message about what was restored. If the undo point has no copy of the workspace,
+        restores only the record, scores and counters; the box and its files stay as they are."""
         point, turn = self._points[-1], self.episode.counters.turns
         world = point.world
         await self.episode.world.abandon()
@@ -442,8 +454,8 @@ class ManualEpisode:
         )
 
     async def _restore_workspace(self, world: ResearchWorld, archive: Path) -> ResearchWorld:
-        """Closes the box, and starts a new one with the workspace from the file `archive`. Returns a copy of
-        `world` for the new box."""
+        """Closes the box, and starts a new one with the copy of the workspace in the file `archive`. Returns
+        a copy of `world` (the state of the episode) that uses the new box."""
         await self._boxes.aclose()  # before the new lease: the old box may hold the only GPU
         box = await self._boxes.enter_async_context(self._env.lease(world.task))
         if world.task.rules is not None:
@@ -456,6 +468,7 @@ class ManualEpisode:
         return world
 
     def save(self, path: Path) -> None:
-        """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""
+        """Writes the record of the episode (trajectory) to the file `path`. For the exceptions, see
+        `Draft.save`."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

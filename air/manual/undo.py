@@ -1,7 +1,9 @@
-"""Undo points: the state of an episode before a reply, with a copy of the workspace.
+"""Undo points for `air shell`: each holds the state of an episode before a reply, with a copy of the
+workspace (the agent's folder).
 
-A command in the box makes the copy while other processes continue to run (`Box.snapshot` would end them). The
-copy preserves links, permissions and times. The box's image must contain GNU tar and gzip.
+A command in the box (the agent's sandbox) makes the copy, while other processes continue to run;
+`Box.snapshot` would end them. The copy preserves links, permissions and times. The image of the box must
+contain GNU tar and gzip.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from air.sandbox.contract.box import Box
 from air.worlds.research.world import ResearchWorld
 
 COPY_BYTES = 64 << 20
-"""The maximum size of a copy of the workspace, in bytes after compression."""
+"""The maximum size in bytes of a copy of the workspace, after compression. A larger workspace is not
+copied."""
 COPY_SECONDS = 120.0
 _PACK = ("tar", "-cf", "-", "-I", "gzip -1", ".")
 _UNPACK = ("tar", "-xpzf", "-")
@@ -34,12 +37,13 @@ class UndoPoint:
     """An undo point: the state of an episode before one reply."""
 
     world: ResearchWorld
-    """A copy of the world's state before the reply. The copy refers to the box that the episode had then."""
+    """A copy of the state of the world (which executes the actions) before the reply. The copy refers to the
+    box that the episode had then."""
     counters: Counters
     malformed: int
-    """The number of consecutive format errors (replies without a valid action) directly before the reply."""
+    """The number of replies without a valid action in a row, directly before the reply of this undo point."""
     lines: int
-    """The number of lines that the episode's trajectory had before the reply."""
+    """The number of lines that the record of the episode (trajectory) had before the reply."""
     copy: Path | None
     """The file with the copy of the workspace; None if the workspace could not be copied."""
     why_not: str = ""
@@ -47,11 +51,12 @@ class UndoPoint:
 
     @classmethod
     async def of(cls, episode: ResearchEpisode, lines: int, folder: Path) -> UndoPoint:
-        """Copies the workspace to a new file in `folder`, and returns an undo point of the episode's present
-        state.
+        """Copies the workspace of `episode` to a new file in `folder`, and returns an undo point of the
+        present state. If the workspace cannot be copied, for example because it is too large, the undo point
+        has no copy.
 
-        `lines` is the number of lines that the trajectory has now. Raises BoxDiedError if the box is gone,
-        and InfrastructureError if the disk is full.
+        `lines` is the present number of lines of the episode's trajectory. Raises BoxDiedError if the box is
+        gone, and InfrastructureError if the disk is full.
         """
         world, archive, why_not = episode.world, None, ""
         try:

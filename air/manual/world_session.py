@@ -1,10 +1,10 @@
-"""An episode of a world other than a research task, in which a person or a script replies in place of a
-model.
+"""Plays an episode of a world other than a research task (such as a game) with a person or a script in place
+of the model. Used by the commands `air shell` and `air demos`.
 
-`air.env.chat.harness.AirHarness` processes the reply of a person or script like that of a model, so rewards
-and the trajectory are the same. An undo repeats all replies except the last in a new world with the same
-seed, so it works only in worlds that replay exactly: the same seed and replies always give the same
-observations and rewards.
+`air.env.chat.harness.AirHarness` processes the replies in the same way as a model's replies, so rewards and
+the trajectory (the record of the episode) are the same. An undo repeats all replies except the last in a new
+world with the same seed. So it works only in worlds that replay exactly: the same seed and replies always
+give the same observations and rewards.
 """
 
 from __future__ import annotations
@@ -34,15 +34,18 @@ from air.trajectories import TokenRef, Trajectory
 from air.worlds import sources
 
 BASH_SECONDS = 600.0
-"""The time limit in seconds of a person's own command in the box."""
+"""The time limit, in seconds, of a command that the person runs in the box without recording it as a step
+(see `ManualWorld.bash`)."""
 
 
 class ManualWorld:
-    """One episode of a world that a person (or a script) plays in place of a model. `async with` starts it.
+    """One episode of a world (such as a game) that a person or a script plays in place of a model. `async
+    with` starts and ends it.
 
     All methods must be called in the same event loop. `config` must name exactly one task. The world is reset
-    with `seed`. `replies` are played at the start, such as those of a recorded episode. `player` is recorded
-    in the trajectory as the model's name. Raises ConfigError if `config` has another harness than air's own.
+    with `seed`. `replies` are played at the start, for example those of a recorded episode. `player` is
+    recorded in the place of the model's name. Raises ConfigError if `config` has another harness than air's
+    own (the harness drives the conversation between model and world).
     """
 
     def __init__(
@@ -65,14 +68,14 @@ class ManualWorld:
         self._world = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
         self.outside = False
-        """Whether something other than the recorded steps, such as a command of the person, may have changed
-        the episode."""
+        """Whether something that is not recorded as a step, such as a command of `bash`, may have changed the
+        episode."""
 
     @classmethod
     def of(cls, config: ResearchEnvConfig, origin: Trajectory, steps: int) -> ManualWorld:
         """Returns an episode that starts by repeating the first `steps` steps of the recorded episode
-        `origin`. Raises ConfigError if the world does not replay exactly (see `WorldTask.replays`), or has
-        changed since the recording."""
+        `origin`. Raises ConfigError if the world has changed since the recording, or does not replay exactly:
+        the same seed and actions must always give the same results (`WorldTask.replays`)."""
         start = origin.start
         assert start is not None
         manual = cls(config, seed=start.seed, replies=[step.reply for step in origin.steps[:steps]])
@@ -96,7 +99,7 @@ class ManualWorld:
         await self._env.stop()
 
     async def _begin(self) -> None:
-        """Creates and resets a new world, and writes the first line of the trajectory."""
+        """Creates and resets a new world, and writes the first line of the record (trajectory)."""
         self.record.lines.clear()
         world = await self._world.enter_async_context(self._env.lend_world(self.task.id))
         self._world.push_async_callback(world.close)
@@ -118,7 +121,7 @@ class ManualWorld:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of the trajectory so far, each as a dict."""
+        """The lines of the trajectory (the record of the episode) so far, each as a dict."""
         return self.record.lines
 
     @property
@@ -128,10 +131,11 @@ class ManualWorld:
         return None if turns is None else turns - self.episode.counters.turns
 
     def written(self, text: str) -> str:
-        """Converts a person's text to a reply in the action format. The text is the action itself or, in a
-        world with tools, a call `NAME {"argument": value}`. If a world with tools also accepts answers, a
-        text that does not begin with a tool's name is an answer. Raises UsageError if the action format
-        cannot express the action."""
+        """Converts a person's text to a reply in the action format, as a model would write it. In a world
+        without tools, the text is the action itself. In a world with tools, the text is a call `NAME
+        {"argument": value}`; if the world also accepts answers in words, a text that does not begin with a
+        tool's name is an answer. Raises UsageError if the text is malformed, or if the action format cannot
+        express the action."""
         assert self.episode.format is not None
         try:
             calls = self.task.tools and not (self.task.answers and self._is_answer(text))
@@ -145,8 +149,8 @@ class ManualWorld:
         return text.split(maxsplit=1)[:1] not in [[name] for name in names]
 
     async def act(self, reply: str, seconds: float = 0.0) -> list[dict[str, Any]]:
-        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory,
-        each as a dict.
+        """Plays one turn with a person's reply. Returns the lines that this turn added to the trajectory (the
+        record of the episode), each as a dict.
 
         `reply` is the whole reply in the action format, as a model would write it. `seconds` is the time that
         the person took to write the reply. Raises UsageError if the episode is over, and InfrastructureError
@@ -178,8 +182,8 @@ class ManualWorld:
         """Undoes the last step: starts a new world with the same seed, and repeats all replies except the
         last. Returns one line of text that says which step was undone.
 
-        Raises UsageError if there is no step, or if the world does not replay exactly (see
-        `WorldTask.replays`).
+        Raises UsageError if there is no step to undo, or if the same seed and replies do not always give the
+        same results in this world (`WorldTask.replays` is false).
         """
         if not self._replies:
             raise UsageError("there is no step to undo")
@@ -193,9 +197,9 @@ class ManualWorld:
         return f"step {len(replies) + 1} is undone: a new world repeated the steps before it"
 
     async def bash(self, script: str) -> ExecResult:
-        """Runs a shell script of the person in the episode's box, for at most `BASH_SECONDS`. The script is
-        not an action of the agent, and not recorded. Raises UsageError if the world has no box, or if
-        commands ended the box, and BoxDiedError if the box is gone for another reason."""
+        """Runs a shell script of the person in the episode's box (sandbox), for at most `BASH_SECONDS`. The
+        script is not an action of the agent and is not recorded. Raises UsageError if the world has no box,
+        or if commands in the box ended it. Raises BoxDiedError if the box is gone for another reason."""
         box, self.outside = self.box, True
         try:
             async with box.attributing():
@@ -205,7 +209,7 @@ class ManualWorld:
 
     @property
     def box(self) -> Box:
-        """The episode's box. Raises UsageError if the world has none."""
+        """The episode's box, in which the agent's commands run. Raises UsageError if the world has no box."""
         if self.episode.world.box is None:
             raise UsageError(f"{self.task.id} has no box", where=":bash")
         return self.episode.world.box
@@ -217,13 +221,14 @@ class ManualWorld:
             self._running.cancel()
 
     def save(self, path: Path) -> None:
-        """Writes the episode's trajectory to the file `path`, as `Draft.save` describes."""
+        """Writes the record of the episode (trajectory) to the file `path`. For the exceptions, see
+        `Draft.save`."""
         self.record.save(path, [])
 
 
 def call_of(text: str) -> Action:
-    """Parses a tool call such as `search {"query": "x"}`; without arguments, the name alone is enough. Raises
-    ValueError if the arguments are not a JSON object."""
+    """Parses a tool call such as `search {"query": "x"}`, and returns it as an action. A call without
+    arguments may be the tool's name alone. Raises ValueError if the arguments are not a JSON object."""
     name, _, arguments = text.strip().partition(" ")
     try:
         values = json_lines.decode(arguments or "{}")

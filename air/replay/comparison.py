@@ -1,7 +1,7 @@
-"""Compares a replayed episode with its record (the trajectory), step by step, and reports every difference.
+"""Compares a replayed episode with its record (the trajectory), step by step, and collects all differences.
 
-`air.replay.ignored_differences` lists parts of texts that differ in every run (`RULES`) and fields that are
-never compared (`NEVER`). The comparison continues after a difference.
+The module `air.replay.ignored_differences` lists parts of texts that differ in every run (`RULES`) and fields
+that are never compared (`NEVER`). The comparison continues after a difference.
 """
 
 from __future__ import annotations
@@ -23,25 +23,27 @@ from air.worlds.research.observations import describe
 
 _TURNS_LEFT_MARKS = ("turns left]", "steps left]")
 _OLD_FOOTER = re.compile(r"^\[(\d+) steps left\] (?=\[open: .*\n\$\Z)", re.MULTILINE)
-"""Matches the number of remaining turns as the action format `mlgym` wrote it in older records."""
+"""Matches the note `[N steps left]` on the remaining turns, which the action format `mlgym` appended to
+observations in older records."""
 _CUT_MARK = "tokens cut …]"
 
 
 @dataclass
 class ReplayResult:
-    """The result of replaying the trajectory file `path`, which is an episode of the task with the id `task`:
-    the numbers of compared steps and scores, the differences, and notes. `seconds` is the wall time of the
-    replay."""
+    """The result of replaying one recorded episode: the numbers of compared steps and scores, the
+    differences, and notes. `path` is the file of the record (trajectory), `task` is the task's id, and
+    `seconds` is the duration of the replay."""
 
     path: Path
     task: str
     steps: int = 0
     """The number of compared steps."""
     scores: int = 0
-    """The number of compared scores, including those on the test split. In a world without a box, the only
-    score is the sum of the steps' rewards."""
+    """The number of compared scores, on the validation and on the test split. In a world without a box (such
+    as a game), only one score is compared: the sum of the steps' rewards."""
     equal_scores: int = 0
-    """The number of compared scores that equal the recorded ones."""
+    """The number of compared scores that equal the recorded ones (within `ReplayOptions.tolerance`, in a
+    research task)."""
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Remarks about the replay that are not differences, for example that a text could not be compared."""
@@ -61,7 +63,7 @@ class ReplayResult:
 
 
 class Comparison:
-    """Repeats the actions of the recorded episode `episode` in the box of its world, and compares the results
+    """Repeats the actions of the recorded episode `episode` in its box (sandbox), and compares the results
     with the record. Adds the counts, differences and notes to `result`."""
 
     def __init__(
@@ -77,9 +79,9 @@ class Comparison:
         self._old = episode.trajectory.version < 2
 
     async def run(self, skip: int) -> None:
-        """Repeats and compares all steps after the first `skip` steps, which have already been repeated in
-        the box. Then compares the gradings, the test score and the reward at the episode's end. If `skip` is
-        0, also compares the prompt."""
+        """Repeats and compares all steps after the first `skip` steps, which the caller has already repeated
+        in the box. Then compares the gradings, the test score and the reward at the end of the episode. If
+        `skip` is 0, also compares the prompt."""
         trajectory = self._episode.trajectory
         if not skip and self._start.prompt:
             left = _remaining_turns(self._start.prompt) if self._old else self._start.max_turns
@@ -99,8 +101,8 @@ class Comparison:
             await self._finish(trajectory)
 
     def _compare_instructions(self) -> None:
-        """Compares the recorded instructions (the end of the system prompt) with the instructions that this
-        version of air gives."""
+        """Compares the end of the recorded system prompt with the instructions that this version of air would
+        put there."""
         text = self._world.instructions(self._episode.format)
         self._compare_text(0, "system prompt's end", self._start.system[-len(text) :], text)
 
@@ -126,10 +128,10 @@ class Comparison:
         self._compare_gradings(step, [] if result.validation is None else [result.validation])
 
     def _compare_gradings(self, step: Step, current: list[worlds.Validation]) -> None:
-        """Compares the recorded gradings of a step with the replayed ones.
+        """Compares the recorded gradings of a step with `current`, the gradings in the replay.
 
-        Gradings are compared in their order; if their numbers differ, this counts as a difference. The record
-        of an interrupted episode may lack the last step's grading.
+        They are compared in order; a different number of gradings also counts as a difference. In the record
+        of an interrupted episode, the last step's grading may be missing; this adds only a note.
         """
         trajectory = self._episode.trajectory
         recorded = trajectory.validations_of(step)
@@ -142,7 +144,8 @@ class Comparison:
             self._compare_grading(step.turn, old, new)
 
     def _check_malformed_reply(self, step: Step) -> None:
-        """Checks that the action format still rejects the recorded reply, with the same error message."""
+        """Checks that a recorded reply without a valid action still is rejected, with the same error message.
+        A reply that was cut off by the token limit is checked by `_check_cut_off_reply`."""
         self._result.add_differences(
             values(step.turn, "observation", step.observation, None),
             values(step.turn, "exit code", step.code, None),
@@ -163,8 +166,8 @@ class Comparison:
         )
 
     def _check_cut_off_reply(self, step: Step) -> None:
-        """Checks a step whose reply was cut off by the token limit: it must be the last step, and its
-        recorded text for the model must be empty."""
+        """Checks the record of a step whose reply was cut off by the token limit: it must be the last step,
+        and no text may have been shown to the model after it."""
         if step is not self._episode.trajectory.steps[-1]:
             self._result.add_differences(
                 Difference(step.turn, "problem", repr("length"), "the episode goes on")
@@ -172,14 +175,15 @@ class Comparison:
         self._result.add_differences(values(step.turn, "shown", step.shown, ""))
 
     def _compare_problem(self, step: Step, problem: str) -> None:
-        """Compares `problem` with the recorded reason why the step's reply is not an action (an empty text if
-        it is one). Does nothing for trajectories of version 1, which do not record the reason."""
+        """Compares `problem`, the reason why the step's reply is not a valid action (empty if it is one),
+        with the recorded reason. Does nothing for trajectories of version 1, which do not record the
+        reason."""
         if not self._old:
             self._result.add_differences(values(step.turn, "problem", step.problem, problem))
 
     def _compare_parsed_action(self, step: Step, action: Action) -> None:
         """Parses the recorded reply again. Adds a difference unless the text of the resulting action equals
-        the recorded text of the action exactly."""
+        both the text of `action` and the recorded text of the action exactly."""
         self._compare_problem(step, "")
         try:
             again = self._episode.format.read(message_of(step))
@@ -197,8 +201,8 @@ class Comparison:
 
     def _compare_shown_text(self, step: Step, observation: str) -> None:
         """Compares the recorded text that the model read after a step with the text that it would read now.
-        The text is the observation, followed by the footer that the action format adds, such as the number of
-        turns left."""
+        This text is the observation (shortened if it is long), followed by the footer of the action format,
+        such as the number of turns left."""
         if self._tokens is not None:
             most = self._episode.harness.max_observation_tokens
             text, _ = self._tokens.cap(observation, most)
@@ -217,8 +221,8 @@ class Comparison:
         return self._episode.format.footer(self._world.standing(left))
 
     async def _finish(self, trajectory: Trajectory) -> None:
-        """Ends the replayed episode. Compares the automatic gradings at its end (those for which the agent
-        did not ask), its test score and its reward with the record."""
+        """Ends the replayed episode. Compares its automatic gradings (for which the agent did not ask), its
+        test score and its reward with the record."""
         await self._world.finish()
         turn = trajectory.steps[-1].turn if trajectory.steps else 0
         recorded = [one for one in trajectory.validations if one.automatic]
@@ -240,8 +244,9 @@ class Comparison:
     def _compare_reward(self, turn: int, trajectory: Trajectory) -> None:
         """Checks that the recorded reward is the sum of its recorded terms.
 
-        If all validation scores of the replay equal the recorded ones, also compares the recorded term
-        `delta` with the replay's.
+        If all validation scores of the replay equal the recorded ones, also compares the term `delta` (the
+        reward for changes of the score between gradings) with the record. The other terms are not computed
+        here.
         """
         end = trajectory.end
         assert end is not None
@@ -294,9 +299,10 @@ class Comparison:
 
 
 def _counter(harness: AirHarnessConfig, result: ReplayResult) -> TokenCounter | None:
-    """Returns the token counter with which the harness shortened the recorded observations. Returns None if
-    the trajectory is of version 1, which does not record the length of observations. Also returns None, and
-    adds a note to `result`, if the counter's tokenizer is not available."""
+    """Returns the token counter with which the harness (the part of air that talks to the model) shortened
+    the recorded observations. Returns None for a trajectory of version 1, which does not record the maximum
+    length of observations. Also returns None, and adds a note to `result`, if the counter's tokenizer is not
+    available."""
     if "max_observation_tokens" not in harness.model_fields_set:  # version 1 does not record it
         return None
     name = harness.tokenizer
@@ -308,15 +314,16 @@ def _counter(harness: AirHarnessConfig, result: ReplayResult) -> TokenCounter | 
 
 
 def _with_new_footer(text: str) -> str:
-    """Returns a recorded text for the model, in whose last lines `N steps left` becomes `N turns left`. The
-    action format `mlgym` once wrote the former."""
+    """Returns a recorded text for the model with `N turns left` in place of `N steps left` in its last lines,
+    because the action format `mlgym` once wrote the latter."""
     return _OLD_FOOTER.sub(r"[\1 turns left] ", text)
 
 
 def _remaining_turns(text: str) -> int | None:
-    """Returns the number of remaining turns that a text for the model states; None if it states none.
+    """Returns the number of remaining turns that a text for the model states, or None if the text does not
+    state it.
 
-    Needed for older trajectories, which have no separate field for this number.
+    This is needed for older trajectories, which have no field for this number.
     """
     for word in reversed(text.split("[")):
         if any(mark in word for mark in _TURNS_LEFT_MARKS):

@@ -1,8 +1,8 @@
-"""Compares a recorded text with the text of a replay, but ignores parts that differ in every run, such as
+"""Compares a recorded text with the text of a replay, and ignores parts that differ in every run, such as
 times.
 
-Before the comparison, fixed words replace the paths of the box's folders (`Folders`) and every match of
-`RULES`.
+Before the comparison, both texts are made comparable: fixed words replace the paths of folders and the GPU
+names of the box (`Folders`), and every match of `RULES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of text that can differ between a recording and its replay, so that it is not compared."""
+    """A kind of text, such as a time, that can differ between a recording and its replay, and is therefore
+    not compared."""
 
     name: str
     kind: str
@@ -110,23 +111,24 @@ NEVER: tuple[str, ...] = (
     "the reason of the end, counts, and metrics except the test score",
     "terms of the reward except `delta`; their sum is compared (`--rescore` computes all terms anew)",
 )
-"""The parts of a trajectory that a replay does not compare, as texts for people."""
+"""Descriptions, for users, of the parts of a trajectory (recorded episode) that a replay does not compare."""
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Names in the output of a box that can differ in another box: folder paths and GPU UUIDs."""
+    """The names in the output of one box (sandbox) that can differ in another box: folder paths and GPU
+    UUIDs."""
 
     workspace: str = "/workspace"
-    """The workspace's path inside the box."""
+    """The path of the workspace (the agent's folder) inside the box."""
     temporary: str = "/tmp"
     """Path of the folder for temporary files inside the box."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the box's GPUs."""
 
     def named(self, text: str) -> str:
-        """Returns `text` with the box's folder paths replaced by the default paths, and its GPU UUIDs by
-        their positions in `gpus`, from 0."""
+        """Returns `text` with the box's folder paths replaced by the default paths, and each of its GPU UUIDs
+        by `<gpu N>`, where N is the index in `gpus`."""
         for place, uuid in enumerate(self.gpus):
             text = text.replace(uuid, f"<gpu {place}>")
         for here, usual in ((self.workspace, "/workspace"), (self.temporary, "/tmp")):
@@ -136,8 +138,8 @@ class Folders:
 
 
 def normalised(text: str, folders: Folders, *, exact: bool = False) -> str:
-    """Returns `text` in a form that can be compared: fixed words replace the names of one box (`folders`)
-    and, unless `exact`, the matches of `RULES`."""
+    """Returns `text` in a comparable form. Default names replace the folder paths and GPU UUIDs of its box,
+    `folders`. Unless `exact` is true, fixed words also replace all matches of `RULES`, such as times."""
     text = folders.named(text)
     if not exact:
         for rule in RULES:
@@ -172,11 +174,11 @@ def texts(
     *,
     exact: bool = False,
 ) -> Difference | None:
-    """Returns the first difference between two texts, or None if they are equal. Each text comes with the
-    `Folders` of its box.
+    """Returns the first difference between two texts, or None if they are equal. Each text comes as a pair
+    with the `Folders` (paths and GPU names) of the box that wrote it.
 
-    `turn` and `what` (the text's name) are stored in the result. With `exact`, the `RULES` are not applied,
-    so that every difference counts.
+    `turn` is the number of the step and `what` the name of the text; both are stored in the result. If
+    `exact` is true, the `RULES` are not applied, so that for example a different time counts as a difference.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)
@@ -191,15 +193,16 @@ def texts(
 
 
 def values(turn: int, what: str, recorded: object, replayed: object) -> Difference | None:
-    """Returns the difference of two values, or None if they are equal. `turn` and `what` (the value's name)
-    are stored in the result."""
+    """Returns a `Difference` with the representations of two values, or None if they are equal. `turn` is the
+    number of the step and `what` the name of the value; both are stored in the result."""
     if recorded == replayed:
         return None
     return Difference(turn, what, repr(recorded), repr(replayed))
 
 
 def _around(text: str, at: int) -> str:
-    """Returns about 160 characters of `text` around the index `at`, within one line, as a Python literal."""
+    """Returns at most 160 characters of `text` around the index `at`, from the same line, as a Python string
+    literal. If `at` is the end of the text, the result says so."""
     start = max(text.rfind("\n", 0, at) + 1, at - 80)
     end = text.find("\n", at)
     line = text[start : min(len(text) if end < 0 else end, at + 80)]

@@ -1,4 +1,5 @@
-"""Defines the options for replaying a recorded episode, or for grading its artefacts again."""
+"""The options of `air replay`, which replays recorded episodes or grades their artefacts (the agent's graded
+files) again."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from air.tasks.spec import Provider
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Options for replaying a recorded episode, or for grading its artefacts again."""
+    """Options for replaying a recorded episode, or for grading its artefacts (the agent's graded files)
+    again."""
 
     provider: Provider | None = None
-    """The kind of the agent's and grader's boxes, `docker` or `process`; None: the kind in which the episode
-    was recorded."""
+    """The kind of the agent's and the grader's boxes: `docker` (containers) or `process` (processes without a
+    container). None: the kind in which the episode was recorded."""
     image: str | None = None
-    """The name of the image of the agent's box; None: the image with which the episode was recorded."""
+    """The name of the container image for the agent's box; None: the image with which the episode was
+    recorded."""
     from_step: int | None = None
     """The number, from 1, of the first step to compare; None: the first step of the episode. Earlier steps
     are repeated without comparison. The comparison then continues in a new box that starts from a snapshot of
@@ -30,6 +33,7 @@ class ReplayOptions:
     tolerance: float = 0.0
     """The largest difference with which two scores still count as equal."""
     task_roots: tuple[Path, ...] = ()
-    """Folders that are searched for the task, before the folders that the trajectory names."""
+    """Folders in which the task is looked up first, before the folders that the trajectory names."""
     mlgym_root: Path | None = None
-    """The folder of an MLGym checkout; None: the folder that the trajectory names."""
+    """The folder of a checkout of MLGym, a collection of tasks; None: the folder that the trajectory
+    names."""

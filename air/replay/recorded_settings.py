@@ -1,6 +1,7 @@
-"""Reads the settings, action format and task of a recorded episode from the first line of its trajectory.
+"""Reads the settings, action format and task of a recorded episode from the first line of its record
+(trajectory).
 
-In the functions of this module, `start` is this line, and `path` is the trajectory's file, which error
+In the functions of this module, `start` is this line, and `path` is the file of the trajectory, which error
 messages name.
 """
 
@@ -26,8 +27,8 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """The settings, apart from the task's `RewardScale`, that decide how the reward of a recorded episode is
-    computed from its scores."""
+    """The settings that decide how the reward of a recorded episode is computed from its scores. The scale of
+    the scores is not among them: it is in the task's `RewardScale`."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds. An agent that uses all of this time pays the whole
@@ -35,8 +36,8 @@ class Pay(RewardSettings, BaseConfig):
 
 
 def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
-    """Finds the task of a recorded episode on this machine, and returns the task with its data split as in
-    the recording.
+    """Finds the task of a recorded episode on this machine. Returns the task, with its data split (for
+    example into validation and test data) in the same way as in the recording.
 
     Raises MissingError if the task is absent. Raises ConfigError if the task's files have changed and the
     option `changed_task` is not set, or if this machine lacks the secret from which the split was computed.
@@ -58,8 +59,8 @@ def load_task(start: Start, path: Path, options: ReplayOptions) -> TaskSpec:
 
 
 def harbor(start: Start, path: Path) -> HarborSettings:
-    """Returns the recorded settings for Harbor tasks. Drops the recorded root folder if it does not exist on
-    this machine, so that the default applies."""
+    """Returns the recorded settings for tasks in Harbor's format. If the recorded root folder of such tasks
+    does not exist on this machine, the result has the default root folder instead."""
     recorded = dict(start.harbor)
     if not Path(recorded.get("root") or "").is_dir():
         recorded.pop("root", None)
@@ -67,8 +68,8 @@ def harbor(start: Start, path: Path) -> HarborSettings:
 
 
 def format_of(start: Start, path: Path) -> ActionFormat:
-    """Returns the action format of a recorded episode. Older trajectories do not name the format; then the
-    format is recognised from the system prompt.
+    """Returns the action format of a recorded episode: the syntax in which the model wrote its actions. If an
+    older trajectory does not name the format, it is recognised by its instructions in the system prompt.
 
     Raises ConfigError if the format cannot be recognised, and MissingError if the format is a plugin that is
     not installed.
@@ -86,10 +87,10 @@ def reward(
 ) -> tuple[RewardScale, Pay]:
     """Returns the settings from which the reward of a recorded episode is computed, in two parts: the scale
     (baseline, target and normalisation of scores), and all other settings. `changes` maps names of settings
-    to values that replace the recorded ones; other names are ignored.
+    to values that replace the recorded ones; unknown names are ignored.
 
-    If the first line `start` of the trajectory contains no scale, the task's scale is used. Raises
-    ConfigError, which names `path`, if a value is unusable or a plugin cannot be imported.
+    If the first line `start` of the trajectory contains no scale, the scale of `task` is used. Raises
+    ConfigError, which names `path`, if a value cannot be used or a plugin cannot be imported.
     """
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
@@ -100,12 +101,12 @@ def reward(
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:
-    """Returns the settings of air's own harness in a recorded episode, such as the largest length of the
-    observations that the model got.
+    """Returns the settings of air's own harness (which drives the conversation between model and task) in a
+    recorded episode, such as the maximum length of observations.
 
-    Settings that the first line does not record have default values; the attribute `model_fields_set` of the
-    result (from pydantic) contains the names of the recorded ones. Raises ConfigError, which names `path`, if
-    a value is unusable.
+    Settings that the first line of the record does not contain have default values; the attribute
+    `model_fields_set` of the result (from pydantic) has the names of the recorded ones. Raises ConfigError,
+    which names `path`, if a value cannot be used.
     """
     names = AirHarnessConfig.own_fields()
     recorded = {name: value for name, value in start.settings.items() if name in names}

@@ -1,4 +1,5 @@
-"""Replays recorded episodes of worlds that have no box: repeats every action, and compares the results."""
+"""Replays recorded episodes of worlds that need no box (sandbox), such as games: repeats every action, and
+compares the results with the record."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from air.worlds.sources import WorldTask
 
 
 async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -> ReplayResult:
-    """Replays an episode; returns the result of the comparison with its record. `start` is the trajectory's
-    first line.
+    """Replays a recorded episode, and returns the result of the comparison with its record. `start` is the
+    first line of the record (trajectory).
 
-    Raises ConfigError if the world does not give equal results for equal actions, or if the world has changed
-    since the recording and the option `changed_task` is not set. Raises MissingError if the world is absent,
-    and InfrastructureError if the world fails.
+    Raises ConfigError if the world does not always give equal results for equal actions, or if the world has
+    changed since the recording and the option `changed_task` is not set. Raises MissingError if the world is
+    absent, and InfrastructureError if the world fails.
     """
     task = sources.load(start.task)
     check(start, task, trajectory.path, changed=options.changed_task)
@@ -46,9 +47,10 @@ async def replay(trajectory: Trajectory, start: Start, options: ReplayOptions) -
 
 
 def check(start: Start, task: WorldTask, path: Path, *, changed: bool = False) -> None:
-    """Raises ConfigError if a recorded episode cannot be replayed in the world of `task`: because the world
-    does not give equal results for equal actions or, unless `changed`, because the world has changed since
-    the recording."""
+    """Raises ConfigError if a recorded episode cannot be replayed in the world of `task`: because this world
+    does not always give equal results for equal actions, or because it has changed since the recording. If
+    `changed` is true, a changed world is accepted. `start` is the first line of the record in the file
+    `path`."""
     if not (task.replays and start.world and start.world.replays):
         raise ConfigError(
             f"cannot be replayed, since {task.id} does not answer equal actions always alike",
@@ -73,8 +75,8 @@ async def _first(
 
 
 async def _step(step: Step, world: World[Action], result: ReplayResult) -> float:
-    """Repeats a step's action in the world, and compares the results with the record. Returns the reward that
-    the world now gives; 0 if the step has no action."""
+    """Repeats the action of a recorded step in the world, and adds the differences from the record to
+    `result`. Returns the reward that the world now gives, or 0 if the step has no action."""
     if step.call is None:
         return 0.0
     tool = step.call.tool
@@ -98,9 +100,9 @@ async def _step(step: Step, world: World[Action], result: ReplayResult) -> float
 def _end(
     trajectory: Trajectory, reward: float, facts: dict[str, float], result: ReplayResult
 ) -> None:
-    """Compares the sum of the replayed step rewards, and the world's facts (metrics of the episode, by name),
-    with the record. If the record has no last line, or if a failure ended the recorded episode, compares
-    nothing and adds a note to `result`."""
+    """Compares two things with the record: `reward`, the sum of the replayed step rewards, and `facts`, the
+    world's metrics of the episode by name. If the record has no last line, or if a failure ended the recorded
+    episode, compares nothing and adds a note to `result`."""
     end = trajectory.end
     if end is None or not end.ok or end.terms is None:
         result.notes.append(

@@ -1,7 +1,9 @@
-"""Grades recorded artefacts again, and computes the reward from the new scores and changed settings.
+"""Grades recorded artefacts (the agent's graded files) again, and computes the reward from the new scores and
+changed settings. Used by `air replay --rescore`.
 
-The artefacts are stored beside the trajectory, so no action is repeated. The reward's terms are computed from
-the new scores, and from the recorded time and numbers of turns and of replies without a valid action.
+The artefacts are stored beside the record of the episode (trajectory), so no action is repeated. The reward
+is computed from the new scores and from what was recorded: the time, the number of turns, and the number of
+replies without a valid action.
 """
 
 from __future__ import annotations
@@ -28,19 +30,20 @@ from air.trajectories.schema import Test
 
 @dataclass
 class RescoreResult:
-    """The result of grading the artefacts of the trajectory file `path` again: scores, rewards and
-    differences. `task` is the task's id."""
+    """The result of grading the artefacts of one recorded episode again: scores, rewards and differences from
+    the record. `path` is the trajectory file, and `task` is the task's id."""
 
     path: Path
     task: str
     recorded: float
-    """The reward that the trajectory records."""
+    """The reward in the record of the episode."""
     reward: float = 0.0
     """The reward computed from the new scores and the settings with the user's changes."""
     terms: dict[str, float] = field(default_factory=dict)
-    """The terms of `reward`, by name."""
+    """The parts of `reward` by name; `reward` is their sum."""
     deltas: list[float] = field(default_factory=list)
-    """The new delta reward of each validate; 0.0 if a validate has none."""
+    """For each grading of the episode, the new delta reward: the reward for the change of the score since an
+    earlier grading. 0.0 if the grading earns none."""
     scores: int = 0
     """The number of compared scores."""
     equal_scores: int = 0
@@ -49,13 +52,14 @@ class RescoreResult:
 
     @property
     def matched(self) -> bool:
-        """Whether all new scores equal the recorded scores and, if no settings were changed, the reward does
-        too."""
+        """Whether all new scores equal the recorded scores. If no settings were changed, the new reward must
+        also equal the recorded reward."""
         return not self.differences
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a name in `changes` is not the name of a reward setting."""
+    """Raises ConfigError if a key of `changes` is not the name of a reward setting (a field of `RewardScale`
+    or `Pay`)."""
     names = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
         if name not in names:
@@ -69,11 +73,12 @@ def check_names(changes: Mapping[str, Any]) -> None:
 async def rescore(
     trajectory: Trajectory, grader: Grader, changes: Mapping[str, Any], options: ReplayOptions
 ) -> RescoreResult:
-    """Grades the artefacts of one trajectory again; returns the new reward and all differences.
+    """Grades the artefacts (the agent's graded files) of one recorded episode again. Returns the new scores,
+    the new reward, and all differences from the record.
 
-    `changes` are new values for fields of `RewardScale` and `Pay`, by name. Raises UsageError if the episode
-    failed, if the trajectory has no artefacts, or if a change is invalid; raises InfrastructureError if a
-    grader failed.
+    `changes` maps names of reward settings (fields of `RewardScale` and `Pay`) to new values. Raises
+    UsageError if the recorded episode failed, if the record has no artefacts, or if a new value is invalid.
+    Raises InfrastructureError if a grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
     if start is None or end is None or not end.ok or end.reward is None:
@@ -113,8 +118,9 @@ async def rescore(
 
 @dataclass
 class _Regraded:
-    """The new scores of one trajectory's artefacts: on the validation split (`scores`, normalised as `phis`,
-    with one entry for each validate), and on the test split (`test`). None: no score."""
+    """The new scores of the artefacts of one episode. `scores` and `phis` have one entry per grading: the
+    score on the validation split, and the same score after normalisation. `test` is the score on the test
+    split. None: no score."""
 
     scores: list[float | None] = field(default_factory=list)
     phis: list[float | None] = field(default_factory=list)
@@ -124,8 +130,8 @@ class _Regraded:
 async def _regrade(
     trajectory: Trajectory, grader: Grader, task: TaskSpec, result: RescoreResult, pay: DeltaReward
 ) -> _Regraded:
-    """Grades every artefact of a trajectory again and returns the new scores. Adds delta rewards and
-    differences to `result`.
+    """Grades every artefact of a recorded episode on the validation split again, and returns the new scores.
+    Adds the delta rewards (which `pay` computes) and the differences from the record to `result`.
 
     Raises ConfigError if an artefact was not stored, or if its file has changed since.
     """
@@ -156,11 +162,11 @@ async def _regrade_test(
     regraded: _Regraded,
     counts: Counts | None,
 ) -> None:
-    """Grades the artefact that counts at the episode's end on the test split, and stores its score in
+    """Grades, on the test split, the artefact that counts at the end of the episode, and stores the score in
     `regraded`. Compares this score with the recorded test score if both belong to the same artefact.
 
-    `counts` is a changed setting that decides which artefact counts (the latest or the best); None: the
-    recorded choice applies.
+    `counts` says which artefact counts: the latest or the best. None: the artefact that counted in the
+    recording.
     """
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded
@@ -196,8 +202,8 @@ def _artefact(folder: Path, name: str, digest: str, where: str) -> Artefact:
 async def _grade(
     grader: Grader, task: TaskSpec, artefact: Artefact, split: Split
 ) -> tuple[float | None, float | None]:
-    """Returns an artefact's score and its standard error; (None, None) if the artefact is missing or
-    malformed."""
+    """Grades one artefact. Returns its score and the standard error of the score, or (None, None) if the
+    artefact is missing or malformed. The standard error alone may also be None."""
     try:
         grade = await grader.grade(task, artefact, split=split, seed=0)
     except ArtefactError:

@@ -1,8 +1,8 @@
-"""Replays recorded episodes of research tasks: repeats every action in a fresh box, without a model, and
-compares the results.
+"""Replays recorded episodes of research tasks: repeats every action in a new box (sandbox), without a model,
+and compares the results with the record.
 
-At each recorded grading, the artefact in the fresh box is graded. A replay needs no network, unless the
-task's settings open hosts to its agent.
+Where the record has a grading, the artefact (the agent's graded files) in the new box is graded. A replay
+needs no network, unless the task's settings allow its agent to reach some hosts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from air.trajectories import Start, Trajectory
 
 
 class Replayer:
-    """Replays recorded episodes in boxes. Used as an async context manager, which opens and closes the pools
-    of boxes.
+    """Replays recorded episodes in boxes (sandboxes). It is an async context manager, which opens and closes
+    the pools from which boxes are leased.
 
-    `at_once` is the largest number of agents' boxes that run at the same time, and also the largest number of
-    grader boxes. `gpus` are the two pools of GPUs that `air.replay.restore.gpu_pools` returns; None: no GPUs.
+    `at_once` is the maximum number of agents' boxes that run at the same time, and also the maximum number of
+    grader boxes. `gpus` are the two pools of GPUs that `air.replay.restore.gpu_pools` returns; None in place
+    of a pool: no GPUs.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class Replayer:
         self._graders: dict[Provider, Grader] = {}
 
     async def __aenter__(self) -> Replayer:
-        """Opens the pools of boxes. Raises BoxStartError if the snapshot service did not start."""
+        """Opens the pools of boxes. Raises BoxStartError if the service that takes snapshots of boxes did not
+        start."""
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="air-replay-"))
         self._grades = Path(folder)
         boxes, graders = self._gpus
@@ -65,7 +67,8 @@ class Replayer:
         await self._stack.aclose()
 
     async def replay(self, trajectory: Trajectory) -> ReplayResult:
-        """Replays one trajectory; returns the result of the comparison with its record.
+        """Replays one recorded episode, and returns the result of the comparison with its record, the
+        `trajectory`.
 
         Raises UsageError if the trajectory cannot be replayed, and InfrastructureError if a box or a grader
         failed.
@@ -98,10 +101,11 @@ class Replayer:
         return result
 
     def grader_of(self, trajectory: Trajectory) -> Grader:
-        """Returns a grader for a trajectory's artefacts. The grader's boxes are of the kind that the options
-        choose, or else of the recorded kind.
+        """Returns a grader for the artefacts (graded files) of a recorded episode. The grader's boxes are of
+        the kind that the option `provider` chooses or, if it is None, of the recorded kind.
 
-        Raises ConfigError if air did not record the trajectory, or if the episode's world has no artefacts.
+        Raises ConfigError if air did not record the trajectory, or if episodes in its world have no
+        artefacts.
         """
         start = _start(trajectory)
         if start.world is not None:
@@ -120,9 +124,10 @@ class Replayer:
         skip: int,
         stack: AsyncExitStack,
     ) -> RestoredEpisode:
-        """Repeats the first `skip` steps of the episode in a new box, without comparison. Returns the episode
-        with the box in which the comparison continues. If `skip` is 0, this is the new box; otherwise it is a
-        second box, which starts from a snapshot of the first. `stack` closes the returned box later."""
+        """Repeats the first `skip` steps of a recorded episode in a new box, without comparison. Returns the
+        episode with the box in which the comparison is to continue. If `skip` is 0, this is the new box;
+        otherwise it is a second box, which starts from a snapshot of the first. `stack` closes the returned
+        box later."""
         spec = task.box_spec(provider)
         if image := self._options.image or start.image:
             if not image.isprintable():

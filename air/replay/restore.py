@@ -1,5 +1,5 @@
-"""Restores the state of a recorded episode after any of its steps, by repeating the recorded actions in a
-box."""
+"""Restores the state of a recorded episode after any of its steps, by repeating the recorded actions in a box
+(sandbox). Used by `air replay` and `air shell --from`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass
 class RestoredEpisode:
-    """A recorded episode together with a box in which some of the episode's steps have been repeated. Create
-    one with `begin`."""
+    """A recorded episode together with a box (sandbox) in which some of its steps have been repeated. The
+    function `begin` creates such objects."""
 
     trajectory: Trajectory
     start: Start
@@ -39,8 +39,7 @@ class RestoredEpisode:
     harness: AirHarnessConfig
 
     async def repeat_steps(self, steps: int) -> None:
-        """Repeats the actions of the first `steps` steps. Grades nothing: the world takes the scores from the
-        record.
+        """Repeats the actions of the first `steps` steps. Nothing is graded: the scores come from the record.
 
         Raises ConfigError if a recorded action or score is invalid, and BoxDiedError if the box no longer
         exists.
@@ -58,9 +57,9 @@ class RestoredEpisode:
                 await self.world.submit()
 
     def fork(self, box: Box) -> RestoredEpisode:
-        """Returns a copy of this object that continues the episode in `box`, whose workspace must be a copy
-        of the present workspace. At the end, the caller must call the method `abandon` of the copy's world,
-        which cancels a grading in progress and closes the world's MCP servers."""
+        """Returns a copy of this object that continues the episode in `box`. The workspace of `box` must be a
+        copy of the present workspace. At the end, the caller must call `abandon` on the `world` of the copy,
+        which cancels a running grading and closes the MCP servers (Model Context Protocol) of the world."""
         return replace(self, world=self.world.fork(box))
 
 
@@ -68,12 +67,12 @@ class RestoredEpisode:
 async def begin(
     trajectory: Trajectory, start: Start, task: TaskSpec, box: Box, grader: Grader
 ) -> AsyncIterator[RestoredEpisode]:
-    """Async context manager: copies the task's files into the new box `box`, starts the task's MCP servers,
-    and yields a `RestoredEpisode` in the state before the episode's first step. At the end, it closes the
-    servers.
+    """Async context manager: copies the task's files into the new box `box`, starts the task's MCP servers
+    (Model Context Protocol), and yields a `RestoredEpisode` in the state before the first step. At the end of
+    the block, it closes the servers.
 
-    Raises ConfigError if a recorded setting is unusable, MissingError if a plugin cannot be imported, and
-    InfrastructureError if the task's data or the box failed.
+    `start` is the first line of `trajectory`. Raises ConfigError if a recorded setting cannot be used,
+    MissingError if a plugin cannot be imported, and InfrastructureError if the task's data or the box failed.
     """
     action_format = recorded_settings.format_of(start, trajectory.path)
     scale, reward = recorded_settings.reward(start, task, {}, trajectory.path)
@@ -102,12 +101,12 @@ async def begin(
 def gpu_pools(
     wanted: GpuSelection, files: Iterable[Path], options: ReplayOptions, *, boxes: bool
 ) -> tuple[GpuPool, GpuPool]:
-    """Returns two pools of GPUs for replaying the trajectories in `files`: one for agents' boxes and one for
+    """Returns two pools of GPUs for replaying the trajectory files `files`: one for agents' boxes and one for
     grader boxes.
 
-    `wanted` is the parsed value of the flag `--gpus`. `boxes`: whether agents' boxes are needed; if not, the
-    artefacts are only graded. Files that cannot be read are skipped. Raises ConfigError if there are too few
-    GPUs, or if a GPU does not exist.
+    `wanted` is the parsed value of the flag `--gpus`. `boxes` is false if agents' boxes are not needed,
+    because the artefacts are only graded. Files that cannot be read are skipped. Raises ConfigError if there
+    are too few GPUs, or if a GPU does not exist.
     """
     box = grader = 0
     for path in files:
@@ -123,10 +122,10 @@ def gpu_pools(
 
 
 def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
-    """Returns the recorded action of a step, or None if the model's reply was not an action.
+    """Returns the recorded action of a step, or None if the model's reply was not a valid action.
 
-    Raises ConfigError, which names `path`, if the action format `played` lacks the action's tool or cannot
-    parse the reply.
+    `played` is the action format of the episode. Raises ConfigError, which names the trajectory file `path`,
+    if `played` lacks the tool that the action calls, or cannot parse the reply.
     """
     where = f"{path}: step {step.turn}"
     if step.call is not None:
@@ -143,7 +142,8 @@ def action_of(step: Step, played: ActionFormat, path: Path) -> Action | None:
 
 
 def message_of(step: Step) -> Message:
-    """Returns the model's message of a recorded step, in the form that action formats read."""
+    """Returns the model's recorded message of a step (text, tool calls and reasoning), in the form that
+    action formats parse."""
     calls = (MessageCall(call.id, call.name, call.arguments) for call in step.tool_calls)
     return Message(step.reply, tuple(calls), step.reasoning or "")
 

@@ -1,4 +1,5 @@
-"""The command `air box`: lists boxes, prints their command logs, runs a command in a box, or removes orphans.
+"""Implements the command `air box`. A box is a sandbox for an agent's commands, usually a container. The
+command lists boxes, prints the log of the commands in a box, runs a command in a box, or removes orphans.
 
 An orphan is a box that has expired, or whose owner (the process that started it) has ended.
 """
@@ -102,8 +103,8 @@ def _ls(_: argparse.Namespace) -> int:
 
 
 def _row(box: LiveBox) -> tuple[str, ...]:
-    """Returns the cells of a box in the table that `air box ls` prints. The column STEP shows the training
-    step that uses the box; only the embedded engine records this step."""
+    """Returns the cells of one box in the table that `air box ls` prints. The column STEP is the training
+    step for which the box is used; it is known only in a run of the training engine `embedded`."""
     use = {name: safe(str(value)) for name, value in box.use.items() if value not in (None, "")}
     return (
         box.name,
@@ -154,8 +155,8 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _show(file: Path, *, follow: bool) -> None:
-    """Prints the command log in `file`: the commands that ran in a box, and their results. If `follow` is
-    true, also prints new events until the box ends."""
+    """Prints the command log of a box, `file`: the commands that ran in the box, and their results. If
+    `follow` is true, waits for further entries, and prints them until the box ends."""
     from air.json_lines import Mark
     from air.sandbox.contract import ownership
     from air.sandbox.ops import command_log
@@ -180,7 +181,8 @@ def _show(file: Path, *, follow: bool) -> None:
 
 
 def event_line(event: dict[str, Any]) -> str:
-    """Returns one event of a box's command log (such as a command or its result) as text for people."""
+    """Converts an entry of a box's command log, such as a command or its result, to readable text. The text
+    has several lines if the command has."""
     kind, number = event["type"], f"#{event.get('n')}"
     if kind == "start":
         limits = " ".join(f"{name}={value:g}" for name, value in event["limits"].items())
@@ -204,6 +206,6 @@ def event_line(event: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns text that an agent wrote, with escapes instead of control characters, and with every line after
-    the first indented."""
+    """Makes text that an agent wrote safe to print: replaces control characters by escapes, and indents every
+    line after the first."""
     return safe(text).replace("\n", "\n" + " " * 14)

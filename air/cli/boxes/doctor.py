@@ -1,8 +1,8 @@
-"""The command `air doctor [RUN|URL]`: checks this machine, a training run, or a server of boxes.
+"""Implements the command `air doctor [RUN|URL]`, which looks for problems and prints a remedy for each.
 
-Without an argument, the command checks whether boxes work on this machine. With RUN, it looks for known
-problems in a training run. With URL, it checks whether a server of boxes runs programs. It prints a remedy
-for each problem.
+Without an argument, the command checks whether boxes (sandboxes for agents' commands) work on this machine.
+With RUN, the folder of a training run, it looks for known ways in which training goes wrong. With URL, it
+checks whether a server that offers boxes runs programs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the checks and prints their findings. Returns the exit code: 1 if a check failed, else 0."""
+    """Runs the checks, and prints their findings (results with remedies). Returns the exit code: 1 if a check
+    failed, else 0."""
     if args.what is None:
         from air.sandbox.ops import doctor
 

@@ -1,5 +1,5 @@
-"""The command `air gpus`: lists this machine's GPUs, the processes of air that leased them, and the
-containers of air that use them."""
+"""Implements the command `air gpus`, which lists the GPUs of this machine. For each GPU, it shows the
+processes of air that hold a lease on it (the right to use it), and the containers of air that use it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns a GPU's rows in the table of `air gpus`. The processes that leased the GPU, and the containers
-    that use it, stand side by side in two columns, one of each per row. `containers` are the names of these
-    containers."""
+    """Returns the rows of one GPU in the table of `air gpus`. Two columns list the processes that hold a
+    lease on the GPU and the containers that use it; each row has at most one process and one container.
+    `containers` are the names of these containers."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)
@@ -64,9 +64,9 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
-    """Returns a pair: the names of air's containers by GPU UUID, and a message for the user. If the container
-    engine cannot be reached, there are no names; the message says so only if `DOCKER_HOST` names a container
-    engine. Otherwise the message is empty."""
+    """Returns a pair: a dict from GPU UUID to the names of air's containers that use this GPU, and a message
+    for the user. If the container engine cannot be reached, the dict is empty; the message is set only if
+    `DOCKER_HOST` names that engine. Otherwise the message is empty."""
     from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership

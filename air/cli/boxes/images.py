@@ -1,4 +1,5 @@
-"""The command `air images`: builds, lists or removes the container images from which boxes start."""
+"""Implements the command `air images`: builds, lists or removes the container images of boxes, the sandboxes
+for agents' commands."""
 
 from __future__ import annotations
 

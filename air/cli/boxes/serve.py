@@ -1,5 +1,6 @@
-"""The command `air serve`: serves boxes, tools, tasks and a model's answers over the interfaces of other
-projects."""
+"""Implements the command `air serve`: runs an HTTP server through which other programs use boxes (sandboxes
+for commands), tools, tasks, rollouts (episodes played for a trainer), or a model's answers. Most of the
+interfaces are those of other projects, such as SandboxFusion, E2B and OpenEnv."""
 
 from __future__ import annotations
 
@@ -277,7 +278,8 @@ def _add_sandbox(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the server that the arguments describe until SIGINT or SIGTERM arrives; then returns 0."""
+    """Runs the server that the arguments describe. Returns the exit code 0 after the server was stopped by
+    SIGINT or SIGTERM."""
     names, serve = _KINDS[args.what]
     given = (*_LISTEN, *names)
     settings = {name: value for name in given if (value := getattr(args, name)) is not None}

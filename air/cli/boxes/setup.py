@@ -1,9 +1,10 @@
-"""The command `air setup`: installs (as root) and starts Docker if necessary, and builds the base image.
+"""Implements the command `air setup`: makes Docker ready for boxes, the sandboxes for agents' commands. It
+installs Docker (as root) and starts it if necessary, and builds the base image. It never reconfigures a
+running Docker.
 
-A running Docker is never reconfigured. If there is no Docker and it cannot be installed, the command still
-succeeds, and prints in which ways process boxes are not isolated. In this case it fails with exit code 1,
-however, if the environment variable `AIR_REQUIRE_DOCKER=1` is set. It also fails if `DOCKER_HOST` names a
-container engine that cannot be used.
+If there is no Docker and it cannot be installed, boxes are plain processes: the command prints in which ways
+they are not isolated, and succeeds. With the environment variable `AIR_REQUIRE_DOCKER=1`, it fails instead,
+with exit code 1. It also fails if `DOCKER_HOST` names a container engine that cannot be used.
 """
 
 from __future__ import annotations
@@ -75,10 +76,11 @@ def ensure_engine() -> str:
 
 
 def _refuse(error: AirError) -> None:
-    """Raises MissingError, with a remedy, if this process has no right to install or start Docker.
+    """Called after a failed attempt to connect to Docker. Raises MissingError, with a remedy, if this process
+    has no right to install or start Docker; otherwise returns.
 
-    `error` comes from an attempt to connect to Docker. If `DOCKER_HOST` is set, raises `error` itself,
-    because the message names the container engine that the user has chosen.
+    `error` is the error of that attempt. If `DOCKER_HOST` is set, raises `error` itself, because its message
+    names the container engine that the user has chosen.
     """
     if os.environ.get("DOCKER_HOST"):
         raise error  # it names the engine that the user asked for
@@ -135,9 +137,9 @@ def _start() -> str:
 
 
 def _start_directly(run_folder: Path, log: Path) -> str:
-    """Starts `dockerd` in a session of its own, so that it outlives this command; returns Docker's version.
-    `run_folder` is the folder of pid files; `log` is the file for the output of `dockerd`. Raises
-    BoxStartError if `dockerd` does not answer."""
+    """Starts `dockerd` in a session of its own, so that it continues when this command ends. Returns Docker's
+    version. `run_folder` is the folder of pid files, such as `/run`; `log` is the file for the output of
+    `dockerd`. Raises BoxStartError if `dockerd` does not answer."""
     if clear_stale_pids(run_folder):
         if version := _await_engine(_START_SECONDS):
             return version
@@ -166,11 +168,11 @@ def _start_directly(run_folder: Path, log: Path) -> str:
 
 
 def clear_stale_pids(run_folder: Path) -> bool:
-    """Removes Docker's stale pid files (which name a process that is not Docker's) from the folder
-    `run_folder`, such as `/run`. Returns whether dockerd is running.
+    """Removes Docker's stale pid files from the folder `run_folder`, such as `/run`. Returns whether
+    `dockerd` is running.
 
-    A stale pid file keeps Docker from starting: Docker takes the process with this number for its own, and
-    refuses to start or waits for a containerd that does not run.
+    A pid file is stale if the process that it names has ended, or is not Docker's. A stale file keeps Docker
+    from starting: Docker believes that it is already running, or waits for a containerd that does not run.
     """
     alive = {}
     for name, program in (

@@ -1,4 +1,5 @@
-"""The command `air export RUN --html FILE`: writes the episodes of a run as one self-contained HTML page."""
+"""Implements the command `air export RUN --html FILE`: writes the episodes of a run as one self-contained
+HTML page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Runs an asyncio event loop in its own thread, so that the main thread can read the terminal and handle
-Ctrl-C."""
+"""Runs an asyncio event loop in a thread of its own, for `air shell`. So the main thread can read from the
+terminal and react to Ctrl-C."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Loop:
     def run(
         self, work: Coroutine[Any, Any, T], on_interrupt: Callable[[], None] | None = None
     ) -> T:
-        """Runs a coroutine in the loop's thread, waits for it and returns its result.
+        """Runs the coroutine `work` in the loop's thread, waits for it, and returns its result.
 
         If `on_interrupt` is given, each Ctrl-C calls it in the loop's thread, and `run` continues to wait for
-        `work`. If `on_interrupt` is None, Ctrl-C cancels `work`, and `run` raises KeyboardInterrupt after
-        `work` has ended.
+        `work`. If `on_interrupt` is None, Ctrl-C cancels `work`, and `run` raises KeyboardInterrupt when
+        `work` has ended by this cancellation.
         """
         task = asyncio.run_coroutine_threadsafe(_task(work), self._loop).result()
         end = threading.Event()

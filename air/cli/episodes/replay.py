@@ -1,9 +1,9 @@
-"""The command `air replay PATH…`: runs the actions of recorded episodes again, without a model, and compares
-every turn with the recording.
+"""Implements the command `air replay PATH…`: runs the actions of recorded episodes again, without a model,
+and compares the results of every turn with the recording.
 
-With `--rescore`, the command only grades the recorded artefacts again. The exit code is 0 if all results
-equal the recorded ones, 1 if a result differs or an infrastructure error occurred, and 2 if an episode
-could not be replayed.
+With `--rescore`, the command repeats no action; it only grades the recorded artefacts (the agent's graded
+files) again. The exit code is 0 if all results equal the recorded ones, 1 if a result differs or the machine
+or air failed, and 2 if an episode could not be replayed.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ class _Tally:
     bad: list[str] = field(default_factory=list)
     """An error message for every path that could not be replayed."""
     failed: int = 0
-    """Number of episodes whose replay ended with an infrastructure error."""
+    """The number of episodes whose replay failed because of the machine or air (see
+    `InfrastructureError`)."""
 
     @property
     def exit_code(self) -> int:
@@ -150,8 +151,8 @@ class _Tally:
 
 
 def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
-    """Returns the trajectory files in `paths` (files and folders of runs), without duplicates. Adds an error
-    message to `tally.bad` for each path without trajectories."""
+    """Returns the files of recorded episodes in `paths` (files and folders of runs), without duplicates. Adds
+    an error message to `tally.bad` for each path that contains no recorded episode."""
     from air.errors import UsageError
     from air.trajectories import trajectory_files
 
@@ -167,8 +168,9 @@ def _files(paths: Sequence[Path], tally: _Tally) -> list[Path]:
 async def _all(
     args: argparse.Namespace, options: ReplayOptions, changes: Mapping[str, Any] | None
 ) -> int:
-    """Replays all episodes, prints the results, and returns the exit code. If `changes` is not None, only
-    grades the artefacts again; `changes` has new reward settings, and may be empty."""
+    """Replays all episodes that the arguments name, prints the results, and returns the exit code (see this
+    module). If `changes` is not None, repeats no action, but grades the artefacts (the agent's graded files)
+    again; `changes` maps names of reward settings to new values, and may be empty."""
     from air.replay.replayer import Replayer
     from air.replay.restore import gpu_pools
     from air.view.render.clean import clean
@@ -221,8 +223,9 @@ async def _one(
     *,
     as_json: bool,
 ) -> None:
-    """Replays one episode, or grades its artefacts again if `changes` is not None. Prints the result and adds
-    it to `tally`."""
+    """Replays the episode that is recorded in the file `path`, prints the result, and adds it to `tally`. If
+    `changes` (new reward settings) is not None, grades the recorded artefacts again instead. An error is
+    printed or added to `tally`, but not raised."""
     from air.errors import AirError, UsageError
     from air.replay.regrade import rescore
     from air.trajectories import load

@@ -1,7 +1,7 @@
-"""The command `air shell TASK`: lets a person play an episode by typing replies in place of a model.
+"""Implements the command `air shell TASK`: a person plays an episode by typing replies in place of a model.
 
 With `--exec`, the replies come from a script. With `--from`, the person continues a recorded episode. With
-`--attach`, the person looks into the running box of an episode that a model plays.
+`--attach`, the person looks into the box (sandbox) of an episode that a model plays at the moment.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays an episode, or attaches to a box, until the script ends or the person quits. Returns the exit
-    code."""
+    """Plays an episode, or attaches to a running box, until the script ends or the person quits. Returns the
+    exit code 0; problems are raised as errors."""
     modes = [name for name in ("task", "origin", "attach") if getattr(args, name) is not None]
     if len(modes) != 1:
         raise ConfigError("name a task, or --from TRAJECTORY, or --attach BOX", where="air shell")
@@ -194,10 +194,10 @@ def _session(args: argparse.Namespace) -> Session:
 
 
 def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
-    """Reads the recorded episode `path`, the value of `--from`. Returns the trajectory, and the number of its
-    turns that the new episode repeats before the person continues: `step`, or all turns if `step` is None.
-    Raises ConfigError if the trajectory has fewer turns; the message names `flag`, the flag that set
-    `step`."""
+    """Reads the recorded episode in the file `path`, which is the value of the flag `--from`. Returns its
+    trajectory (the record), and the number of turns to repeat before the person continues: `step`, or all
+    turns if `step` is None. Raises ConfigError if the episode has fewer turns; the message names `flag`, the
+    flag with which the user gave `step`."""
     from air.trajectories import load
 
     trajectory = load(path)
@@ -212,8 +212,9 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Raises ConfigError if the reward settings or the harness settings of a continued episode differ from
-    the recorded ones, because all turns of a trajectory must have the same settings."""
+    """Raises ConfigError if an episode that is to be continued would have other reward settings or harness
+    settings than the recording. All turns of one trajectory (recorded episode) must have the same
+    settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 
@@ -232,8 +233,8 @@ def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -
 
 
 def _set(data: dict[str, Any], change: str) -> None:
-    """Sets one key in nested dictionaries: the change `a.b=value` sets `data["a"]["b"]` to `value`. Raises
-    ConfigError if the text is not of this form or if `a` is not a dictionary."""
+    """Sets one value in nested dictionaries: the string `a.b=value` as `change` sets `data["a"]["b"]` to
+    `value`. Raises ConfigError if `change` does not have this form or if `data["a"]` is not a dictionary."""
     name, value = flags.key_value(change, "--env")
     *outer, last = name.split(".")
     for part in outer:
@@ -244,9 +245,9 @@ def _set(data: dict[str, Any], change: str) -> None:
 
 
 class _Shell:
-    """Executes the inputs of `air shell` (replies and commands) in an episode. The method `act` plays a
-    reply. Each command is a method whose argument is the text after the command's name: for example, `undo`
-    is the command `:undo`.
+    """Executes the inputs of `air shell`, replies and commands, in an episode. The method `act` plays a
+    reply. For each command there is a method of the same name, which gets the text after the name as its
+    argument: for example, `undo` executes `:undo`.
 
     If the argument `stop` is true, Ctrl-C stops only the running action; otherwise Ctrl-C ends `air shell`.
     """
@@ -258,7 +259,8 @@ class _Shell:
 
     @property
     def input_prompt(self) -> str:
-        """The prompt before a person's input: the task's id and the number of remaining turns."""
+        """The text before a person's input: the task's id and, if turns are limited, the number of remaining
+        turns."""
         left = self._session.turns_left
         turns = "" if left is None else f" {left}"
         return f"{self._session.episode.task_id}{turns}> "
@@ -285,8 +287,9 @@ class _Shell:
         self._screen.reward(terms)
 
     def reply_of(self, text: str) -> str | None:
-        """Converts `text`, an action that a person typed, to a reply in the episode's action format. Returns
-        None if the reply is simply the action between two fences (```). `Entry.reply` is then the reply."""
+        """Converts an action that a person typed to a reply in the episode's action format, the syntax in
+        which a model would write it. Returns None if the caller must use `Entry.reply` instead, which is the
+        action between two fences (```)."""
         return self._session.written(text)
 
     def diff(self, rest: str) -> None:
@@ -348,8 +351,9 @@ def _turns(
     entries: list[shell_input.Entry] | None,
     where: str | None,
 ) -> int:
-    """Executes `entries`, the replies and commands in a script; error messages name the script, `where`, and
-    the line. If `entries` is None, executes the inputs that a person types. Returns the exit code 0."""
+    """Executes the inputs in `entries`, the contents of a script; error messages contain the script's name
+    `where` and the line. If `entries` is None, executes the inputs that a person types at the terminal.
+    Returns the exit code 0."""
     if entries is None:
         return _prompt_loop(shell, screen)
     for one in entries:
@@ -413,8 +417,8 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
 
 @contextlib.contextmanager
 def _keep_prompt(screen: Screen) -> Iterator[None]:
-    """Context manager: prints errors of the `with` block instead of raising them, so that the prompt returns.
-    Ctrl-C ends only the block."""
+    """Context manager: prints an error of the `with` block instead of raising it, so that the person can type
+    the next input. Ctrl-C ends only the block."""
     try:
         yield
     except AirError as error:

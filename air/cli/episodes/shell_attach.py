@@ -1,9 +1,9 @@
-"""The command `air shell --attach BOX|RUN`: lets a person look into a running box while its episode
-continues.
+"""Implements the command `air shell --attach BOX|RUN`: a person looks into a running box (the sandbox of an
+episode) while a model continues to play there.
 
-The person reads the box's command log and runs commands beside the agent. The commands run in the container
-and within its limits or, for a process box, on this machine in the workspace. The agent sees the changes that
-the commands make.
+The person can read the log of the agent's commands and run commands beside the agent. In a container, these
+commands run within the container's limits. A process box has no container: the commands run on this machine,
+in the workspace (the agent's folder). The agent sees the changes that the commands make.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _NO_TRACES = [
     "ENV=",
     "INPUTRC=/dev/null",
 ]
-"""The beginning of the command that starts a person's shell in a box. It keeps the shell from storing a
-history and from running start-up files, because these files would be in the agent's workspace, where the
-agent could read or write them."""
+"""The first words of the command that starts a person's shell in a box. They keep the shell from storing a
+history and from running start-up files. Such files would be in the agent's workspace, where the agent could
+read or change them."""
 
 
 def find(name: str, screen: Screen) -> LiveBox:
-    """Returns the box to which `--attach NAME` attaches: the box with this name, or the box of the next
-    episode of the run with this name.
+    """Returns the box to look into, for the value `name` of the flag `--attach`.
 
-    `name` is a box's name or the beginning of one, a run's name, or a run's folder. For a run, prints on
-    `screen` that it waits, and waits until the run begins an episode. Raises MissingError if there is neither
-    such a box nor a running run with this name, and UsageError if several boxes have this name.
+    `name` is the name of a box or the beginning of one, the name of a run, or the folder of a run. For a run,
+    waits until the run begins its next episode, and returns the box of that episode; a message on `screen`
+    says that it waits. Raises MissingError if there is neither such a box nor a running run with this name,
+    and UsageError if several boxes have this name.
     """
     from air.sandbox.ops import listing
 
@@ -79,7 +79,8 @@ def find(name: str, screen: Screen) -> LiveBox:
 
 
 def _boxes() -> list[LiveBox]:
-    """Returns all boxes on this machine. Without a container engine, returns only the process boxes."""
+    """Returns all boxes on this machine: containers and process boxes (sandboxes without a container).
+    Without a container engine, returns only the process boxes."""
     from air.sandbox.ops import listing
 
     try:
@@ -95,8 +96,8 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Executes the commands of `air shell --attach` in the box `box`. Each command is a method whose argument
-    is the text after the command's name: for example, `log` is the command `:log`."""
+    """Executes the commands of `air shell --attach` in the box `box`. For each command there is a method of
+    the same name, which gets the text after the name as its argument: for example, `log` executes `:log`."""
 
     input_prompt = "attach> "
     """The prompt before a person's input."""

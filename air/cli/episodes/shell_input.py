@@ -24,15 +24,15 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry in the input of `air shell`: a reply (or an action, from which a reply is made), or a command
-    such as `:undo`."""
+    """One input of `air shell`: either a reply (for a typed action, the reply that contains this action), or
+    a command such as `:undo`."""
 
     reply: str = ""
-    """The reply. If the person typed only an action, this is the action between two fences, which is the
-    reply in the action format `fenced`. Empty if the entry is a command."""
+    """The reply, as a model would write it. For a typed action, this is the action between two fences (```),
+    as the action format `fenced` demands. Empty if the entry is a command."""
     action: str | None = None
-    """The typed action without fences, for episodes with another action format. None if the entry is a whole
-    reply or a command."""
+    """The typed action without fences, from which a reply in another action format can be made. None if the
+    entry is a whole reply or a command."""
     command: str | None = None
     """The command's name without the colon; empty if only a colon was typed. None if the entry is a reply."""
     rest: str = ""
@@ -42,10 +42,10 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads the next entry, or returns None if the next line is blank or a comment.
+    """Reads the next input (see this module), or returns None if the next line is blank or a comment.
 
-    `next_line` returns the next line without its newline; its argument is true for the first line of an
-    entry. Raises EOFError if the input ends before the entry is complete.
+    `next_line` is a function that returns the next line without its newline; its argument is true for the
+    first line of an input. Raises EOFError if the lines end before the input is complete.
     """
     line = next_line(True)
     text = line.strip()
@@ -68,8 +68,8 @@ def entry(next_line: Callable[[bool], str]) -> Entry | None:
 
 
 def number(text: str, where: str) -> int:
-    """Parses a number with 1 to 9 digits. Raises UsageError for any other text; the message names the command
-    `where`."""
+    """Parses `text` as a number with 1 to 9 digits. Raises UsageError for any other text; the message begins
+    with `where`, the name of the command that needs the number."""
     if not _NUMBER.fullmatch(text):
         raise UsageError(f"{text!r} is not a number", where=where)
     return int(text)
@@ -81,8 +81,8 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
-    """Parses the text of a script, and returns its entries. `where` is the script's name in error messages;
-    `commands` are the allowed commands.
+    """Parses the text of a script, and returns its entries (replies and commands) in order. `where` is the
+    script's name for error messages; `commands` are the names of the allowed commands.
 
     Raises ConfigError if an entry has no end, or if a command is not allowed.
     """

@@ -1,6 +1,7 @@
-"""Prints the output of `air shell`, as text for people or as one JSON object per line.
+"""Prints the output of `air shell`, as readable text or as one JSON object per line.
 
-Control characters in the output of a box are replaced by escapes, so that they never reach the terminal.
+Control characters in the output of a box (an agent's sandbox) are replaced by escapes, so that they cannot
+act on the terminal.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from air.errors import AirError, UsageError
 
 
 class Screen:
-    """Prints the output of `air shell` to standard output, and stores the text for the method `expect`.
+    """Prints the output of `air shell` to standard output. Also stores the printed text, in which the method
+    `expect` searches.
 
-    With `as_json`, each printed line is a JSON object. Objects for turns, gradings and the end of the episode
-    have the keys of the corresponding lines in a trajectory file.
+    If `as_json` is true, each printed line is a JSON object. Objects about turns, gradings and the end of the
+    episode have the keys of the corresponding lines in a trajectory file (recorded episode).
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -27,10 +29,10 @@ class Screen:
     def tell(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints text that comes from a box, or that a model would see.
+        """Prints text that comes from a box (an agent's sandbox), or that a model would see.
 
-        As JSON, the object has the key `type` with the value `kind`, and the keys of `line`; if `line` is
-        None, the key `text` and the keys of `more`.
+        In JSON mode, prints an object with the key `type`, whose value is `kind`, and with the keys of
+        `line`. If `line` is None, the other keys are `text` and those of `more`.
         """
         self._printed.append(text)
         self._print(kind, safe(text), {"text": text, **more} if line is None else line)
@@ -38,15 +40,16 @@ class Screen:
     def note(
         self, kind: str, text: str, *, line: Mapping[str, Any] | None = None, **more: Any
     ) -> None:
-        """Prints a message from `air shell` itself. As text, the message begins with `# `. As JSON, the
-        object has the key `type` with the value `kind`, and the keys of `line` or, if `line` is None, `text`
-        and the keys of `more`."""
+        """Prints a message from `air shell` itself. In text mode, the message begins with `# `. In JSON mode,
+        prints an object with the key `type`, whose value is `kind`, and with the keys of `line`; if `line` is
+        None, the other keys are `text` and those of `more`."""
         self._printed.append(text)
         self._print(kind, safe(f"# {text}"), {"text": text, **more} if line is None else line)
 
     def line(self, line: Mapping[str, Any], terms: Mapping[str, float]) -> None:
-        """Prints `line`, a line of the trajectory file: a turn, a grading or the end of the episode. After a
-        grading, unless the output is JSON, also prints the reward so far, whose terms are `terms`."""
+        """Prints a line of the trajectory (recorded episode): a turn, a grading or the end of the episode. In
+        text mode, a grading is followed by the reward so far; `terms` has the parts of this reward by
+        name."""
         kind = line["type"]
         if kind == "step":
             self.tell(kind, line["shown"], line=line)
@@ -61,12 +64,12 @@ class Screen:
             self.note(kind, _ended(line), line=line)
 
     def reward(self, terms: Mapping[str, float]) -> None:
-        """Prints the reward, which is the sum of `terms`, and each term."""
+        """Prints the parts of the reward, `terms` (by name), and their sum, which is the reward."""
         self.note("reward", _reward(terms), reward=sum(terms.values()), terms=dict(terms))
 
     def diff(self, diff: Mapping[str, Any] | None) -> None:
         """Prints the changes that a turn made to the workspace. `diff` has the fields of
-        `air.trajectories.Diff`; it is None if the turn ran no action."""
+        `air.trajectories.Diff`; it is None if the turn contained no valid action."""
         if diff is None:
             self.note("diff", "the step ran no action, so no changes are recorded")
             return

@@ -1,4 +1,5 @@
-"""The command `air show PATH`: prints a run or an episode on the terminal."""
+"""Implements the command `air show PATH`: prints a run (with a list of its episodes) or a recorded episode on
+the terminal."""
 
 from __future__ import annotations
 
@@ -62,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if one of the flags `names` is set, because these flags have an effect only if the
-    path is of another kind. The error's message names that `kind`, such as "a run"."""
+    """Raises ConfigError if one of the flags `names` is given. These flags have an effect only if the path
+    leads to something of the kind `kind`, such as "a run", which this path does not."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:

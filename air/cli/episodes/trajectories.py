@@ -1,4 +1,5 @@
-"""The command `air trajectories export|import`: converts episodes to and from other formats."""
+"""Implements the command `air trajectories export|import`: converts recorded episodes to formats of other
+programs (ATIF, data for supervised fine-tuning), or imports episodes that MLGym or verifiers recorded."""
 
 from __future__ import annotations
 
@@ -114,8 +115,8 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _check_names(files: list[Path], out: Path) -> None:
-    """Raises ConfigError if two files have the same name, because their exports would overwrite each other in
-    the folder `out`."""
+    """Raises ConfigError if two files have the same name (without suffix), because their exports would have
+    the same path in the folder `out`."""
     from air.errors import ConfigError
 
     names: dict[str, Path] = {}
@@ -143,8 +144,9 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that takes the id of an MLGym task and returns an `About`: the task's metric,
-    direction and scale, from the flags or from the MLGym checkout."""
+    """Returns a function that maps the id of an MLGym task to an `About` object: the metric of the task, its
+    direction and, if the task comes from an MLGym checkout, its baseline and scale. The flag `--metric`
+    replaces the checkout."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

@@ -1,4 +1,5 @@
-"""The command `air view [RUN…]`: runs the trajectory viewer's web server, by default on localhost."""
+"""Implements the command `air view [RUN…]`: runs a web server, by default on localhost, that shows recorded
+episodes in a browser."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replaces this process with the viewer's web server, which runs until Ctrl-C. Never returns."""
+    """Replaces this process by the viewer's web server, which runs until Ctrl-C. Never returns, except by an
+    error."""
     from air.errors import MissingError
     from air.view.index.run_discovery import discover
 
@@ -96,17 +98,19 @@ def _serve(host: str, port: int, folders: Sequence[Path]) -> int:
 
 
 def _hosts(host: str) -> Sequence[str]:
-    """Returns the values of the header `Host` that the viewer accepts if it listens on the address `host`;
-    empty: all. On a loopback address, it accepts only names of this machine. Otherwise a web page could make
-    its own domain resolve to this machine (DNS rebinding), and read the runs."""
+    """Returns the values of the header `Host` that the viewer accepts if it listens on the address `host`; an
+    empty list stands for all values. On a loopback address, only names of this machine are accepted.
+    Otherwise a web page could read the runs, by making its own domain resolve to this machine (DNS
+    rebinding)."""
     from air.loopback import is_loopback
 
     return [host, "localhost", "127.0.0.1", "::1"] if is_loopback(host) else []
 
 
 def _port(host: str, number: int | None) -> int:
-    """Returns the port `number` or, if `number` is None, the first free port of the `PORTS_TRIED` ports from
-    `PORT` on. Raises ConfigError if no server can listen on this port at the address `host`."""
+    """Returns the port on which the viewer can listen. This is the port `number`. If `number` is None, it is
+    the first free port among the `PORTS_TRIED` ports that begin with `PORT`. Raises ConfigError if no server
+    can listen there at the address `host`."""
     from air.errors import ConfigError
 
     last: OSError | None = None

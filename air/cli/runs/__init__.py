@@ -1,1 +1,1 @@
-"""The commands that train a model, evaluate a model, make demonstrations, or compare runs."""
+"""Implements the commands that train a model, evaluate a model, make demonstrations, or compare runs."""

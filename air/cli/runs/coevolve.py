@@ -1,5 +1,5 @@
-"""The command `air coevolve @ FILE …`: trains a proposer, which writes questions, and an executor, which
-answers them, in rounds.
+"""Implements the command `air coevolve @ FILE …`: trains two models on each other, in rounds. The proposer
+writes questions, and the executor answers them.
 
 If the command is repeated, it continues an unfinished co-evolution.
 """

@@ -1,4 +1,5 @@
-"""The command `air demos`: plays tasks with scripted agents, and writes demonstrations for the command `sft`.
+"""Implements the command `air demos`: plays tasks with scripted agents, and writes demonstrations for the
+command `sft` (supervised fine-tuning).
 
 A scripted agent is a program that replies in place of a model.
 """
@@ -68,14 +69,14 @@ def write(
     action_format: str | None = None,
     thought: str = "I know what to do.",
 ) -> Path:
-    """Plays each of the tasks `tasks` (ids) `episodes` times with scripted agents, and writes the
-    demonstrations. Returns their file, `out/demos.jsonl`; the trajectories are in `out/trajectories`.
+    """Plays each task in `tasks` (ids) `episodes` times with scripted agents, and writes demonstrations.
+    Returns the path of their file, `out/demos.jsonl`; the recorded episodes are in `out/trajectories`.
 
-    `runtime` is the kind of box for research tasks, `docker` or `subprocess`. For other worlds,
-    `action_format` is the action format (None: each world's own), and `thought` is the text before the action
-    in each reply. `seed` is the seed of the scripted agents in research tasks, and the first of the
-    consecutive seeds of other worlds. Raises UsageError if the folder `out` is not empty, a world has no
-    scripted player, or a seed is reserved for evaluations.
+    `runtime` is the kind of sandbox for research tasks: `docker` or `subprocess`. The other tasks are worlds,
+    such as games. For them, `action_format` is the syntax of actions (None: each world's own), and `thought`
+    is the text before the action in each reply. `seed` is the seed of the scripted agents in research tasks,
+    and the first of consecutive seeds of worlds. Raises UsageError if the folder `out` is not empty, a world
+    has no scripted player, or a seed is reserved for evaluations.
     """
     from rich.console import Console
 

@@ -1,9 +1,11 @@
-"""The command `air eval MODEL`: plays tasks with a model, records the episodes and prints the scores.
+"""Implements the command `air eval MODEL`: plays tasks with a model, records the episodes, and prints the
+scores.
 
-MODEL is one of: a run's folder (which stands for the run's last checkpoint), a checkpoint, a model's folder,
-a Hugging Face hub id, or the URL of a model endpoint. A run's checkpoint is played with the run's own
-settings and tasks, and compared with the model from which the run started. With --suite, benchmarks are
-played instead, with the same settings for all models, and published numbers are printed beside the scores.
+MODEL is one of: the folder of a run (its last checkpoint is played, unless `--step` names another one), a
+checkpoint, the folder of a model, a Hugging Face hub id, or the URL of a model endpoint. A run's checkpoint
+is played with the run's own settings and tasks, and compared with the model from which the run started. With
+--suite, benchmarks are played instead, with the same settings for all models, and published accuracies are
+printed beside the measured ones.
 """
 
 from __future__ import annotations
@@ -93,8 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plays the tasks and prints the scores. Returns the exit code: 1 if a model has no episode without an
-    infrastructure error, else 0."""
+    """Plays the tasks and prints the scores. Returns the exit code: 1 if for some model every episode failed
+    because of the machine or air, else 0."""
     from rich.console import Console
 
     from air.errors import ConfigError
@@ -133,8 +135,9 @@ def _step(text: str) -> int | str:
 
 
 def _compute(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the keys of `[embedded]` that the flags `--device` and `--dtype` set. Raises ConfigError if a
-    value is wrong, or if the model is an endpoint, which has its own device."""
+    """Returns the values of the flags `--device` and `--dtype` that are given, as a dict with the keys
+    `device` and `dtype`. Raises ConfigError if a value is wrong, or if the model is an endpoint, which has
+    chosen its device itself."""
     from pydantic import ValidationError
 
     from air.errors import ConfigError
@@ -162,9 +165,9 @@ def _is_url(model: str) -> bool:
 def _of_run(
     args: argparse.Namespace, data: list[Data], run: Path, checkpoint: Path
 ) -> list[Evaluation]:
-    """Returns the evaluations to be played: one of the model from which the run started (unless `--no-start`
-    is given), and one of the run's checkpoint. Each plays the benchmarks in `data` or, if `data` is empty,
-    the run's own tasks."""
+    """Returns the evaluations to play for the checkpoint `checkpoint` of the run in the folder `run`: one of
+    the model from which the run started (unless `--no-start` is given), and one of the checkpoint. Both play
+    the benchmarks in `data` or, if `data` is empty, the tasks of the run."""
     from air.errors import MissingError
     from air.train.evaluation.settings import Change, read_evaluated_checkpoint
 
@@ -205,8 +208,8 @@ def _of_run(
 
 
 def _of_model(args: argparse.Namespace, data: list[Data]) -> Evaluation:
-    """Returns the evaluation of a model that is not a checkpoint of a run: a folder, a hub id or an
-    endpoint."""
+    """Returns the evaluation of a model that is not a checkpoint of a run: the folder of a model, a hub id or
+    an endpoint. It plays the benchmarks in `data` or, if `data` is empty, the tasks of the flags."""
     from air.errors import ConfigError
     from air.train.config.embedded_config import ComputeConfig
 
@@ -260,10 +263,12 @@ def _evaluation(
     *,
     of_run: bool = False,
 ) -> Evaluation:
-    """Returns an evaluation with the folder for its records. With `--record-dir`, this is the given folder
-    or, if `of_run` is true, its subfolder `label`. Otherwise it is `usual`, with the suite's name appended if
-    benchmarks are played. If this folder has records of another evaluation, or with `--fresh`, `-2`, `-3` and
-    so on are appended."""
+    """Returns an evaluation object, and chooses the folder for its records.
+
+    With `--record-dir`, this is the given folder or, if `of_run` is true, its subfolder `label`. Otherwise it
+    is `usual`, with the suite's name appended if benchmarks are played. If this folder has records of an
+    evaluation with other settings, or if `--fresh` is given, a number (`-2`, `-3`, …) is appended.
+    """
     from air.train.evaluation.recorded import Evaluation
 
     make: Callable[..., Evaluation] = Evaluation
@@ -286,8 +291,8 @@ def _evaluation(
 
 
 def _without_gpu(names: list[str]) -> list[str]:
-    """Returns the tasks whose boxes need no GPU, because `air eval` leases no GPUs for boxes. Prints the
-    names of the other tasks."""
+    """Returns those of the tasks `names` that need no GPU, and prints the names of the others. (`air eval`
+    gives no GPUs to the sandboxes of tasks.)"""
     from air import tasks
 
     omitted = [name for name in names if tasks.load(name).gpus]
@@ -297,8 +302,8 @@ def _without_gpu(names: list[str]) -> list[str]:
 
 
 async def _all(args: argparse.Namespace, evaluations: list[Evaluation]) -> list[Rollout]:
-    """Plays one evaluation after the other, without the episodes that are recorded already. Returns the
-    played episodes."""
+    """Plays the evaluations one after the other, without the episodes that are already recorded. Returns the
+    episodes that were played now."""
     return [rollout for one in evaluations for rollout in await _played(args, one)]
 
 

@@ -1,5 +1,6 @@
-"""The flag `--suite` of `air eval`: plays benchmarks with the user's data, and prints published accuracies
-beside the measured ones."""
+"""Implements the flag `--suite` of `air eval`: plays benchmarks whose questions are in the user's own files,
+and prints published accuracies beside the measured ones. A suite is a group of benchmarks, `math` or
+`general`."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _DATA = {
     "general": "name a folder with mmlu_pro.jsonl or supergpqa.jsonl of rows "
     '{"question": …, "options": […], "answer": …}',
 }
-"""What to give as `--data`, by the name of the suite."""
+"""Advice for the user about the flag `--data`, by the name of the suite."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_data(args: argparse.Namespace) -> list[Data]:
-    """Returns the questions of each benchmark of `--suite` whose file the user has (`--data`), and prints the
-    names of the benchmarks without a file, which are left out. Returns an empty list without `--suite`.
-    Raises ConfigError if flags exclude each other, or if `--suite` is given without `--data`."""
+    """Returns the questions of each benchmark of the suite (flag `--suite`) for which the folder `--data` has
+    a file. Prints the names of the other benchmarks, which are left out. Returns an empty list if `--suite`
+    is not given. Raises ConfigError if flags exclude each other, or if `--suite` is given without
+    `--data`."""
     from air.errors import ConfigError
 
     if args.suite is None:
@@ -101,7 +103,8 @@ def settings(
 
 
 def table(suite: str, evaluations: Sequence[Evaluation]) -> Table:
-    """Returns the table of the suite, with the measured and the published accuracies."""
+    """Returns a table of the suite `suite`, to be printed: for each benchmark, the measured and the published
+    accuracies."""
     from air.train.evaluation.suite_evaluation import SuiteEvaluation, suite_table
     from air.train.evaluation.suites import SUITES
 

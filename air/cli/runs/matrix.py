@@ -1,5 +1,6 @@
-"""The command `air matrix @ FILE …`: trains one model on each of several lists of tasks, and lets every model
-play all tasks.
+"""Implements the command `air matrix @ FILE …`, which shows how training on some tasks changes the results on
+others. For each of several lists of tasks, it trains a model on the tasks of this list; then every trained
+model plays all tasks.
 
 If the command is repeated, it continues an unfinished matrix.
 """
@@ -34,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the unfinished trainings and evaluations of the matrix, and prints the results. Returns the exit
-    code: 130 if interrupted, 1 if a cell has no episode without an infrastructure error, else 0."""
+    """Runs those trainings and evaluations of the matrix that are not finished yet, and prints the results.
+    Returns the exit code: 130 if interrupted, 1 if in some cell (the episodes of one model in one task) every
+    episode failed because of the machine or air, else 0."""
     from air.train.config import overrides
     from air.train.config.matrix_config import MatrixConfig
 
@@ -77,7 +79,8 @@ def _play(planned: Plan) -> int:
 
 
 def _show(planned: Plan) -> int:
-    """Writes the results and prints their table. Returns the exit code: 1 if a cell has no value, else 0."""
+    """Writes the results to files and prints their table. Returns the exit code: 1 if a cell (the episodes of
+    one model in one task) has no result, else 0."""
     from rich.console import Console
 
     from air.train.loop.progress import WIDE

@@ -1,7 +1,8 @@
-"""The command `air merge MODEL FOLDER`: writes a LoRA adapter or a sharded checkpoint as one ordinary model.
+"""Implements the command `air merge MODEL FOLDER`: writes a LoRA adapter (with its base model) or a sharded
+checkpoint as one ordinary model.
 
-MODEL is one of: a run's folder (which stands for the run's last checkpoint), a checkpoint, an adapter's
-folder, or a folder of shards: verl's files `model_world_size_N_rank_R.pt`, or a checkpoint of prime-rl's
+MODEL is one of: the folder of a run (its last checkpoint is used), a checkpoint, the folder of an adapter, or
+a folder of shards. Shards are the files `model_world_size_N_rank_R.pt` of verl, or a checkpoint of prime-rl's
 trainer.
 """
 

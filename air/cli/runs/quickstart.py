@@ -1,7 +1,7 @@
-"""The command `air quickstart`: builds a small new model, and trains it as an agent.
+"""Implements the command `air quickstart`: builds a small new model, and trains it as an agent.
 
-The model is first trained on demonstrations of scripted agents (the warm start, which is cached), then by
-reinforcement learning with the run file `configs/quickstart.toml`.
+The model is first trained on demonstrations of scripted agents (supervised; this warm start is cached), and
+then by reinforcement learning with the run file `configs/quickstart.toml`.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare(folder: Path, *, fresh: bool, demos_per_task: int, sft_steps: int) -> Path:
-    """Makes demonstrations and trains a new model on them, unless the cache `folder` has a model that was
-    made with the same settings, tasks and source files (see `_stamp`). Returns the model's folder.
-    `demos_per_task` is the number of demonstrations of each task, and `sft_steps` is the number of training
-    steps.
+    """Makes demonstrations, trains a new small model on them, and returns the folder of the model. If the
+    cache `folder` already has a model that was made with the same settings, tasks and source files, returns
+    that model instead, unless `fresh` is true.
 
-    If `fresh` is true, always makes a new model. Raises UsageError if a file cannot be read or written.
+    `demos_per_task` is the number of demonstrations of each task, and `sft_steps` is the number of training
+    steps. Raises UsageError if a file cannot be read or written.
     """
     stamp, policy = _stamp(demos_per_task, sft_steps), folder / "policy"
     with paths.locked(folder.with_suffix(".lock")):
@@ -113,8 +113,9 @@ def _make(folder: Path, demos_per_task: int, sft_steps: int) -> None:
 
 
 def _stamp(*settings: object) -> str:
-    """Returns a hash of the settings, tasks and source files (without their docstrings and comments) that
-    determine the warm-started model. If the hash has changed, the cached model is out of date."""
+    """Returns a hash of `settings`, of the tasks and of the source files (without docstrings and comments) on
+    which the model of `prepare` depends. If the hash differs from the stored one, the cached model is out of
+    date."""
     from air import actions, tasks
     from air.env.chat import harness
     from air.source_code import code_of_file

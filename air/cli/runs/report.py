@@ -1,9 +1,9 @@
-"""The command `air report RUN…`: compares recorded runs.
+"""Implements the command `air report RUN…`: compares recorded runs.
 
-For each task and run, the command prints the means over episodes of the best attempt's score and of the last
-submission's score. It also prints a performance profile of each run: for several factors, the share of tasks
-on which the run's score is within this factor of the best run's score. The area under the profile (AUP) sums
-up the profile.
+For each task and run, the command prints two means over episodes: the score of the best attempt, and the
+score of the last submission. It also prints a performance profile of each run: for several factors, the share
+of tasks on which the score of the run is within this factor of the best run's score. The area under this
+curve (AUP) is printed as a single number for each run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 HELP = "compare recorded runs: best attempts, last submissions, performance profiles, AUP"
 EXAMPLES = ("air report outputs/A outputs/B", "air report outputs/A outputs/B --plot curves.png")
 RATIOS = (1.0, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""The factors for which a performance profile is printed. A factor of 1.1 stands for scores that are at most
-1.1 times worse than the best score on the task."""
+"""The factors for which the performance profile of a run is printed. For the factor 1.1, this is the share of
+tasks on which the run's score is at most 1.1 times worse than the best run's score."""
 TITLES = {"best_attempt": "best attempt", "last_submission": "last submission"}
 
 
@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the report, and an error message for each run that cannot be read. Returns the exit code: 2 if a
-    run cannot be read, else 0. With `--plot`, a run without episodes (of `sft`) is only drawn."""
+    run cannot be read, else 0. With `--plot`, a run without episodes (such as one of `sft`) is only drawn,
+    and is missing in the report."""
     from air.errors import ConfigError
     from air.trajectories.report import compare
     from air.view.render.clean import clean
@@ -100,10 +101,11 @@ def _plot(file: Path, runs: Sequence[Path]) -> set[Path]:
 
 
 def _read(paths: Sequence[Path], last: int | None) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Reads the runs in the folders `paths`. Returns the runs that could be read, and for each other folder a
-    pair (folder, error message).
+    """Reads the runs in the folders `paths`. Returns a pair: the runs that could be read, and for every other
+    folder a pair (folder, error message).
 
-    `last` is the number of latest episodes that are read of each task and model; None: all episodes.
+    `last` is the number of episodes that are read for each task and model, namely the latest ones; None: all
+    episodes.
     """
     from air.errors import ConfigError, UsageError
     from air.trajectories.report import read_run
@@ -173,7 +175,8 @@ def _print_runs(console: Console, runs: Sequence[Run]) -> None:
 
 
 def _print_failures(console: Console, runs: Sequence[Run]) -> None:
-    """Prints, for each task of each run, how many episodes ended by an infrastructure error."""
+    """Prints a table with the number of episodes, for each task of each run, that ended because the machine
+    or air failed (an infrastructure error)."""
     from rich.markup import escape
 
     title = "episodes that ended by an infrastructure error, and are not trained on"
@@ -213,8 +216,9 @@ def _print_evaluations(console: Console, runs: Sequence[Run]) -> None:
 
 
 def _print_exactness(console: Console, runs: Sequence[Run]) -> None:
-    """Prints, for each run, how far the trainer's log-probabilities of sampled tokens were from the
-    sampler's. If only one run has these numbers, also prints them for each version of the weights."""
+    """Prints a table that shows, for each run, how much two log-probabilities of the sampled tokens differ:
+    the trainer's and the sampler's. They should be equal. If only one run has these numbers, also prints them
+    for each version of the weights."""
     from air.trajectories.exactness_report import exactness
 
     reports = {str(run.path): report for run in runs if (report := exactness(run.steps))}
@@ -302,8 +306,8 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Any:
 def _as_json(
     runs: Sequence[Run], report: Report, bad: Sequence[tuple[Path, str]]
 ) -> dict[str, Any]:
-    """Returns the report as JSON data, with unrounded numbers. `bad` has the runs that could not be read,
-    with error messages."""
+    """Returns the report as data for JSON, with unrounded numbers. `bad` lists the runs that could not be
+    read, as pairs (folder, error message)."""
     from dataclasses import asdict
 
     from air.trajectories.exactness_report import exactness

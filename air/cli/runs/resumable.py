@@ -1,5 +1,5 @@
-"""Shared parts of the commands `air matrix` and `air coevolve`, which can be interrupted and continued in
-their folder."""
+"""Code that the commands `air matrix` and `air coevolve` share. Both can be interrupted, and continue later
+with what is already in their folder."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from air.errors import MissingError
 
 
 class ResumablePlan(Protocol):
-    """Interface of the plan of a matrix or a co-evolution. It has only the methods that the functions in this
-    file use."""
+    """Interface of the plan of a matrix (`air matrix`) or of a co-evolution (`air coevolve`). It has only
+    what the functions in this file need."""
 
     @property
     def folder(self) -> Path: ...
 
     def claim(self) -> None:
-        """Writes the settings that the folder's content depends on into the folder. Raises UsageError if the
-        folder has other content, or belongs to a matrix or co-evolution with other settings."""
+        """Writes those settings into the folder on which the contents of the folder depend. Raises UsageError
+        if the folder has other contents, or belongs to a matrix or co-evolution with other settings."""
         ...
 
 
 def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
-    """Adds two flags that exclude each other: `--dry-run`, and the flag `show`, such as `--report`, which
-    only prints recorded results."""
+    """Adds two flags that exclude each other: `--dry-run`, and the flag `show` (such as `--report`), with
+    which the command only prints recorded results."""
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--dry-run", action="store_true", help="check and print the settings, then stop"
@@ -38,9 +38,8 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 
 def check_begun(plan: ResumablePlan, file: str, what: str) -> None:
-    """Raises MissingError if the matrix or co-evolution in the plan's folder has not begun. It has begun if
-    the folder contains `file`. `what` is the word for the plan in the error message, `matrix` or
-    `co-evolution`."""
+    """Raises MissingError if the work of `plan` has not begun, which is so if its folder does not contain
+    `file`. `what` is the name of the work in the error message: `matrix` or `co-evolution`."""
     if not (plan.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(plan.folder), remedy="start it first"
@@ -48,8 +47,8 @@ def check_begun(plan: ResumablePlan, file: str, what: str) -> None:
 
 
 def completed(plan: ResumablePlan, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-    """Locks the folder of `plan` against other processes, claims it (`ResumablePlan.claim`), and runs `work`
-    to its end. Returns False if the user interrupted the work, else True."""
+    """Locks the folder of `plan` against other processes, writes its settings (`ResumablePlan.claim`), and
+    runs `work` to its end. Returns False if the user interrupted the work, else True."""
     from air.train.loop import run_folder
 
     with run_folder.locked(plan.folder):

@@ -1,6 +1,8 @@
-"""The command `rl @ FILE …`: trains a model by reinforcement learning, with the settings of a run file.
+"""Implements the command `rl @ FILE …`: trains a model by reinforcement learning, with the settings of a run
+file (TOML).
 
-The training engine is `embedded`, which is part of air, or prime-rl, which is another program.
+The training is done by one of two engines: `embedded`, which is part of air, or prime-rl, which is another
+program.
 """
 
 from __future__ import annotations
@@ -128,8 +130,8 @@ def _embedded(args: argparse.Namespace, merged: MergedSettings) -> int:
 
 
 def _check_gpus(names: Sequence[str]) -> None:
-    """Raises ConfigError if this machine lacks one of the GPUs `names`. Without this check, the training
-    would run on another device without any message."""
+    """Raises ConfigError if a GPU in `names` does not exist on this machine. Without this check, the training
+    would silently use another device."""
     from air.sandbox.pool import gpus
 
     if not (inventory := gpus.inventory()):
@@ -147,7 +149,8 @@ def _say(lines: Sequence[str]) -> None:
 
 
 def train(config: RunConfig) -> int:
-    """Trains with the embedded engine. Returns the exit code: 0 after the last step, 130 if interrupted."""
+    """Trains a model with the engine `embedded`, which is part of air. Returns the exit code: 0 after the
+    last step, 130 if interrupted."""
     from air.train.loop import run_folder
 
     run_folder.start_from(config)  # reports problems before torch and a model are loaded
@@ -175,9 +178,9 @@ def train(config: RunConfig) -> int:
 
 @contextmanager
 def logged(folder: Path) -> Iterator[Callable[[], None]]:
-    """Context manager: collects log lines in memory, because the run's folder does not exist yet. Yields a
-    function that the run calls when it has created `folder`. The function writes the collected lines to
-    `log.txt` in `folder`; later lines go there directly."""
+    """Context manager: collects log lines in memory as long as the folder of the run, `folder`, does not
+    exist. Yields a function, which must be called when the folder has been created. It writes the collected
+    lines to `log.txt` in `folder`; later lines are written there directly."""
     root, early = logging.getLogger(), MemoryHandler(1000)
     handlers: list[logging.Handler] = [early]
     root.addHandler(early)

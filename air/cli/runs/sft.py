@@ -1,4 +1,5 @@
-"""The command `sft @ FILE …`: trains a model on demonstrations (supervised fine-tuning).
+"""Implements the command `sft @ FILE …`: trains a model on demonstrations (supervised fine-tuning), with the
+settings of a run file (TOML).
 
 The command writes the trained model as an ordinary Hugging Face folder, with its settings in `sft.json`.
 """
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(config: SFTRunConfig) -> Path:
-    """Trains a model on demonstrations and returns its folder.
+    """Trains a model on demonstrations (supervised fine-tuning). Returns the folder of the trained model.
 
     Raises UsageError if the model, the demonstrations or the output folder cannot be used.
     """

@@ -1,1 +1,2 @@
-"""The training engine `prime-rl`: air checks the run file, plans GPUs and throughput, and starts prime-rl."""
+"""The training engine `prime-rl`, an external program: air checks its run file, assigns GPUs, estimates the
+duration of the run, and starts prime-rl."""

@@ -1,4 +1,5 @@
-"""Pure functions that decide which GPUs the inference servers, the trainer and the boxes get.
+"""Decides, without side effects, which GPUs the inference servers, the trainer and the boxes (sandboxes for
+agents' commands) get in a run with prime-rl.
 
 prime-rl itself gives the first GPUs that it can see to inference, and the next GPUs to the trainer.
 """
@@ -27,13 +28,14 @@ class GpuRequest:
     """The GPUs (NVML indices or UUIDs) that the setting `trainer_gpus` names. Empty: the GPUs after those of
     inference."""
     boxes: tuple[GpuSelection, ...] = ()
-    """The values of `env.gpus` (the GPUs for boxes: names or "auto"), one for each source of prompts that
-    sets this key."""
+    """The values of the setting `env.gpus`, which names the GPUs for boxes (agents' sandboxes) or is "auto".
+    There is one value for each source of prompts (environment in the run file) that has this setting."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A plan that assigns GPUs of one machine to inference, to the trainer and to the boxes."""
+    """A plan that assigns the GPUs of one machine to inference, to the trainer and to the boxes (agents'
+    sandboxes)."""
 
     inference: tuple[Gpu, ...]
     trainer: tuple[Gpu, ...]
@@ -48,7 +50,8 @@ class Placement:
         return bool(set(self.inference) & set(self.trainer))
 
     def lines(self) -> list[str]:
-        """Returns four lines of text: the GPUs of inference, trainer and boxes, and the unused GPUs."""
+        """Returns four lines of text for the user, each with the indices of GPUs: those of inference, of the
+        trainer and of the boxes, and the unused GPUs."""
         rows = {
             "inference": self.inference,
             "trainer": self.trainer,
@@ -70,18 +73,20 @@ def place(
     flag_gpus: Sequence[str] | None = None,
     visible: Sequence[str] | None = None,
 ) -> Placement:
-    """Assigns the GPUs of a machine, `gpus`, to inference, the trainer and the boxes.
+    """Assigns the GPUs of a machine, `gpus`, to inference, to the trainer and to the boxes (agents'
+    sandboxes).
 
-    GPUs are named by NVML index or UUID. The GPUs that prime-rl can see are the first of these that is given:
+    GPUs are named by NVML index or UUID. The GPUs that prime-rl can see are determined by the first of these
+    that is given:
 
     1. `flag_gpus`, the value of the flag `--gpus`; inference and the trainer share a GPU that is named twice;
     2. the GPUs that the run file names for inference and the trainer;
     3. `visible`, the value of the variable `CUDA_VISIBLE_DEVICES`;
     4. all GPUs that the run file does not name for boxes.
 
-    None means that the flag or the variable is not set. Raises ConfigError if there are too few GPUs; a named
-    GPU does not exist; `--gpus` and the run file name different GPUs; or a box would get a GPU that inference
-    or the trainer uses.
+    None means that the flag or the variable is not set. Raises ConfigError if there are too few GPUs; if a
+    named GPU does not exist; if `--gpus` and the run file name different GPUs; or if a box would get a GPU
+    that inference or the trainer uses.
     """
     devices = _visible(request, gpus, flag_gpus, visible)
     need = request.num_infer + request.num_train
@@ -146,9 +151,10 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(request: GpuRequest, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the boxes' GPUs for `gpus = "auto"`: the GPUs in `rest`, which neither inference nor the
-    trainer uses. Raises ConfigError if `rest` is empty. Also raises ConfigError if the run file does not name
-    the GPUs of inference and the trainer, because the process that starts boxes knows only the run file."""
+    """Returns the GPUs of the boxes if the run file says `gpus = "auto"`: these are the GPUs in `rest`, which
+    neither inference nor the trainer uses. Raises ConfigError if `rest` is empty. Also raises ConfigError if
+    the run file does not name the GPUs of inference and the trainer: the process that starts boxes knows only
+    the run file, so it could not tell which GPUs remain."""
     if not (request.inference and request.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"

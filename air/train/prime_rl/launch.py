@@ -1,10 +1,11 @@
-"""Starts a run with prime-rl: finds prime-rl's Python interpreter, plans the run, and runs the launcher.
+"""Starts a run with prime-rl, an external training program: finds prime-rl's Python interpreter, plans the
+run, and runs prime-rl's launcher.
 
-The launcher is prime-rl's own program. It gets the run file unchanged, and starts `inference`,
-`orchestrator`, `env-server` and `torchrun` from the PATH, which begins with the folder of prime-rl's Python.
-This process forwards SIGINT, SIGTERM and SIGHUP to the launcher, and sends it SIGTERM if too many consecutive
-episodes fail (see `air.env.failure_breaker`). The process group of the launcher is killed when the launcher
-has ended, or a grace period after the first signal.
+The launcher gets the run file unchanged, and starts `inference`, `orchestrator`, `env-server` and `torchrun`
+from the PATH, which begins with the folder of prime-rl's Python. This process forwards SIGINT, SIGTERM and
+SIGHUP to the launcher. It also sends SIGTERM to the launcher if too many consecutive episodes fail (see
+`air.env.failure_breaker`). When the launcher has ended, or a while after the first signal, all processes in
+the launcher's process group are killed.
 """
 
 from __future__ import annotations
@@ -52,13 +53,16 @@ print(json.dumps({"prime_rl": there("prime_rl.entrypoints.rl"), "air": there("ai
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run with prime-rl, made before the run starts: its GPUs, boxes and duration."""
+    """The plan of a run with prime-rl, made before the run starts: its GPUs, and an estimate of its sandboxes
+    and duration."""
 
     view: run_file.PrimeView
     gpus: gpu_placement.Placement | None
-    """The GPUs of inference, trainer and boxes. None for a run under SLURM, which uses other machines."""
+    """The GPUs of inference, trainer and boxes (agents' sandboxes). None for a run under SLURM, which uses
+    other machines."""
     real: bool
-    """Whether `gpus` are real GPUs of this machine. False: they are invented, for a dry run without a GPU."""
+    """Whether `gpus` are GPUs of this machine. If false, this machine has no GPU, and `gpus` are invented for
+    a dry run."""
     load: throughput.Throughput
 
     def lines(self) -> list[str]:
@@ -85,13 +89,12 @@ class Plan:
 
 
 def interpreter() -> Path | None:
-    """Returns the path of a Python interpreter in which prime-rl is installed, or None if no such interpreter
-    is known.
+    """Returns the path of a Python interpreter in which prime-rl is installed, or None if none is known.
 
-    If the environment variable `AIR_PRIME_RL` is the path of an interpreter, or of a checkout of prime-rl
-    with a virtual environment `.venv`, returns this interpreter; raises MissingError if the interpreter does
-    not exist or lacks prime-rl or air. If the variable is not set, returns the interpreter of this process if
-    prime-rl is installed for it.
+    The environment variable `AIR_PRIME_RL` may be the path of an interpreter, or of a checkout of prime-rl
+    with a virtual environment `.venv`. If it is set, returns that interpreter, and raises MissingError if the
+    interpreter does not exist or lacks prime-rl or air. If it is not set, returns the interpreter of this
+    process if prime-rl is installed there.
     """
     setting = os.environ.get(PLACE_ENV, "")
     if not setting:
@@ -120,12 +123,13 @@ def interpreter() -> Path | None:
 
 
 def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
-    """Checks a run file of prime-rl and returns the plan of the run: its GPUs, boxes and duration.
+    """Checks the settings of a run with prime-rl, `merged`, and returns the plan of the run: its GPUs, boxes
+    (agents' sandboxes) and duration.
 
-    `flag_gpus` has the GPUs of the flag `--gpus`, as NVML indices or UUIDs; None: the flag is not given (see
-    `gpu_placement.place`). Raises ConfigError if the run file is wrong, GPUs cannot be assigned, an episode
-    could never start, the run would take far too long, or most episodes would end too late and be dropped.
-    Raises MissingError if a task or a SLURM template does not exist.
+    `flag_gpus` is the value of the flag `--gpus`, as NVML indices or UUIDs; None: the flag is not given (see
+    `gpu_placement.place`). Raises ConfigError if a setting is wrong, GPUs cannot be assigned, an episode
+    could never start, the run would take far too long, or most episodes would be dropped because they end too
+    late. Raises MissingError if a task or a SLURM template does not exist.
     """
     view = run_file.read(merged)
     placement, inventory = None, gpus.inventory()
@@ -149,9 +153,9 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
 
 
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
-    """Returns the arguments for prime-rl's launcher, from the arguments `rest` of air's command `rl`. Each
-    run file becomes `@ FILE`; if the file ships with air, FILE is the full path. All other arguments are
-    unchanged. If `dry_run`, `--dry-run` is added."""
+    """Converts `rest`, the arguments of air's command `rl`, to arguments of prime-rl's launcher, and returns
+    them. Each run file becomes `@ FILE`; for a file that comes with air, FILE is its full path. All other
+    arguments are unchanged. If `dry_run` is true, `--dry-run` is added."""
     files, out, words = iter(merged.files), [], list(rest)
     while words:
         word = words.pop(0)
@@ -165,12 +169,15 @@ def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> 
 
 
 def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
-    """Returns the environment variables for prime-rl's launcher: those of this process, with new values for
-    four things. PATH begins with the folder of the interpreter `python`. `CUDA_VISIBLE_DEVICES` has the GPUs
-    that prime-rl may see, if the plan has real GPUs. All worker processes get the secret text from which the
-    seeds of data splits are computed, so that they split a task's data in the same way. They also get the
-    path `breaker` of the file that counts consecutive failed episodes (see `air.env.failure_breaker`); an old
-    file at this path is removed."""
+    """Returns the environment variables for prime-rl's launcher: those of this process, with four changes.
+
+    - PATH begins with the folder of the interpreter `python`.
+    - If the plan has real GPUs, `CUDA_VISIBLE_DEVICES` has the GPUs that prime-rl may see.
+    - All worker processes get the same secret, from which the seeds of data splits are computed, so that
+      they split the data of a task in the same way.
+    - All worker processes get the path `breaker` of a file that counts consecutive failed episodes (see
+      `air.env.failure_breaker`). An old file at this path is removed.
+    """
     env = dict(os.environ)
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env |= fresh(breaker)
@@ -200,14 +207,14 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
 def supervise(
     command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
 ) -> int:
-    """Runs a command in its own process group with the environment variables `env`, and forwards SIGINT,
-    SIGTERM and SIGHUP to the command. Returns 130 if this process got one of these signals; 1 if too many
-    consecutive episodes failed; otherwise the exit code of the command (128 + N if signal N ended the
-    command).
+    """Runs a command in a process group of its own with the environment variables `env`, and waits for its
+    end. Forwards SIGINT, SIGTERM and SIGHUP to the command. Also sends SIGTERM to the command when the file
+    `breaker` says that too many consecutive episodes failed.
 
-    Sends SIGTERM to the command when the file `breaker` says that too many consecutive episodes failed. Kills
-    the process group `grace` seconds after the first signal; the default is long because prime-rl may need
-    minutes to end.
+    Returns 130 if this process got one of these signals; 1 if too many consecutive episodes failed; otherwise
+    the exit code of the command (128 + N if signal N ended the command). Kills the process group `grace`
+    seconds after the command got its first signal; the default is long because prime-rl may need minutes to
+    end.
     """
     received: list[int] = []
 

@@ -1,8 +1,8 @@
-"""Reads and checks a prime-rl run file (TOML). prime-rl need not be installed.
+"""Reads and checks a prime-rl run file (TOML), without an installed prime-rl.
 
-The classes in this module have only the keys that air needs to plan GPUs, boxes and time. All keys of the
-file are compared with a recorded schema (`air.train.prime_rl.schema`). Rules between keys are left to
-prime-rl.
+The classes in this module have only the keys that air needs to plan GPUs, boxes (agents' sandboxes) and time.
+All keys of the file are compared with a recorded schema (`air.train.prime_rl.schema`). Rules between several
+keys are not checked here, but by prime-rl.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from air.train.prime_rl.gpu_placement import GpuRequest
 
 
 class _TableView(BaseModel):
-    """Base class: one TOML table of a prime-rl run file. Keys that air does not read are ignored."""
+    """Base class of classes for one TOML table of a prime-rl run file. A subclass has the keys that air
+    reads; other keys in the table are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
@@ -74,25 +75,28 @@ class SlurmView(_TableView):
 
 
 class SourceView(EnvSource, _TableView):
-    """The keys that air reads from a prime-rl run file for one source of prompts: one table
-    `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
+    """The keys that air reads for one source of prompts (an environment with its tasks) in a prime-rl run
+    file: one table `[[orchestrator.train.source]]` or `[[orchestrator.eval.source]]`."""
 
     serve: vf.ServeConfig = vf.ServeConfig()
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another machine runs the episodes of this source, which is so if `serve.address` is set."""
+        """Whether the episodes of this source run on another machine. This is so if the setting
+        `serve.address` is given."""
         return self.serve.address is not None
 
 
 class SamplingView(_TableView):
-    """The keys that air reads from prime-rl's table `[orchestrator.train.sampling]`: limits on replies."""
+    """The keys that air reads from prime-rl's table `[orchestrator.train.sampling]`: limits on the length of
+    replies."""
 
     max_completion_tokens: int | None = None
 
 
 class TrainView(_TableView):
-    """The keys that air reads from prime-rl's table `[orchestrator.train]`: sources of prompts, sampling."""
+    """The keys that air reads from prime-rl's table `[orchestrator.train]`: the sources of prompts for
+    training, and sampling."""
 
     source: list[SourceView] = Field(min_length=1)
     sampling: SamplingView = SamplingView()
@@ -112,7 +116,8 @@ class ConcurrencyView(_TableView):
 
 
 class OrchestratorView(_TableView):
-    """The keys that air reads from prime-rl's table `[orchestrator]`: sources, sizes of steps and groups."""
+    """The keys that air reads from prime-rl's table `[orchestrator]`: sources of prompts, and the numbers of
+    episodes in a training step and in a group (several episodes of the same prompt)."""
 
     train: TrainView
     eval: EvalView | None = None
@@ -138,22 +143,23 @@ class PrimeView(_TableView):
 
     @property
     def sources(self) -> list[SourceView]:
-        """The sources of prompts for training, followed by the sources of prompts for evaluation."""
+        """The sources of prompts (environments) for training, followed by those for evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [*self.orchestrator.train.source, *evaluated]
 
     @property
     def eval_sources_with_training_seeds(self) -> list[str]:
-        """The names of the evaluation sources whose worlds would get the seeds of the training, so that the
-        evaluation would repeat training episodes. (The run file must set `purpose = "evaluation"`, because
-        prime-rl does not tell an environment that it is used for an evaluation.)"""
+        """The names of the evaluation sources whose worlds (games and other environments) would get the seeds
+        of the training, so that the evaluation would repeat training episodes. The run file must set `purpose
+        = "evaluation"` for them, because prime-rl does not tell an environment that it is used for an
+        evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [source.resolved_name for source in evaluated if _uses_training_seeds(source.env)]
 
     @property
     def broadcast(self) -> str:
-        """How new weights reach the inference servers, such as `nccl` or `filesystem`: the setting
-        `weight_broadcast.type`, or prime-rl's default."""
+        """How new weights get from the trainer to the inference servers, such as `nccl` or `filesystem`: the
+        value of the setting `weight_broadcast.type` or, if it is not set, prime-rl's default."""
         if self.weight_broadcast is not None:
             return self.weight_broadcast.type
         lora = self.trainer.model.lora is not None
@@ -161,10 +167,10 @@ class PrimeView(_TableView):
 
 
 def read(merged: MergedSettings) -> PrimeView:
-    """Checks a run file of prime-rl, and returns those keys of the file that air reads. `merged` has the
-    settings of the file and of the command line. Raises ConfigError, which names file and key, if prime-rl
-    does not have a key, a value has a wrong type, a setting of an environment cannot be used, or two limits
-    on the number of tokens contradict each other."""
+    """Checks the settings of a run with prime-rl, and returns those keys that air reads. `merged` has the
+    settings of the run files and of the command line. Raises ConfigError, which names the file and the key,
+    if prime-rl has no such key, a value has a wrong type, a setting of an environment cannot be used, or two
+    limits on the number of tokens contradict each other."""
     where = str(merged.files[-1]) if merged.files else "command line"
     schema.check(merged.data, "rl", where=where)
     try:
@@ -202,9 +208,9 @@ def _uses_training_seeds(env: Any) -> bool:
 
 
 def _same(key: str, settings: list[list[str]]) -> tuple[str, ...]:
-    """Returns the value of the key `key` that all sources of prompts with this key have in common, or an
-    empty tuple if no source sets the key. `settings` has the value of each source. Raises ConfigError if two
-    sources set different values."""
+    """Returns the common value of the setting `key` in all sources of prompts, or an empty tuple if no source
+    sets it. `settings` has the value in each source; an empty list means that the source does not set it.
+    Raises ConfigError if two sources set different values."""
     different = {tuple(names) for names in settings if names}
     if len(different) > 1:
         raise ConfigError(
@@ -234,6 +240,7 @@ def _check_lengths(view: PrimeView, where: str) -> None:
 
 
 def visible_devices() -> list[str] | None:
-    """Returns the GPU names in the environment variable `CUDA_VISIBLE_DEVICES`, or None if it is not set."""
+    """Returns the names (indices or UUIDs) of GPUs in the environment variable `CUDA_VISIBLE_DEVICES`, or
+    None if it is not set."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

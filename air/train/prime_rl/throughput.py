@@ -1,7 +1,8 @@
-"""Pure functions that estimate a run before it starts: concurrent boxes, seconds per step, age of episodes.
+"""Estimates a training run before it starts: the number of concurrent boxes (agents' sandboxes), the duration
+of a training step, and the age of episodes. air refuses runs that would take absurdly long.
 
-The age of an episode is the number of steps that the trainer takes while the episode waits and runs. The
-estimate assumes a steady state in which every episode takes its whole time limit.
+The age of an episode is the number of training steps that the trainer takes while the episode waits and runs.
+The estimate assumes a steady state in which every episode takes its whole time limit.
 
 A stream i is one task of one source of prompts, with n_i episodes of L_i seconds in each step. A resource r
 has size_r units, and running episodes occupy them. The resources are the boxes of a source, GPU slots
@@ -14,8 +15,8 @@ flight"). An episode occupies u_i units: 1, or for GPU slots the number of GPUs 
     age of an episode     L_i / S steps, plus w / (sum of n_j over streams j that use r*) steps if the episode
                           waits for r* (Little's law)
 
-Ages depend only on ratios of times, so they also hold if all episodes are faster than their time limits by
-the same factor.
+If each step waits for its own episodes, S is at least the longest time limit L_i. Ages depend only on ratios
+of times, so they also hold if all episodes are faster than their time limits by the same factor.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ LONGEST_RUN = 365 * 86_400.0
 
 @dataclass(frozen=True)
 class Task:
-    """One task in the estimate: the time limit of an episode, and the number of GPUs that its box needs."""
+    """One task in the estimate: the time limit of an episode, and the number of GPUs that its box (agent's
+    sandbox) needs."""
 
     name: str
     seconds: float
     """The time limit of an episode, in seconds."""
     gpus: int = 0
-    """Number of GPUs that one box of this task needs."""
+    """The number of GPUs that one box (agent's sandbox) of this task needs."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """One source of prompts (`[[orchestrator.train.source]]`) in the estimate: its tasks, boxes and GPUs."""
+    """One source of prompts (`[[orchestrator.train.source]]` in the run file) in the estimate: its tasks,
+    boxes (agents' sandboxes) and GPUs."""
 
     name: str
     tasks: tuple[Task, ...]
@@ -61,8 +64,8 @@ class Source:
 
 @dataclass(frozen=True)
 class Load:
-    """The input of the estimate: the sources of prompts of a run, and its numbers of episodes, boxes and
-    steps."""
+    """The input of the estimate: the sources of prompts of a run, and the numbers of episodes, boxes (agents'
+    sandboxes) and steps."""
 
     sources: tuple[Source, ...]
     batch_size: int
@@ -70,35 +73,36 @@ class Load:
     in_flight: int
     """Largest number of episodes that run or wait at the same time."""
     host_boxes: int
-    """Largest number of concurrent boxes on this machine."""
+    """The maximum number of concurrent boxes (agents' sandboxes) on this machine."""
     bound: int | None
-    """The setting `max_off_policy_steps`, the largest age of an episode in steps: an older episode is
-    dropped. None: each step waits for its own episodes, so no episode is dropped."""
+    """The value of `max_off_policy_steps`, the maximum age of an episode in training steps; older episodes
+    are dropped. None: each step waits for its own episodes, so no episode is dropped."""
     max_steps: int | None = None
     """Number of steps of the run. None: no limit."""
 
 
 @dataclass(frozen=True)
 class Age:
-    """The estimated age of the episodes of one task when they end. The age is the number of training steps
-    that the trainer takes while an episode waits and runs."""
+    """The estimated age of the episodes of one task at their end: the number of training steps that the
+    trainer takes while such an episode waits and runs."""
 
     name: str
     steps: float
     share: float
-    """The share of the task's episodes among all episodes of the run, from 0 to 1."""
+    """The number of the task's episodes divided by the number of all episodes of the run, from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The estimate for a run: its boxes, the duration of a step, and the ages of episodes."""
+    """The estimate for a run: its boxes (agents' sandboxes), the duration of a training step, and the ages of
+    episodes."""
 
     boxes: int
     """Largest number of concurrent boxes."""
     gpu_slots: int | None
-    """Number of GPU slots for boxes: the largest number of boxes with one GPU each that can run at the same
-    time, if boxes share GPUs as `slots_per_gpu` allows. If sources with the same GPUs differ in this setting,
-    the largest value counts. None: unknown."""
+    """The number of GPU slots for boxes: the maximum number of boxes with one GPU each that can run at the
+    same time. `slots_per_gpu` boxes can share a GPU; if sources with the same GPUs have different values of
+    this setting, the largest value counts. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -108,9 +112,9 @@ class Throughput:
 
     @property
     def ages_over_bound(self) -> tuple[Age, ...]:
-        """The ages that exceed `bound`, the value of `max_off_policy_steps`. There is one age for each task
-        of each source. If a task's age exceeds `bound`, prime-rl drops those of its episodes that use their
-        whole time limit."""
+        """The ages that exceed `bound`, the value of `max_off_policy_steps`; empty if `bound` is None. There
+        is one age for each task of each source of prompts. If the age of a task is too large, prime-rl drops
+        those of its episodes that use their whole time limit."""
         return () if self.bound is None else tuple(a for a in self.ages if a.steps > self.bound)
 
     def lines(self) -> list[str]:
@@ -136,9 +140,9 @@ class Throughput:
         return rows
 
     def absurd(self) -> str:
-        """Returns the reason why the run must be refused: a step would take more than 7 days or the run more
-        than 365 days, or more than half of the episodes would be dropped because they are too old when they
-        end. Returns an empty string if the run is acceptable."""
+        """Returns the reason why the run must be refused, or an empty string if the run is acceptable. A run
+        is refused if a step would take more than 7 days, if the run would take more than 365 days, or if more
+        than half of the episodes would be too old at their end and therefore dropped."""
         run = self.step_seconds * (self.max_steps or 1)
         if self.step_seconds > LONGEST_STEP or run > LONGEST_RUN:
             return (
@@ -178,8 +182,8 @@ class _Place:
 
 
 def impossible(load: Load) -> str:
-    """Returns the reason why some episode could never start (its box needs more GPUs than its source of
-    prompts has), or an empty string if all episodes can start."""
+    """Returns the reason why some episode could never start, or an empty string if all episodes can start. An
+    episode cannot start if its box (sandbox) needs more GPUs than its source of prompts has."""
     for source in load.sources:
         for task in source.tasks:
             if source.gpus is not None and task.gpus > len(source.gpus):
@@ -191,8 +195,8 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """Estimates a run: its boxes, the duration of a step, and the ages of episodes.
-    Every episode must be able to start: `impossible(load)` must return an empty string."""
+    """Estimates the boxes of a run, the duration of a step, and the ages of episodes. Must only be called if
+    all episodes can start, that is, if `impossible(load)` returns an empty string."""
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -228,17 +232,18 @@ def check(load: Load) -> Throughput:
 
 
 def workers(*, most: int | None, multiplex: int, in_flight: int) -> int:
-    """Returns the number of worker processes that prime-rl starts for one source of prompts with `in_flight`
-    concurrent episodes. One process runs at most `multiplex` episodes; prime-rl starts another process when
-    every process runs 90 % of this number. `most` is the largest number of processes; None: no limit."""
+    """Returns the number of worker processes that prime-rl starts for one source of prompts. `in_flight` is
+    the number of concurrent episodes. One process runs at most `multiplex` episodes; when every process runs
+    90 % of this number, prime-rl starts another process. `most` is the maximum number of processes; None: no
+    limit."""
     processes = max(1, math.ceil(in_flight / (0.9 * multiplex)))
     return processes if most is None else min(processes, most)
 
 
 def _streams(load: Load) -> list[_Stream]:
-    """Returns the load that each task of each source of prompts makes, as a stream: the number of its
-    episodes in a step, their time limit and their GPUs. The prompts of a step are divided among the sources
-    in proportion to the setting `ratio` of a source, and equally among the tasks of a source."""
+    """Returns a stream for each task of each source of prompts: the number of its episodes in a training
+    step, with the task's time limit and GPUs. The prompts of a step are divided among the sources in
+    proportion to their setting `ratio`, and equally among the tasks of a source."""
     weights = [source.ratio * source.group_size for source in load.sources]
     return [
         _Stream(
@@ -268,13 +273,14 @@ def _places(load: Load, streams: Sequence[_Stream]) -> list[_Place]:
 
 
 def _gpu_users(load: Load) -> list[Source]:
-    """Returns the sources that have a task whose box needs a GPU."""
+    """Returns the sources of prompts with at least one task whose box (sandbox) needs a GPU."""
     return [source for source in load.sources if any(task.gpus for task in source.tasks)]
 
 
 def _slots(sources: Sequence[Source]) -> dict[tuple[str, ...], int]:
-    """Returns the number of GPU slots by the names of the GPUs. If sources with the same GPUs differ in
-    `slots_per_gpu`, the largest value counts. Sources whose GPUs are unknown are left out."""
+    """Returns the number of GPU slots (places for a box on a GPU) for each set of GPUs that sources use, by
+    the names of these GPUs. If sources with the same GPUs differ in `slots_per_gpu`, the largest value
+    counts. Sources whose GPUs are unknown are left out."""
     slots: dict[tuple[str, ...], int] = {}
     for source in sources:
         if source.gpus:

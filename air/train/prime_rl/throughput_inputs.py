@@ -1,4 +1,5 @@
-"""Builds the input of `air.train.prime_rl.throughput`, which estimates a run's duration, from a run file."""
+"""Computes, from the settings of a run, the input of `air.train.prime_rl.throughput`, which estimates the
+duration of the run. Works for both training engines: prime-rl, and air's own engine `embedded`."""
 
 from __future__ import annotations
 
@@ -13,16 +14,17 @@ from air.train.prime_rl.throughput import Load, Source, Task, workers
 from air.worlds import sources
 
 DEFAULT_BATCH = 128
-"""prime-rl's number of episodes in a step if a run file has neither `batch_size` nor `token_batch_size`."""
+"""The number of episodes in a training step that prime-rl uses if a run file has neither `batch_size` nor
+`token_batch_size`."""
 
 
 def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
-    """Returns the input of the throughput estimate for a run with prime-rl.
+    """Returns the input of the estimate for a run with prime-rl, whose settings are in `view`.
 
-    `boxes` is the number of GPUs on this machine that boxes get if the run file sets `gpus = "auto"`; None:
-    unknown. If the run file sets `token_batch_size` instead of `batch_size`, the estimate assumes that the
-    number of episodes in a step equals the largest number of concurrent episodes. Raises MissingError if a
-    task does not exist, and ConfigError if `AIR_MAX_BOXES` is not a positive integer.
+    `boxes` is the number of GPUs on this machine for boxes (agents' sandboxes), needed if the run file sets
+    `gpus = "auto"`; None: unknown. If the run file sets `token_batch_size` instead of `batch_size`, the
+    number of episodes in a step is assumed to equal the maximum number of concurrent episodes. Raises
+    MissingError if a task does not exist, and ConfigError if `AIR_MAX_BOXES` is not a positive integer.
     """
     orchestrator = view.orchestrator
     batch = orchestrator.batch_size
@@ -44,9 +46,9 @@ def of_prime(view: PrimeView, *, boxes: int | None) -> Load:
 
 
 def of_embedded(config: RunConfig) -> Load:
-    """Returns the input of the throughput estimate for a run with the embedded training engine.
-    Raises MissingError if a task does not exist. Raises ConfigError if this machine lacks a GPU that the run
-    file names, or if `AIR_MAX_BOXES` is not a positive integer."""
+    """Returns the input of the estimate for a run with the engine `embedded`, which is part of air. Raises
+    MissingError if a task does not exist. Raises ConfigError if this machine lacks a GPU that the run file
+    names, or if `AIR_MAX_BOXES` is not a positive integer."""
     orchestrator = config.orchestrator
     return Load(
         sources=tuple(
@@ -115,9 +117,9 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes can use: the GPUs for boxes without the last
-    `grader_gpus` of them, which graders use. If `env.gpus` is "auto", `auto` is the number of GPUs for boxes;
-    if this number is unknown (None), returns None."""
+    """Returns the names of the GPUs that agents' boxes (sandboxes) can use: the GPUs for boxes except the
+    last `grader_gpus`, which graders use. If the setting `env.gpus` is "auto", `auto` is the number of GPUs
+    for boxes; if it is unknown (None), returns None."""
     if env.gpus == "auto":
         if auto is None:
             return None

@@ -1,4 +1,5 @@
-"""Chooses the inference server of a run: vLLM, or air's own server, which uses transformers."""
+"""Chooses and creates the inference server of a training run, which samples the replies of the policy (the
+trained model): vLLM, or air's own server, which uses transformers."""
 
 from __future__ import annotations
 
@@ -38,42 +39,45 @@ class Server(Protocol):
         """Starts the server. Returns when the server answers requests."""
 
     def stop(self) -> None:
-        """Stops the server and ends its processes."""
+        """Stops the server, and ends the processes that it started."""
 
     def ready(self) -> None:
         """Returns at once if the server answers requests; if the server is restarting, waits until it
         answers. Raises InferenceError if the server has ended and will not be restarted."""
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager: during the `with` block, the server does not use the policy's weights, so that the
-        trainer may change them."""
+        """Context manager: during the `with` block, the server does not use the weights of the policy (the
+        trained model), so that the trainer may change them."""
 
     def step_metrics(self) -> Mapping[str, float]:
-        """Returns the server's metrics since the last call, by name; empty if the server has no metrics."""
+        """Returns metrics of the server by name, most of them about the time since the last call. Empty if
+        the server has no metrics."""
 
     def update_weights(self) -> int:
-        """Makes the server use the policy's present weights, and returns their version number: 1 after the
-        first call; version 0 is the weights at the start. Requests that are already running finish with the
-        old weights."""
+        """Makes the server use the present weights of the policy (the trained model), and returns their
+        version number. The weights at the start have version 0, so the first call returns 1. Requests that
+        are already running finish with the old weights."""
 
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version number of the weights that sampled a reply, or None if not known. The arguments
-        identify the reply: its tokens, their log-probabilities, and the time at which the client had received
-        the reply (`ended`, in seconds since 1970)."""
+        """Returns the version number of the weights with which a reply was sampled, or None if it is not
+        known. Three arguments identify the reply: the ids of its tokens, their log-probabilities, and
+        `ended`, the time in seconds since 1970 at which the client had received the reply."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inference server that was chosen for a run. `reason` says in words why this server was chosen. If
-    `vllm` is None, air's own server was chosen. If `vllm` is set and `gpu` is None, vLLM runs on the CPU."""
+    """The inference server that was chosen for a run, and the reason in words (`reason`). If `vllm` is None,
+    it is air's own server; otherwise it is vLLM, which runs on the GPU `gpu` or, if `gpu` is None, on the
+    CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
     reason: str
     lease: GpuLease | None = None
-    """The exclusive right to use the GPU. It lasts until the process ends or `release` is called."""
+    """The lease of the GPU, the exclusive right to use it. It lasts until the process ends or `release` is
+    called. None if there is no GPU."""
 
     def release(self) -> None:
         """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing if there is
@@ -83,8 +87,8 @@ class Choice:
 
     @property
     def name(self) -> Literal["vllm", "transformers"]:
-        """The chosen server's name as a value of the setting `embedded.inference`. `transformers` means air's
-        own server."""
+        """The name of the chosen server, as a value of the setting `embedded.inference`: `vllm`, or
+        `transformers` for air's own server."""
         return "transformers" if self.vllm is None else "vllm"
 
     def __str__(self) -> str:
@@ -97,13 +101,14 @@ class Choice:
 def choose(
     setting: Inference, names: Sequence[str] = (), *, boxes: gpus.GpuSelection = ()
 ) -> Choice:
-    """Chooses the inference server of a run, without starting it, and leases its GPU if it has one.
+    """Chooses the inference server of a run, without starting it. If the server uses a GPU, also leases this
+    GPU (takes the exclusive right to use it).
 
     `setting` is the value of `embedded.inference` in the run file. `auto` selects vLLM if vLLM is installed
     and can use a GPU, otherwise air's own server. `names` are the GPUs that the run file names for inference,
-    `boxes` those that boxes may use. vLLM gets the first free GPU of `names` or, if `names` is empty, the
-    first free visible GPU that is not for boxes. If boxes may use all GPUs (`auto`), vLLM gets the first free
-    visible GPU except the last one, which remains for boxes.
+    and `boxes` the GPUs that it names for boxes (agents' sandboxes). vLLM gets the first free GPU of `names`
+    or, if `names` is empty, the first free visible GPU that is not for boxes. If `boxes` is `auto` (all
+    GPUs), vLLM gets the first free visible GPU except the last one, which remains for boxes.
 
     Raises MissingError if `setting` is `vllm` and vLLM is not installed, or if the environment variable
     `AIR_VLLM_PYTHON` names no interpreter with vLLM. Raises UsageError if `setting` is `vllm` and the
@@ -140,8 +145,8 @@ def choose(
 def _free_gpu(
     names: Sequence[str], boxes: gpus.GpuSelection
 ) -> tuple[gpus.Gpu | None, GpuLease | None, str]:
-    """Returns a GPU for vLLM with its lease, or, if there is none, the reason in words. The arguments are
-    those of `choose`."""
+    """Looks for a free GPU for vLLM; the arguments are those of `choose`. Returns the GPU, its lease (the
+    right to use it) and an empty string; or, if no GPU is free, (None, None, the reason in words)."""
     inventory = gpus.inventory()
     visible = _visible(inventory)
     problem = "boxes may use every GPU that is visible" if visible else "none is to be seen"
@@ -179,13 +184,13 @@ def server(
     say: Callable[[str], None],
     gpu_share: float | None = None,
 ) -> Server:
-    """Returns a new inference server of the chosen kind for `policy`. The caller starts the server with
-    `start`.
+    """Returns a new inference server of the chosen kind for `policy` (the trained model). The caller must
+    start the server with `start`.
 
-    `name` is the model's name in requests. `max_model_len` is the largest number of tokens of a prompt and
+    `name` is the model's name in requests. `max_model_len` is the maximum number of tokens of a prompt and
     its reply together. vLLM writes its log and its copy of the weights into `folder`. `say` is called with a
     one-line message if vLLM is restarted. `gpu_share` is the share (0 to 1) of the GPU's memory that vLLM may
-    use if the trainer uses the same GPU; None if the trainer does not use vLLM's GPU.
+    use if the trainer uses the same GPU; None if it does not.
     """
     if choice.vllm is None:
         return InferenceServer(
@@ -220,9 +225,9 @@ def server(
 
 
 def _vllm_dtype(policy: Policy, config: EmbeddedConfig) -> str:
-    """Returns the type of vLLM's weights, as a value of `Launch.dtype`: the policy's type. But if the user
-    chose no type and the policy is on the CPU, returns an empty string, so that vLLM uses bfloat16 on a
-    GPU."""
+    """Returns the data type of the weights in vLLM, as a value of `Launch.dtype`. This is the type of the
+    policy's weights. However, if the user chose no type and the policy is on the CPU, returns an empty
+    string, so that vLLM may choose: bfloat16 on a GPU."""
     if config.dtype == "auto" and policy.device.type == "cpu":
         return ""
     return str(policy.model.dtype).removeprefix("torch.")

@@ -1,4 +1,5 @@
-"""Refuses requests that web pages of other sites send to a server on a loopback address."""
+"""Refuses requests that web pages of other sites send to an inference server on a loopback address, through a
+browser on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from air import loopback
 
 
 class RefusingOtherSites:
-    """ASGI middleware for a server without a token that listens on a loopback address. Answers a request with
-    status 403 if the header `Origin` names the web page of another site, or the header `Host` names another
-    machine."""
+    """ASGI middleware for a server without authentication that listens on a loopback address. Answers a
+    request with status 403 if the header `Origin` names a web page of another site, or if the header `Host`
+    names another machine."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,11 +1,12 @@
-"""A fast forward pass for models of the Llama family that computes new tokens in each row (request).
+"""A fast forward pass for models of the Llama family, with which air's inference server computes the new
+tokens of many requests (one request per row of the batch).
 
 For single tokens of a small model, starting a torch operation takes longer than its computation, and the
 forward pass of transformers starts about a hundred operations in each layer. `LlamaDecoder` starts a third of
-that number, and computes matrix products with copies of the weights that are prepared for them
-(`PackedLinear`). It computes the same as the model's own modules, so results differ only by rounding. Models
-of other families use transformers' forward pass. Whenever a server starts, `self_check` compares the
-decoder's log-probabilities with the trainer's.
+that number, and multiplies with copies of the weights in a faster memory layout (`PackedLinear`). It computes
+the same as the model's own modules, so results differ only by rounding. For models of other families,
+transformers' forward pass is used. Whenever a server starts, `self_check` compares the decoder's
+log-probabilities with the trainer's.
 """
 
 from __future__ import annotations
@@ -34,15 +35,17 @@ _MODULES = (
     "transformers.activations",
     *(name.rpartition(".")[0] for name in _LAYERS),
 )
-"""Prefixes of the names of those Python modules whose classes `LlamaDecoder` accepts as parts of a model.
-Classes of other modules, such as quantised layers and adapters, are not accepted."""
+"""Prefixes of the names of Python modules. `LlamaDecoder` accepts only classes of these modules as parts of a
+model, and not, for example, quantised layers and adapters."""
 
 
 class LlamaDecoder:
-    """Computes the logits after new tokens in each row (request). Create a decoder with `LlamaDecoder.of`.
+    """Computes the logits after new tokens of several requests (one request per row of the batch).
+    `LlamaDecoder.of` creates a decoder.
 
-    On a CPU the decoder copies the model's weights, and copies them anew after they were changed in place.
-    The model's modules and the storage of its weights must not be replaced without a call of `release`.
+    On a CPU the decoder holds copies of the model's weights. It makes new copies after the weights were
+    changed in place, for example by an optimiser. Before the model's modules or the storage of its weights
+    are replaced, `release` must be called.
     """
 
     def __init__(self, model: Any) -> None:
@@ -51,15 +54,16 @@ class LlamaDecoder:
         """The layers with copies of their weights; empty before the first use."""
         self._head: PackedLinear | None = None
         self._versions: list[int] = []
-        """For each weight of the model, the number of its changes in place before it was copied."""
+        """For each weight of the model, how many times it had been changed in place when it was copied. A
+        later change increases this number."""
 
     def release(self) -> None:
         """Frees the copies of the weights. The next use copies the weights anew."""
         self._layers, self._head = [], None
 
     def _prepared(self) -> PackedLinear:
-        """Copies the weights if there are no copies, or if the weights have changed since. Returns the
-        output head."""
+        """Copies the weights if there are no copies, or if the weights have changed since they were copied.
+        Returns the output head, the linear layer that computes the logits."""
         versions = [weight._version for weight in self._model.parameters()]
         if self._head is None or versions != self._versions:
             self.release()
@@ -70,8 +74,8 @@ class LlamaDecoder:
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
         """Returns a decoder for the causal language model `model`, or None if the decoder does not support
-        it: if it has other layers, a sliding window, an adapter, weights that are not float32, or an
-        attention implementation other than SDPA."""
+        it. Not supported are other kinds of layers, sliding windows, adapters, weights that are not float32,
+        and attention implementations other than SDPA."""
         config = model.config.get_text_config()
         layers = getattr(getattr(model, "model", None), "layers", ())
         kinds = {f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers}
@@ -86,11 +90,13 @@ class LlamaDecoder:
         return cls(model) if known else None
 
     def logits(self, token_ids: Tensor, positions: Tensor, cache: RowCache, bias: Tensor) -> Tensor:
-        """Computes W new tokens in each of R rows, stores their keys and values in `cache`, and returns the
-        logits [R, vocabulary] for the token after them. A row is a running request. `token_ids` and
-        `positions` are [R, W]; rows with fewer new tokens are padded at the beginning. `bias` [R, 1, W,
-        columns] is added to the attention scores; a column is a place for a token in the cache. Before each
-        call, the caller must call `cache.aim`."""
+        """Computes the model for W new tokens in each of R rows (running requests), and stores their keys and
+        values in `cache`. Returns the logits [R, vocabulary] for the token that follows them.
+
+        `token_ids` and `positions` are [R, W]; rows with fewer new tokens are padded at the beginning. `bias`
+        [R, 1, W, columns] is added to the attention scores; a column is a place for a token in the cache.
+        Before each call, the caller must call `cache.aim`.
+        """
         head, inner = self._prepared(), self._model.model
         hidden = F.embedding(token_ids, inner.embed_tokens.weight)
         cosine, sine = inner.rotary_emb(hidden, positions)
@@ -115,7 +121,8 @@ def copied_bytes(model: Any) -> int:
 
 
 class _Layer:
-    """Computes one transformer layer with copies of the weights of the model's own layer."""
+    """Computes one transformer layer of the model, with copies of the layer's weights where copies are
+    faster."""
 
     def __init__(self, layer: Any, number: int) -> None:
         self._number = number
@@ -137,10 +144,10 @@ class _Layer:
     def __call__(
         self, hidden: Tensor, turn: tuple[Tensor, Tensor], cache: RowCache, bias: Tensor, count: int
     ) -> Tensor:
-        """Returns the layer's output [R, count, hidden] for the last `count` new tokens in each of R rows
-        (running requests). `hidden` [R, W, hidden] is the layer's input for all W new tokens. `turn` is the
-        rotary position embedding: cosine and sine, [R, W, 1, head_dim]. `bias` [R, 1, W, columns] is added to
-        the attention scores, one for each place of a token in `cache`."""
+        """Returns the layer's output [R, count, hidden] for the last `count` of the new tokens in each of R
+        rows (running requests). `hidden` [R, W, hidden] is the layer's input for all W new tokens. `turn` is
+        the rotary position embedding: cosine and sine, each [R, W, 1, head_dim]. `bias` [R, 1, W, columns] is
+        added to the attention scores; a column is a place for a token in `cache`."""
         queries, keys, values = self._projected(_norm(self._before, hidden), turn)
         queries, hidden = queries[:, -count:], hidden[:, -count:]
         result = self._attended(queries, keys, values, cache, bias[:, :, -count:])
@@ -151,7 +158,9 @@ class _Layer:
     def _projected(
         self, inputs: Tensor, turn: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries, keys and values of the tokens, each [R, W, heads, head_dim]."""
+        """Returns the queries, keys and values of W tokens in R rows, each [R, W, heads, head_dim], with
+        rotated queries and keys. `inputs` [R, W, hidden] is the input of the attention; for `turn`, see
+        `__call__`."""
         heads, kv_heads, dim = self._heads, self._kv_heads, self._dim
         joined = self._qkv(inputs).view(*inputs.shape[:2], -1, dim)
         both, values = joined[:, :, :-kv_heads], joined[:, :, -kv_heads:]
@@ -188,8 +197,9 @@ def _norm(part: Any, inputs: Tensor) -> Tensor:
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Returns whether `LlamaDecoder` may compute a module: whether its class is in one of the Python modules
-    `_MODULES`, and it has neither hooks nor a replaced `forward`, which the decoder would skip."""
+    """Returns whether `LlamaDecoder` may compute the module `part` itself. Its class must be in one of the
+    Python modules `_MODULES`, and it must have neither hooks nor a replaced `forward`, which the decoder
+    would skip."""
     known = type(part).__module__.startswith(_MODULES)
     changed = part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part)
     return known and not changed

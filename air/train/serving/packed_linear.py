@@ -17,11 +17,12 @@ from torch import Tensor
 
 
 class PackedLinear:
-    """The outputs of one or more linear modules with the same input, concatenated.
+    """One or more linear modules that get the same input, computed together: the output is the concatenation
+    of their outputs.
 
-    On a CPU this is one matrix product with copies of the weights: later changes to the modules have no
-    effect on this object. Elsewhere, and for weights that are not float32, the modules' own weights are used.
-    All modules must have a bias, or none.
+    On a CPU, one matrix product with reordered copies of the weights is computed, so later changes to the
+    modules have no effect on this object. Elsewhere, and for weights that are not float32, the modules' own
+    weights are used. Either all modules or none must have a bias.
     """
 
     def __init__(self, *modules: Any) -> None:
@@ -35,7 +36,8 @@ class PackedLinear:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Returns the outputs [..., sum of out_features] for `inputs` [..., in_features]."""
+        """Returns the concatenated outputs [..., sum of the modules' out_features] for `inputs` [...,
+        in_features]."""
         if self._packed is None:
             each = [F.linear(inputs, module.weight, module.bias) for module in self._modules]
             return each[0] if len(each) == 1 else torch.cat(each, -1)
@@ -46,8 +48,9 @@ class PackedLinear:
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Returns whether this build of torch can pack `weight`. The operations are not part of torch's public
-    interface, so a version without them is possible."""
+    """Returns whether `weight` can be stored in the faster order: it must be a float32 tensor on a CPU, and
+    this build of torch must have the operations. They are not part of torch's public interface, so some
+    versions may lack them."""
     operations = torch.ops.mkldnn
     return (
         weight.device.type == "cpu"

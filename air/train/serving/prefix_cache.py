@@ -1,8 +1,10 @@
-"""A cache of the keys and values of prompts and finished replies, for later prompts with the same prefix.
+"""A cache of attention keys and values, from which a later prompt with the same beginning (prefix) as an
+earlier prompt or reply can continue.
 
-The token sequences form a prefix tree. A node has consecutive tokens with their keys and values, and
-continues the sequence of its parent, so a shared prefix is stored once. When the tree exceeds its size limit,
-the least recently used leaf is removed first. Requests may continue to read the tensors of a removed node.
+The cached token sequences form a prefix tree. A node contains consecutive tokens with their keys and values,
+and continues the sequence of its parent, so a common prefix is stored once. When the tree exceeds its size
+limit, the least recently used leaf is removed first. Running requests may continue to read the tensors of a
+removed node.
 
 Keys and values depend on the weights, so the cache must be cleared before the weights change.
 """
@@ -33,9 +35,9 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int]:
-        """A value for comparing two parts without reading their tensors: it is equal if and only if the parts
-        have the same block (one object) and the same count. Compare only parts that exist at the same
-        time."""
+        """A value with which two parts can be compared without reading their tensors. The keys are equal if
+        and only if both parts have the same count and the same block (the same Python object). Only parts
+        that exist at the same time may be compared."""
         return id(self.block), self.count
 
 
@@ -51,7 +53,7 @@ class _Node:
     block: Block
     parent: _Node | None = None
     children: dict[int, _Node] = field(default_factory=dict)
-    """The nodes that continue this node's sequence, by their first token."""
+    """The nodes that continue the sequence of this node. The key is the first token id of the child."""
 
     @property
     def bytes(self) -> int:
@@ -59,8 +61,8 @@ class _Node:
 
 
 class PrefixCache:
-    """A prefix tree of token sequences with their keys and values, which take at most `limit` bytes. With
-    limit 0, nothing is stored."""
+    """A prefix tree of token sequences with their attention keys and values, which together take at most
+    `limit` bytes. If `limit` is 0, nothing is stored."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -87,8 +89,8 @@ class PrefixCache:
 
     def insert(self, tokens: Sequence[int], block: Callable[[int, int], Block]) -> None:
         """Stores copies of the keys and values of those `tokens` that are not stored yet. The function
-        `block(start, stop)` must return the keys and values of `tokens[start:stop]`. Tokens for which the
-        size limit leaves no room are not stored."""
+        `block(start, stop)` must return the keys and values of `tokens[start:stop]`. If the size limit leaves
+        too little room, the last tokens are not stored."""
         if self.limit <= 0:
             return
         path = self._path(tokens)
@@ -119,9 +121,8 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes that contain the longest stored prefix of `tokens`, in order, each with the
-        number of its tokens that belong to this prefix. The prefix has all tokens of each node, except that
-        it may end within the last node."""
+        """Returns the nodes that contain the longest stored prefix of `tokens`, in order. Each comes with the
+        number of its tokens that belong to this prefix: all of them, except perhaps in the last node."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:

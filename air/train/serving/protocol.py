@@ -1,8 +1,9 @@
-"""Checks requests to air's own inference server and builds its responses, in the format of vLLM.
+"""Checks the requests to air's own inference server, and builds its responses, in the format of vLLM.
 
-The fields are those of vLLM's OpenAI-compatible server and of vLLM's token endpoint, which the package
-`renderers` 0.1.12 calls (`renderers/client.py`). The server refuses a request with an unsupported field that
-would change the sampled distribution, and ignores fields that concern only vLLM's internals.
+The fields are those of two interfaces of vLLM: its OpenAI-compatible server, and its endpoint for token ids,
+which the package `renderers` 0.1.12 uses (`renderers/client.py`). A request is refused if it contains an
+unsupported field that would change the sampled distribution. Fields that concern only vLLM's internals are
+ignored.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "typical_p": (1,),
     "functions": ([],),
 }
-"""The unsupported fields of requests, each with the values that are nevertheless accepted because they have
-no effect."""
+"""The fields of requests that the server does not support. For each field, the values that are accepted
+nevertheless, because they have no effect."""
 
 
 class BadRequest(AirError):
-    """Raised for a request that the server refuses. The response has this error's message and HTTP status."""
+    """Raised if the server refuses a request. The response to the client has the HTTP status `status` and the
+    message of this error."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -64,16 +66,16 @@ class Limits:
     vocab_size: int
     """The number of tokens in the vocabulary; valid token ids are 0 to `vocab_size` - 1."""
     eos_ids: frozenset[int]
-    """The ids of the tokens that end every reply."""
+    """The ids of the end-of-sequence tokens. Each of these tokens ends a reply."""
 
 
 def sampling_params(
     fields: Mapping[str, Any], prompt: Sequence[int], limits: Limits
 ) -> SamplingParams:
-    """Checks a request's prompt (token ids) and its sampling fields `fields`, and returns its sampling
-    parameters. In the result, `max_tokens` is at most the number of tokens that fit into the context after
-    the prompt. This number is also the default. Raises BadRequest if a field is invalid or not supported, or
-    if the prompt is empty or too long."""
+    """Checks the prompt of a request (token ids) and the request's fields about sampling, and returns the
+    sampling parameters. In the result, `max_tokens` is at most the number of tokens that fit into the context
+    after the prompt; this number is also the default. Raises BadRequest if a field is invalid or not
+    supported, or if the prompt is empty, too long or has invalid token ids."""
     for name, neutral in NEUTRAL.items():
         value = fields.get(name)
         if value is not None and value not in neutral:
@@ -130,8 +132,8 @@ def error_body(message: str, status: int) -> dict[str, Any]:
 
 
 def models_body(name: str, max_model_len: int, version: int) -> dict[str, Any]:
-    """Returns the JSON body of the response to `GET /v1/models`, a list of the one served model. The field
-    `weights_version`, the version number of the weights, is an addition of air."""
+    """Returns the JSON body of the response to `GET /v1/models`: a list whose only entry describes the served
+    model. The field `weights_version`, the version number of the weights, does not exist in vLLM."""
     card = {
         "id": name,
         "object": "model",
@@ -156,8 +158,9 @@ def usage_body(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns one dict per sampled token, with the token's text and log-probability, in OpenAI's format.
-    `tokens` has the texts of the tokens, or names such as `token_id:5` for the token with the id 5."""
+    """Returns one dict for each sampled token, in OpenAI's format, with the text of the token and its
+    log-probability. `tokens` has the texts of the tokens; names such as `token_id:5` (for the token with the
+    id 5) may replace them."""
     return [
         {"token": token, "logprob": value, "bytes": list(token.encode()), "top_logprobs": []}
         for token, value in zip(tokens, logprobs, strict=True)
@@ -165,8 +168,9 @@ def logprob_entries(tokens: Sequence[str], logprobs: Sequence[float]) -> list[di
 
 
 def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -> dict[str, Any]:
-    """Returns the JSON body of the response to `POST /inference/v1/generate`. In the log-probabilities, the
-    token with the id N has the name `token_id:N`. `prompt_tokens` is the length of the prompt."""
+    """Returns the JSON body of the response to `POST /inference/v1/generate` with the sampled reply
+    `completion`. `prompt_tokens` is the number of tokens in the prompt. In the list of log-probabilities, the
+    token with the id N has the name `token_id:N`."""
     names = [f"token_id:{token}" for token in completion.token_ids]
     return {
         "request_id": request_id,
@@ -185,9 +189,9 @@ def generate_body(request_id: str, prompt_tokens: int, completion: Completion) -
 
 
 def chat_message(parsed: Any) -> dict[str, Any]:
-    """Converts a sampled reply to an assistant message in OpenAI's format. `parsed` is the result of the
-    method `parse_response` of a renderer (package `renderers`): the reply's text, reasoning and tool calls.
-    Tool calls that the renderer could not parse are left out."""
+    """Converts a sampled reply to an assistant message in OpenAI's format. `parsed` is the reply after
+    parsing by the method `parse_response` of a renderer (package `renderers`), with text, reasoning and tool
+    calls. Tool calls that the renderer could not parse are left out."""
     message: dict[str, Any] = {"role": "assistant", "content": parsed.content or ""}
     if parsed.reasoning_content:
         message["reasoning_content"] = parsed.reasoning_content

@@ -1,10 +1,10 @@
-"""Attention of new tokens to the keys and values in a `RowCache`, in which rows share the copy of a common
-prefix.
+"""Computes the attention of new tokens to cached keys and values (class `RowCache`), where requests with the
+same beginning share one copy.
 
 A row is a running request. Rows that begin with the same tokens share one copy of the keys and values of
-these tokens: one matrix product computes the scores of all these rows with the copy. A second product
-computes the scores with each row's own tokens. Both products fill columns of one matrix of scores, so the
-softmax, in float32, is that of ordinary attention.
+these tokens: one matrix product computes the attention scores of all these rows with the copy. A second
+product computes the scores with each row's own tokens. Both products fill columns of one matrix of scores, so
+the softmax, in float32, is the same as in ordinary attention.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torch import Tensor
 from air.train.serving.row_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""The torch methods that read only the shape of a mask. For these, a `RowMask` is not converted to an
-ordinary tensor."""
+"""The torch methods that read only the shape of a mask. They get a `RowMask` unchanged; all other torch
+functions get an ordinary tensor."""
 
 
 class RowMask(Tensor):
     """A boolean attention mask [rows, 1, queries, columns]: true if the query (a new token) attends to the
-    token in the column. A row is a running request. The columns are the places for tokens in a `RowCache`,
-    whose method `positions` says which token is in which column.
+    token in the column. A row is a running request. The columns are the places for tokens in a `RowCache`;
+    its method `positions` says which token is in which column.
 
-    torch's `scaled_dot_product_attention` with this mask ignores its arguments for keys and values, and reads
-    those in the cache. Every other torch function gets an ordinary mask tensor in its place.
+    With this mask, torch's `scaled_dot_product_attention` ignores its arguments for keys and values, and uses
+    the keys and values in the cache. All other torch functions treat this mask as an ordinary tensor.
     """
 
     cache: RowCache
     is_causal: bool
-    """Whether no row (request) has earlier tokens and all rows have equally many new tokens, so that torch's
-    ordinary causal attention gives the same result."""
+    """Whether torch's ordinary causal attention gives the same result. This is so if no row (request) has
+    earlier tokens, all rows have equally many new tokens, and the mask is causal."""
     bias: Tensor
     """The mask as numbers that are added to the attention scores, [rows, 1, queries, columns]: 0 where the
     mask is true, otherwise minus infinity."""
@@ -56,8 +56,8 @@ class RowMask(Tensor):
     @classmethod
     def wrap(cls, masks: Tensor | dict[str, Tensor], cache: RowCache) -> Tensor | dict[str, Tensor]:
         """Converts ordinary boolean masks to `RowMask` objects for the next forward pass with `cache`.
-        `masks` is one mask for all layers, or a dict of masks by type of attention layer; the result has the
-        same form."""
+        `masks` is either one mask for all layers, or a dict from types of attention layers to masks; the
+        result has the same form."""
         if isinstance(masks, Tensor):
             return cls.of(masks, cache)
         return {kind: cls.of(mask, cache) for kind, mask in masks.items()}
@@ -83,8 +83,8 @@ class RowMask(Tensor):
 
 
 def bias_of(visible: Tensor) -> Tensor:
-    """Converts a boolean mask to numbers that are added to attention scores: 0 if `visible` is true,
-    otherwise minus infinity."""
+    """Converts a boolean mask to numbers of the same shape that are added to attention scores: 0 where
+    `visible` is true, otherwise minus infinity."""
     bias = torch.zeros(visible.shape, device=visible.device)
     return bias.masked_fill_(~visible, -torch.inf)
 
@@ -95,9 +95,9 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
     """Returns the attention output of `query` [rows, heads, queries, head_dim] over the keys and values in
-    the mask's cache, in the shape of `query`. The dimension `heads` may also be the number of key-value
-    heads: if each row has a single new token, transformers may pass all query heads that read the same keys
-    as several queries of one head."""
+    the mask's cache, in the shape of `query`. `heads` is the number of query heads. If each row has a single
+    new token, transformers may instead pass the query heads that share keys as several queries of one head;
+    `heads` is then the number of key-value heads."""
     cache = mask.cache
     rows, kv_heads, dim = len(query), cache.kv_heads, query.shape[-1]
     queries = query.reshape(rows, kv_heads, -1, dim).float() * (scale or dim**-0.5)
@@ -106,13 +106,13 @@ def _attention(mask: RowMask, query: Tensor, scale: float | None) -> Tensor:
 
 
 def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
-    """Returns the attention output of `queries` over the keys and values of the cache's current layer, in the
-    shape of `queries`.
+    """Returns the attention output of `queries` over the keys and values that `cache` has for its current
+    layer. The output has the shape of `queries`.
 
-    `queries` is [rows, kv_heads, n, head_dim], in float32 and multiplied by the scale. A row is a running
-    request. The n queries are those of all query heads that read the same keys, with one query per new token
-    and head. `bias` [rows, 1, tokens, columns] is added to the scores; a column is a place for a token in the
-    cache.
+    `queries` is [rows, kv_heads, n, head_dim], in float32 and already multiplied by the scale of attention. A
+    row is a running request. Its n queries for a key-value head are those of all query heads that share this
+    head, one for each of these heads and new tokens. `bias` [rows, 1, tokens, columns] is added to the
+    scores; a column is a place for a token in the cache.
     """
     own_keys, own_values = cache.own()
     rows, kv_heads, count, _ = queries.shape
@@ -141,7 +141,8 @@ def attend(cache: RowCache, queries: Tensor, bias: Tensor) -> Tensor:
 
 def _for_all(rows: Tensor, shared: Tensor) -> Tensor:
     """Returns the matrix products [rows, heads, n, m] of `rows` [rows, heads, n, k] and `shared` [heads, k,
-    m]. The matrix of each head is the same for all rows, so one product per head computes all rows."""
+    m]. All rows (requests) are multiplied with the same matrix of a head, so one product per head
+    suffices."""
     count, heads, lines, _ = rows.shape
     product = rows.transpose(0, 1).flatten(1, 2) @ shared
     return product.view(heads, count, lines, -1).transpose(0, 1)

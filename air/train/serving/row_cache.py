@@ -1,4 +1,5 @@
-"""The key-value cache of all running requests, in the form of a cache class of transformers."""
+"""The key-value cache of all running requests of air's inference server, as a subclass of transformers' class
+`Cache`."""
 
 from __future__ import annotations
 
@@ -13,46 +14,47 @@ from transformers.cache_utils import Cache
 from air.train.serving.prefix_cache import Block, Part
 
 _COLUMNS = 64
-"""The number of columns by which the tensors of the cache are enlarged at a time, so that they are not copied
-for each new token. A column has room for one token of every row."""
+"""The number of columns by which the tensors of the cache are enlarged at a time. (Enlarging copies a tensor,
+so it must not happen for each new token.) A column has a place for one token of each row."""
 NOWHERE = 2**40
-"""The position that stands for a place in the key-value cache without a token. It is larger than the position
-of any query, so under a causal mask no query attends to this place."""
+"""The position that is assigned to a column of the key-value cache without a token. It is larger than the
+position of any query, so under a causal mask no query attends to this column."""
 
 Rows = slice | Tensor
-"""The indices of some rows of a batch, in a form that can index the first dimension of a tensor."""
+"""Selects some rows of a batch: a slice or a tensor of row numbers, to index the first dimension of a
+tensor."""
 
 
 @dataclass(frozen=True)
 class SharedPart:
-    """The keys and values of consecutive tokens of a prefix, at the positions `start` to `stop - 1`. The
-    field `rows` says which rows of a forward pass (requests) begin with this prefix and read this one
-    copy."""
+    """The keys and values of consecutive tokens, at the positions `start` to `stop - 1`, of which several
+    rows read the same copy. A row is a request in a forward pass. The field `rows` selects the rows that
+    begin with the same tokens up to `stop` and read this copy."""
 
     block: Block
     start: int
-    """The position of the part's first token in its sequence: the number of tokens before it."""
+    """The position of the first of these tokens: the number of tokens before it in the row."""
     stop: int
     rows: Rows
 
     def keys(self, layer: int) -> Tensor:
-        """Returns the keys of this part's tokens in the model's layer `layer`, [kv_heads, tokens,
+        """Returns the attention keys of these tokens in the layer with the index `layer`, [kv_heads, tokens,
         head_dim]."""
         return self.block[layer][:, : self.stop - self.start]
 
     def values(self, layer: int) -> Tensor:
-        """Returns the values (of keys and values) of this part's tokens in the model's layer `layer`,
-        [kv_heads, tokens, head_dim]."""
+        """Returns the attention values of these tokens in the layer with the index `layer`, [kv_heads,
+        tokens, head_dim]."""
         return self.block[len(self.block) // 2 + layer][:, : self.stop - self.start]
 
 
 class RowCache(Cache):
-    """The key-value cache of at most `max_rows` requests, with one row per request.
+    """The key-value cache of at most `max_rows` running requests. Each request has one row.
 
-    A row begins with its shared parts: tokens whose keys and values belong to the prefix cache, and which
-    other rows may read, too. The row's own tokens follow. Their keys and values are stored in this object:
-    for each layer, in two tensors [rows, kv_heads, columns, head_dim]. Before each forward pass, the caller
-    must call `aim`, which says how many new tokens each row gets.
+    A row begins with shared parts: tokens whose keys and values are stored in the prefix cache
+    (`PrefixCache`), where other rows may read them, too. The row's own tokens follow. Their keys and values
+    are stored in this object: for each layer, in two tensors [rows, kv_heads, columns, head_dim]. Before each
+    forward pass, the caller must call `aim`, which says how many new tokens each row gets.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -70,14 +72,15 @@ class RowCache(Cache):
         self._counts: list[int] = []
         self._length = 0
         self.in_parts = False
-        """Whether attention in this forward pass reads shared prefixes in place: the argument of `aim`."""
+        """Whether attention in this forward pass reads shared prefixes directly in the prefix cache (see the
+        argument of `aim`)."""
         self._parts: list[SharedPart] = []
         self._layer = 0
         self._covered = self._single = False
         self._targets: Tensor | None = None
-        """If each row gets one new token in this forward pass: the places for its keys and values, as indices
-        [rows · kv_heads] into a layer's tensor, viewed as [rows · kv_heads · columns, head_dim]. Computed
-        once for all layers; None before the first layer."""
+        """Where the new tokens' keys and values are stored, if each row gets one new token in this forward
+        pass: indices [rows · kv_heads] into a layer's tensor, viewed as [rows · kv_heads · columns,
+        head_dim]. They are the same for all layers, and computed in the first one; None before."""
 
     def has(self, row: int, shared: Sequence[Part]) -> bool:
         """Returns whether row `row` already reads exactly the parts `shared` from the prefix cache. Then no
@@ -85,14 +88,14 @@ class RowCache(Cache):
         return [part.key for part in self._shared[row]] == [part.key for part in shared]
 
     def offset(self, row: int) -> int:
-        """Returns the number of tokens that row `row` reads from the prefix cache, and not from its own
-        tensors."""
+        """Returns the number of tokens that the row `row` reads from the prefix cache. The tokens after them
+        are stored in this object."""
         return self._offsets[row]
 
     def place(self, row: int, shared: Sequence[Part], own: Block) -> None:
-        """Sets the content of row `row`. The row begins with the parts `shared` of the prefix cache, which
-        are not copied. The keys and values of the tokens after these parts, `own`, are copied into this
-        cache; an empty list means that there are no such tokens."""
+        """Sets the contents of the row `row`. The row begins with the parts `shared` of the prefix cache,
+        which are not copied. `own` has the keys and values of the tokens after these parts, which are copied
+        into this cache; an empty list means that there are no such tokens."""
         self._shared[row] = list(shared)
         self._offsets[row] = sum(part.count for part in shared)
         if not own:
@@ -107,13 +110,13 @@ class RowCache(Cache):
     def aim(
         self, first: int, starts: Sequence[int], counts: Sequence[int], device: Any, in_parts: bool
     ) -> None:
-        """Prepares the next forward pass, which computes new tokens for consecutive rows (requests) from row
-        `first` on.
+        """Prepares the next forward pass, which computes new tokens for consecutive rows (requests); `first`
+        is the number of the first row.
 
-        Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. If `in_parts`,
-        `RowMask` computes the attention of this pass from the results of the methods `parts` and `own`,
-        without copying shared prefixes. Otherwise, the method `update` gives the model the keys and values of
-        all tokens in one tensor.
+        Row `first` + n already has `starts[n]` tokens and gets `counts[n]` new tokens. If `in_parts` is true,
+        attention is computed by `row_attention`, which reads shared prefixes directly, through the methods
+        `parts` and `own`. Otherwise, the method `update` copies the keys and values of all tokens into one
+        tensor for the model's own attention.
         """
         rows = range(first, first + len(starts))
         self._first, self._counts, self.in_parts = first, list(counts), in_parts
@@ -127,10 +130,13 @@ class RowCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Stores the new tokens' keys and values [rows, kv_heads, tokens, head_dim] in layer `layer_idx`.
-        Rows with fewer new tokens than others must be padded at the beginning. Returns the keys and values of
-        all tokens of these rows in this layer. After `aim` with `in_parts`, returns only those of the new
-        tokens, because `RowMask` then reads the cache itself. transformers calls this method."""
+        """Stores the keys and values of the new tokens, [rows, kv_heads, tokens, head_dim], in the layer
+        `layer_idx`. transformers calls this method. Rows with fewer new tokens than others must be padded at
+        the beginning.
+
+        Returns the keys and values of all tokens of these rows in this layer. After `aim` with `in_parts`,
+        returns only those of the new tokens, because attention then reads the cache itself.
+        """
         stores = ((self._keys, key_states), (self._values, value_states))
         for store, new in stores:
             if self._single:
@@ -149,9 +155,10 @@ class RowCache(Cache):
         return keys, values
 
     def positions(self, device: Any) -> Tensor:
-        """Returns the position of the token in each column of the attention scores, [rows, columns];
-        `NOWHERE` for a column without a token. After `aim` with `in_parts`, the first columns are those of
-        tokens that are read from the prefix cache, and the others those of the rows' own tokens."""
+        """Returns the position of the token in each column of the attention scores, [rows, columns], with
+        `NOWHERE` for a column without a token. (There is only one row if it is the same for all requests.)
+        After `aim` with `in_parts`, the tokens that are read from the prefix cache have the first columns,
+        and the rows' own tokens have the others."""
         if not self.in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)
@@ -161,13 +168,13 @@ class RowCache(Cache):
         return torch.cat([shared, own], 1)
 
     def parts(self) -> list[SharedPart]:
-        """Returns the parts of the prefix cache that the rows of the forward pass read. Each part occurs
-        once, with all rows that read it."""
+        """Returns the parts of the prefix cache that the rows (requests) of the present forward pass read. A
+        part that several rows read occurs once, with all these rows."""
         return self._parts
 
     def own(self) -> tuple[Tensor, Tensor]:
-        """Returns the keys and the values in the current layer of those tokens that the rows do not read from
-        the prefix cache, each [rows, kv_heads, columns, head_dim]."""
+        """Returns the keys and the values of the rows' own tokens, which are not read from the prefix cache,
+        in the current layer. Both are [rows, kv_heads, columns, head_dim]."""
         rows = slice(self._first, self._first + len(self._starts))
         columns = self._own_columns()
         keys, values = self._keys[self._layer], self._values[self._layer]
@@ -180,15 +187,15 @@ class RowCache(Cache):
 
     @property
     def is_covered(self) -> bool:
-        """Whether all rows of the forward pass read the same number of tokens from the prefix cache. If so,
-        every column for these tokens has a token in every row, so attention need not clear the scores of
-        empty columns."""
+        """Whether all rows (requests) of the forward pass read the same number of tokens from the prefix
+        cache. If so, there are no empty columns among those of the shared tokens, so attention need not clear
+        the scores of empty columns."""
         return self._covered
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no row of the forward pass has earlier tokens, and all rows get the same number of new
-        tokens. Then torch's ordinary causal attention can be used."""
+        """Whether no row (request) of the forward pass has earlier tokens, and all rows get the same number
+        of new tokens. If so, torch's ordinary causal attention can be used."""
         return not any(self._starts) and not self._shared_columns() and len(set(self._counts)) == 1
 
     @property
@@ -198,7 +205,8 @@ class RowCache(Cache):
         return self._layer
 
     def read(self, row: int, start: int, stop: int) -> Block:
-        """Returns the keys and values of the tokens at the positions `start` to `stop - 1` of row `row`."""
+        """Returns the keys and values of the tokens at the positions `start` to `stop - 1` of the row `row`,
+        as a list with the keys of each layer, followed by the values of each layer."""
         pieces: list[Block] = []
         at = 0
         for part in self._shared[row]:
@@ -226,8 +234,8 @@ class RowCache(Cache):
         self._parts = []  # the parts of the last forward pass
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the number of tokens of the longest row in the forward pass, new tokens included.
-        transformers calls this method."""
+        """Returns the number of tokens, including new ones, of the longest row in the present forward pass.
+        transformers calls this method. `layer_idx` has no effect; the base class demands it."""
         return self._length
 
     def _put(self, store: list[Tensor], layer: int, new: Tensor) -> None:
@@ -266,9 +274,10 @@ class RowCache(Cache):
         return max(self._offsets[self._first : self._first + len(self._starts)])
 
     def _whole(self, store: list[Tensor], kind: int, layer: int) -> Tensor:
-        """Returns the keys (if `kind` is 0) or values (if 1) of all tokens of the forward pass's rows in
-        layer `layer`, ordered by position: [rows, heads, tokens, head_dim]. `store` has, for each layer, the
-        tensor of this kind with the tokens that are not read from the prefix cache."""
+        """Returns the keys (if `kind` is 0) or the values (if `kind` is 1) of all tokens of the rows in the
+        forward pass, in the layer `layer`, ordered by position: [rows, heads, tokens, head_dim]. `store` has
+        the tensors of this kind, one for each layer, with the rows' own tokens; the others are copied from
+        the prefix cache."""
         buffer, count = store[layer], len(self._starts)
         if not self._shared_columns():
             return buffer[self._first : self._first + count, :, : self._length]
@@ -292,9 +301,9 @@ class RowCache(Cache):
         self._capacity = have_rows, have_columns
 
     def _buffer(self, store: list[Tensor], layer: int, like: Tensor) -> Tensor:
-        """Returns the tensor of layer `layer` in `store`, created or enlarged if it has less than the number
-        of rows and columns that was reserved. `like` is a tensor from which the number of heads (dimension
-        -3), head_dim (dimension -1), data type and device are taken."""
+        """Returns the tensor in `store` for the layer `layer`. If there is none, or if it has fewer rows or
+        columns than were reserved, creates or enlarges it first. A new tensor has the number of heads
+        (dimension -3), head_dim (dimension -1), data type and device of `like`."""
         rows, columns = self._capacity
         if (
             layer < len(store)

@@ -1,4 +1,5 @@
-"""Samples the replies to many requests in one batch; new requests can join the batch after any token.
+"""Samples the replies to many requests in one batch, for air's own inference server. New requests can join
+the batch before any token.
 
 Every running request has one row of the key-value cache; n requests use the rows 0…n-1. When a request ends,
 the last row is moved into its place, so finished requests cost nothing. Each request has its own random
@@ -6,13 +7,14 @@ generator, and a token is drawn by inverting the cumulative distribution. So the
 seed do not depend on the other requests in the batch, except through rounding of the logits.
 
 The reported log-probabilities are those of the distribution from which the token was sampled: the logits are
-divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal those
-of `air.train.model.logprobs.token_logprobs`; at temperature 0 (greedy) they are those of temperature 1.
+divided by the temperature, then restricted by top_k and top_p. With top_p = 1 and top_k = -1 they equal the
+trainer's (`air.train.model.logprobs.token_logprobs`). At temperature 0 (greedy), the log-probabilities of
+temperature 1 are reported.
 
-Keys and values are cached by prefix (`PrefixCache`). So the common prompt of a group's requests is computed
-once, and the next turn of an episode computes only the tokens after the last reply. Requests that run at the
-same time read a shared prefix from one copy. Apart from rounding, the cache does not change the sampled
-tokens. Only one thread may use a `Sampler`.
+Keys and values are cached by prefix (`PrefixCache`). So a prompt that several requests have in common is
+computed once, and the next turn of an episode computes only the tokens after the last reply. Requests that
+run at the same time read a shared prefix from one copy. Apart from rounding, the cache does not change the
+sampled tokens. Only one thread may use a `Sampler`.
 """
 
 from __future__ import annotations
@@ -42,23 +44,24 @@ passes. This number bounds the size of the attention mask."""
 _PREFILL_TOKENS = 8192
 """The largest number of tokens of all prompts together, including padding, that a forward pass computes."""
 _SCORES = 2**22
-"""The largest number of attention scores in one layer and forward pass for which attention reads shared
-prefixes in place (class `RowMask`). For more scores, the model's ordinary attention is used, which needs less
-memory."""
+"""The maximum number of attention scores in one layer and forward pass for which attention reads shared
+prefixes directly in the prefix cache (class `RowMask`). For more scores, the model's ordinary attention is
+used, which needs less memory."""
 _WORTH_SHARING = 64
-"""Requests read a common prefix from one shared copy if this saves each forward pass from reading the keys
-and values of at least this number of tokens. Otherwise, each request gets its own copy."""
+"""Requests with a common prefix read its keys and values from one shared copy if this saves the reading of at
+least this number of tokens in each forward pass. Otherwise, each request gets its own copy."""
 _LONG = 256
-"""A request reads a cached prefix in place, without a copy of its own, if the first part of the prefix in the
-cache has at least this number of tokens, even if no other request uses this prefix."""
+"""The minimum length, in tokens, of a prefix that a request reads directly in the prefix cache even if no
+other request uses it. The length of the prefix's first piece in the cache counts. A shorter prefix is
+copied."""
 _WORTH_WAITING = 16
-"""The number of uncached tokens that two prompts must have in common for the second prompt to wait until the
-first is computed and cached."""
+"""If two prompts have this number of uncached tokens in common, the second prompt waits until the first one
+is computed and cached."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """The sampling parameters of one reply."""
+    """The parameters with which the reply to one request is sampled."""
 
     temperature: float = 1.0
     """The number by which the logits are divided. With 0, the most probable token is always chosen."""
@@ -66,14 +69,14 @@ class SamplingParams:
     """Restricts sampling to the most probable tokens whose probabilities together reach this number; 1: no
     restriction."""
     top_k: int = -1
-    """Restricts sampling to this number of most probable tokens; -1 or 0: no restriction."""
+    """Restricts sampling to this many of the most probable tokens; -1 or 0: no restriction."""
     max_tokens: int = 256
     stop_token_ids: frozenset[int] = frozenset()
     """The ids of the tokens that end the reply. The reply includes the token that ends it."""
     seed: int | None = None
-    """The seed of the request's random generator; None: a random seed. The generator is seeded with this
-    number and the prompt's length, so that the turns of an episode draw different random numbers although
-    their seed is the same."""
+    """The seed of the request's random generator; None: a random seed. The length of the prompt is part of
+    the seed, too. So the turns of an episode draw different random numbers although this field is the
+    same."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ class Completion:
 
 @dataclass(eq=False)
 class Row:
-    """A request whose reply is being sampled. A running request occupies one row of the key-value cache."""
+    """A request, with the part of its reply that has been sampled so far. A running request occupies one row
+    of the key-value cache."""
 
     prompt: list[int]
     """The token ids of the prompt, at least one."""
@@ -115,7 +119,8 @@ class Row:
 
     @property
     def new_tokens(self) -> int:
-        """The number of prompt tokens that must be computed because the prefix cache does not have them."""
+        """The number of prompt tokens whose keys and values must be computed, because the prefix cache did
+        not have them."""
         return len(self.prompt) - self.cached
 
     def completion(self) -> Completion:
@@ -128,9 +133,10 @@ class Sampler:
     """Samples the replies to at most `max_batch` requests at the same time. Each call of `step` samples one
     token of each reply.
 
-    The policy's weights may change only while no request is running, and after a call of `release`. A prompt
-    and its reply have at most `max_model_len` tokens together. The keys and values of prompts and replies are
-    cached, for later prompts with the same prefix, in at most `prefix_cache_bytes` bytes; 0: no cache.
+    The weights of `policy` (the sampled model) may only be changed while no request is running, and after a
+    call of `release`. A prompt and its reply have at most `max_model_len` tokens together. The keys and
+    values of prompts and replies are cached for later prompts with the same prefix, in at most
+    `prefix_cache_bytes` bytes; 0: no cache.
     """
 
     def __init__(
@@ -160,9 +166,9 @@ class Sampler:
 
     @torch.inference_mode()
     def add(self, rows: Sequence[Row]) -> list[Row]:
-        """Adds requests to the batch, computes their prompts, and samples the first token of each reply.
-        Returns the running requests whose replies ended with this token; they have left the batch. Raises
-        ValueError if the batch has no room for all `rows`, or if a prompt is empty or not shorter than
+        """Adds requests to the batch, computes their prompts, and samples the first token of each of their
+        replies. Returns those requests whose replies ended with this token; they are no longer in the batch.
+        Raises ValueError if the batch has no room for all `rows`, or if a prompt is empty or not shorter than
         `max_model_len`."""
         if len(rows) > self.room:
             raise ValueError(f"{len(rows)} requests, room for {self.room}")
@@ -195,7 +201,8 @@ class Sampler:
         self._remove(self.rows.index(row))
 
     def release(self) -> None:
-        """Frees the memory of all keys and values. No request may be running."""
+        """Frees the memory of all keys and values, and of copies of the weights. Must only be called while no
+        request is running."""
         assert not self.rows
         self.clear()
         if self._decoder is not None:
@@ -209,13 +216,13 @@ class Sampler:
         self.prefixes.clear()
 
     def _next_batch(self, waiting: Sequence[Row], leaders: set[tuple[int, ...]]) -> list[Row]:
-        """Returns those of the requests `waiting` whose prompts are to be computed next, in descending order
-        of the number of uncached tokens. Sets the field `cached` of the requests.
+        """Returns those requests in `waiting` whose prompts are to be computed next, in descending order of
+        the number of uncached tokens. Sets the field `cached` of the requests.
 
         If the uncached parts of several prompts have the same beginning, only the first of these prompts is
-        computed now. The others wait until its keys and values are in the prefix cache. `leaders` has the
-        beginnings of earlier calls, and gets those of this call. No prompt waits for a beginning in
-        `leaders`, because the prefix cache had no room for it in an earlier call.
+        returned. The others wait until its keys and values are in the prefix cache. `leaders` is the set of
+        beginnings for which an earlier call returned a prompt; this call adds its own. If a beginning in
+        `leaders` is still uncached, the prefix cache had no room for it, so no prompt waits for it.
         """
         ready: list[Row] = []
         leading: set[tuple[int, ...]] = set()
@@ -235,9 +242,9 @@ class Sampler:
         return [row for row in ready[:most] if 2 * row.new_tokens + 32 >= width]
 
     def _prefill(self, rows: Sequence[Row]) -> RowCache:
-        """Computes the prompts of `rows`, which are sorted by the length of their uncached parts, the longest
-        first, and samples the first token of each reply. Adds the prompts to the prefix cache. Returns a row
-        cache with the keys and values of these prompts."""
+        """Computes the prompts of `rows`, and samples the first token of each reply. `rows` must be sorted by
+        the number of uncached tokens, in descending order. Adds the prompts to the prefix cache. Returns a
+        new row cache with the keys and values of these prompts."""
         cache = RowCache(len(rows))
         for number, row in enumerate(rows):
             cache.place(number, self.prefixes.read(row.prompt[: row.cached]), [])
@@ -259,8 +266,9 @@ class Sampler:
 
     def _admit(self, rows: Sequence[Row], computed: RowCache, waiting: Sequence[Row]) -> None:
         """Adds `rows` to the running requests; `computed` has the keys and values of their prompts. Then
-        decides anew, for each running request, which parts of its prefix it reads from the copy in the prefix
-        cache. The decision counts how many running and waiting requests have the same prefix."""
+        decides, for every running request, which parts of its prompt it reads from the shared copy in the
+        prefix cache. The decision depends on how many running requests and requests in `waiting` have the
+        same prefix."""
         first = len(self.rows)
         self.rows.extend(rows)
         paths = [self.prefixes.read(row.prompt) for row in self.rows]
@@ -285,9 +293,9 @@ class Sampler:
         tokens: Sequence[Sequence[int]],
         starts: Sequence[int],
     ) -> Tensor:
-        """Computes new tokens of consecutive rows of `cache` (one row per request). Row `first` + n gets the
-        tokens `tokens[n]` after the `starts[n]` tokens that it already has. Returns the logits for the token
-        after each row's last token, [rows, vocabulary]."""
+        """Computes the model for new tokens of consecutive rows (requests) of `cache`. Row `first` + n gets
+        the tokens `tokens[n]` after the `starts[n]` tokens that it already has. Returns, for each row, the
+        logits for the token after its last token: [rows, vocabulary]."""
         device = self.model.device
         width = max(len(part) for part in tokens)
         padded = [[*[self.pad_id] * (width - len(part)), *part] for part in tokens]
@@ -350,10 +358,12 @@ class Sampler:
 
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
-    """Returns the parts at the beginning of `path` that a request should read from the prefix cache in place.
-    The request should copy the remaining parts, because each part that is read in place costs time in each
-    forward pass. `path` has the cached parts of the request's prompt, in order. `readers` maps the `id()` of
-    each block to the number of requests whose prompts contain this block."""
+    """Returns the parts at the beginning of `path` that a request should read directly in the prefix cache.
+    It should copy the other parts, because each part that is read there costs time in every forward pass.
+
+    `path` has the cached parts of the request's prompt, in order. `readers` maps the `id()` of each block of
+    tokens to the number of requests whose prompts contain this block.
+    """
     worth = [
         number
         for number, part in enumerate(path, 1)
@@ -366,10 +376,10 @@ def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence
 def sample(
     logits: Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """Draws the next token of each request (row) from `logits` [rows, vocabulary] under the sampling
-    parameters `params` of the requests, by inverting the cumulative distribution. `uniforms` has one
-    uniformly distributed random number between 0 and 1 for each request. Returns the token ids, and the
-    tokens' log-probabilities in nats."""
+    """Draws the next token of each request (row) from `logits` [rows, vocabulary], according to the sampling
+    parameters `params` of the request, by inverting the cumulative distribution. `uniforms` has one random
+    number for each request, uniformly distributed between 0 and 1. Returns the token ids, and the
+    log-probabilities of these tokens in nats."""
     device = logits.device
     divisor = torch.tensor([p.temperature or 1.0 for p in params], device=device)
     logprobs = _cut(logits.float() / divisor[:, None], params).log_softmax(-1)
@@ -394,8 +404,8 @@ def _cumulative(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cut(scaled: Tensor, params: Sequence[SamplingParams]) -> Tensor:
-    """Returns `scaled`, the logits divided by the temperature, [rows, vocabulary], with -inf for the tokens
-    that the top_k or top_p of the row's request excludes from sampling."""
+    """Returns `scaled` (the logits divided by the temperature, [rows, vocabulary]), with -inf in place of the
+    tokens that top_k or top_p of the request in this row excludes."""
     if all(p.top_p >= 1 and p.top_k <= 0 for p in params):
         return scaled
     device, vocab = scaled.device, scaled.shape[-1]

@@ -1,8 +1,9 @@
 """The scheduler of air's own inference server: a worker thread that samples many replies in one batch.
 
 Any thread may submit requests; a new request joins the batch before the next token is sampled. When a request
-arrives at an idle scheduler, the worker first waits a few milliseconds for further requests. The weights
-change only while no request is running, so each reply is sampled with a single version of the weights.
+arrives at an idle scheduler, the worker first waits a few milliseconds for further requests. The model's
+weights change only while no request is running, so all tokens of a reply are sampled with the same version of
+the weights.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from air.train.serving.sampler import Completion, Row, Sampler, SamplingParams
 
 
 class ServerStoppedError(InferenceError):
-    """The inference server was stopped, so the request gets no reply."""
+    """Raised if the inference server is stopped before a request has got its reply."""
 
     def __init__(self) -> None:
         super().__init__("the inference server was stopped")
@@ -40,17 +41,17 @@ class Reply:
 
 @dataclass
 class Metrics:
-    """The scheduler's counters since it started: requests, tokens and times."""
+    """Counters of requests, tokens and times since the scheduler was created."""
 
     requests: int = 0
-    """The number of requests whose reply was completed."""
+    """The number of requests that got a complete reply."""
     failed: int = 0
     """The number of requests that failed because sampling raised an exception."""
     prompt_tokens: int = 0
-    """The number of prompt tokens of the completed requests."""
+    """The number of tokens in the prompts of the completed requests, cached ones included."""
     cached_tokens: int = 0
-    """The number of those prompt tokens of the completed requests whose keys and values came from the prefix
-    cache. It is part of `prompt_tokens`."""
+    """The number of tokens in the prompts of the completed requests whose keys and values came from the
+    prefix cache."""
     prefix_cache_bytes: int = 0
     """The largest size of the prefix cache so far, in bytes."""
     completion_tokens: int = 0
@@ -70,11 +71,11 @@ class _Job:
 
 
 class Scheduler:
-    """The scheduler: a worker thread that samples the replies to requests from any thread.
+    """Samples the replies to requests from any thread, in a worker thread of its own.
 
     Once the scheduler exists, only its worker may use `sampler`. When a request arrives at an idle scheduler,
-    the worker waits `window` seconds for further requests. If `alone`, requests are sampled one at a time
-    with an empty prefix cache, so that rounding errors in a reply do not depend on other requests.
+    the worker waits `window` seconds for further requests. If `alone` is true, requests are sampled one at a
+    time with an empty prefix cache, so that rounding errors in a reply do not depend on other requests.
     """
 
     def __init__(self, sampler: Sampler, *, window: float = 0.003, alone: bool = False) -> None:
@@ -83,8 +84,8 @@ class Scheduler:
         self.alone = alone
         self.version = 0
         self._sampled_by: dict[int, int] = {}
-        """Maps the hash of each reply to the version of the weights that sampled it. Replies of older
-        versions than the last two are removed."""
+        """The version of the weights that sampled each reply; the key is a hash of the reply. Only replies of
+        the last two versions are kept."""
         self._metrics = Metrics()
         self._waiting: deque[_Job] = deque()
         self._running: dict[Row, _Job] = {}
@@ -128,9 +129,9 @@ class Scheduler:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager in whose `with` block the weights may be changed. Waits until no request is
-        running, frees all cached keys and values, and then enters the block. Requests that arrive during the
-        block wait until its end. Raises ServerStoppedError if the scheduler has been stopped."""
+        """Context manager: during the `with` block, the model's weights may be changed. Before the block,
+        waits until no request is running, and frees all cached keys and values. Requests that arrive during
+        the block wait until its end. Raises ServerStoppedError if the scheduler has been stopped."""
         with self._changed:
             self._paused += 1
             while self._busy and not self._stopping:
@@ -148,8 +149,8 @@ class Scheduler:
                 self._changed.notify_all()
 
     def next_version(self) -> int:
-        """Records that the weights were changed, and returns their new version number. Must be called inside
-        the block of `exclusive`."""
+        """Records that the model's weights were changed, and returns the version number of the new weights.
+        Must be called inside a `with` block of `exclusive`."""
         self.version += 1
         with self._changed:
             recent = self._sampled_by.items()
@@ -163,7 +164,7 @@ class Scheduler:
             return self._sampled_by.get(hash((tuple(token_ids), tuple(logprobs))))
 
     def metrics(self) -> Metrics:
-        """Returns a copy of the scheduler's counters of requests, tokens and times."""
+        """Returns a copy of the counters of requests, tokens and times since the scheduler was created."""
         with self._changed:
             peak = self.sampler.prefixes.peak_bytes
             return replace(self._metrics, prefix_cache_bytes=peak)
@@ -184,8 +185,8 @@ class Scheduler:
                 self._changed.notify_all()
 
     def _await_work(self) -> bool:
-        """Waits until there is a request that may be sampled. Returns true if so, and false after a call of
-        `stop`."""
+        """Waits until a request is running or may be added to the batch, and then returns true. Returns false
+        when `stop` has been called."""
         with self._changed:
             while not (self._stopping or self._running or (self._waiting and not self._paused)):
                 self._changed.wait()
@@ -197,9 +198,9 @@ class Scheduler:
             return not self._stopping
 
     def _advance(self) -> list[Row]:
-        """Does one unit of work: adds the waiting requests to the batch and samples their first tokens; if
-        none can be added, samples one token for each running request. Removes cancelled requests. Returns the
-        requests whose replies have ended."""
+        """Does one unit of work. If requests wait and can be added to the batch, adds them and samples the
+        first token of their replies; otherwise samples one token for each running request. Removes cancelled
+        requests before. Returns the requests whose replies have ended."""
         for row, job in list(self._running.items()):
             if job.future.cancelled():
                 self.sampler.drop(row)

@@ -1,9 +1,10 @@
-"""Checks, before air's inference server answers requests, that sampler and trainer compute the same
-probabilities.
+"""Checks that sampler and trainer compute the same probabilities, before air's own inference server answers
+requests.
 
 Loading a model already checks that the model follows attention masks (`air.train.model.agreement`). But the
-sampler also reads keys and values from a cache, in which requests share a prefix. Without this check, a model
-that uses the cache in another way would be trained on wrong log-probabilities without an error.
+sampler also reads keys and values from a cache, in which requests share a prefix. Some models may use such a
+cache in another way. Without this check, they would be trained on wrong log-probabilities, and no error would
+be raised.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from air.train.model.policy import Policy
 from air.train.serving.sampler import Row, Sampler, SamplingParams
 
 _ROWS, _PROMPT, _REPLY = 5, 16, 3
-"""The number of requests, the number of tokens of their common prompt, and the number of tokens of each
-reply, in the check. With these numbers, the requests share one copy of the prompt (see
+"""The size of the check: the number of requests, the number of tokens of their common prompt, and the number
+of tokens of each reply. With these numbers, the requests share one copy of the prompt in the cache (see
 `sampler._WORTH_SHARING`)."""
 
 
 def check(policy: Policy, max_model_len: int) -> None:
-    """Samples a few short replies, and raises UsageError if the model cannot be sampled with a cache of keys
-    and values, or if the sampler's log-probabilities differ from the trainer's by more than rounding errors.
-    `max_model_len` is the largest number of tokens of a prompt and its reply together."""
+    """Samples a few short replies with the model `policy`. Raises UsageError if the model cannot be sampled
+    with a cache of keys and values, or if the sampler's log-probabilities differ from the trainer's by more
+    than rounding errors. `max_model_len` is the maximum number of tokens of a prompt and its reply
+    together."""
     vocab = int(policy.model.config.get_text_config().vocab_size)
     length = max(1, min(_PROMPT, max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]

@@ -1,17 +1,18 @@
-"""Air's own inference server: serves a policy over vLLM's HTTP interface, in a thread of the trainer's
-process.
+"""air's own inference server: samples the replies of the policy (the trained model) for clients of vLLM's
+HTTP interface, in a thread of the trainer's process.
 
 The endpoints are `GET /health`, `/version`, `/metrics` and `/v1/models`; `POST /v1/chat/completions`
 (messages and text); `POST /inference/v1/generate` (token ids and log-probabilities); and `POST /detokenize`
 (the text of token ids). There is no authentication, so the server should listen only on a loopback address;
 on such an address, it refuses requests of web pages of other sites. It also refuses requests for streaming,
-stop strings, penalties, several choices or guided decoding. In a response with a sampled reply, the header
-`x-weights-version` is the version number of the weights. The server uses the policy's weights without a copy:
-change the weights inside `exclusive()`, then call `update_weights()`.
+stop strings, penalties, several replies to one prompt, or guided decoding. In a response with a sampled
+reply, the header `x-weights-version` is the version number of the weights. The server uses the policy's
+weights without a copy: to change them, the trainer must do so inside `exclusive()`, and then call
+`update_weights()`.
 
-The caller should set the number of torch's threads before the first request. If boxes use the same few CPU
-cores, one thread is best: several threads would wait for each other, and a small model would sample ten times
-slower.
+The caller should set the number of torch's threads before the first request. If boxes (agents' sandboxes) use
+the same few CPU cores, one thread is best: several threads would wait for each other, and a small model would
+sample ten times slower.
 """
 
 from __future__ import annotations
@@ -52,13 +53,14 @@ _START_SECONDS = 30.0
 
 
 class InferenceServer:
-    """An HTTP server that samples replies from one policy. A `with` block starts and stops the server.
+    """An HTTP server that samples replies from one policy (the trained model). A `with` block starts and
+    stops the server.
 
     The server listens on the address `host`; port 0 selects a free port. A prompt and its reply have at most
     `max_model_len` tokens together (None: the model's limit). At most `max_batch` requests are sampled at the
     same time. When a request arrives at an idle server, the server waits `window` seconds for further
-    requests. `name` is the model's name in requests (None: the policy's name). If `alone`, requests are
-    sampled one at a time, so that rounding errors in a reply do not depend on other requests. The prefix
+    requests. `name` is the model's name in requests (None: the policy's name). If `alone` is true, requests
+    are sampled one at a time, so that rounding errors in a reply do not depend on other requests. The prefix
     cache, with the keys and values of earlier prompts and replies, has at most `prefix_cache_mb` MiB (None:
     an eighth of the memory that is free when the server is created; 0: no cache).
     """
@@ -111,7 +113,7 @@ class InferenceServer:
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests. Raises UsageError if the address or
-        port cannot be used, or if sampler and trainer compute different log-probabilities. Raises
+        port cannot be used, or if the sampler computes other log-probabilities than the trainer. Raises
         InferenceError if the server does not start within half a minute."""
         self_check.check(self.policy, self.limits.max_model_len)
         listener = self._bind()
@@ -160,15 +162,15 @@ class InferenceServer:
             raise InferenceError("the inference server has ended")
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Context manager in whose `with` block the weights may be changed. Waits until no request is
-        running, frees all cached keys and values, and then enters the block. Requests that arrive during the
-        block wait until its end. Raises ServerStoppedError if the server has been stopped."""
+        """Context manager: during the `with` block, the policy's weights may be changed. Before the block,
+        waits until no request is running, and frees all cached keys and values. Requests that arrive during
+        the block wait until its end. Raises ServerStoppedError if the server has been stopped."""
         return self._scheduler.exclusive()
 
     def update_weights(self, state: Mapping[str, torch.Tensor] | None = None) -> int:
-        """Waits until no request is running, loads the weights `state` into the policy, and returns their new
-        version number. If `state` is None, loads nothing: the caller has already changed the policy's weights
-        in place."""
+        """Waits until no request is running, loads the weights `state` (tensors by name) into the policy, and
+        returns the version number of the new weights. If `state` is None, loads nothing: the caller has
+        already changed the policy's weights in place."""
         with self.exclusive():
             if state is not None:
                 self.policy.model.load_state_dict(state)
@@ -177,9 +179,9 @@ class InferenceServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version number of the weights that sampled the reply with these tokens and
-        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` is not
-        used."""
+        """Returns the version number of the weights that sampled the reply with these token ids and
+        log-probabilities, or None if neither of the last two versions sampled such a reply. `ended` has no
+        effect; only the interface `Server` demands it."""
         return self._scheduler.version_of(token_ids, logprobs)
 
     def step_metrics(self) -> dict[str, float]:
@@ -195,7 +197,7 @@ class InferenceServer:
         }
 
     def metrics(self) -> Metrics:
-        """Returns the scheduler's counters of requests, tokens and times since the server's start."""
+        """Returns counters of requests, tokens and times since the server was created."""
         return self._scheduler.metrics()
 
     def _bind(self) -> socket.socket:

@@ -1,8 +1,10 @@
-"""Checks prime-rl's run files (TOML) against a recorded schema, so prime-rl need not be installed.
+"""Checks the run files (TOML) of prime-rl, an external training program, against a recorded schema, so that
+prime-rl need not be installed.
 
-`prime_rl.json` lists every key that a run file can have, with the types that the key accepts, and prime-rl's
-version; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. The schema has no rules between
-keys, no bounds on numbers, and no keys under `env`, because these belong to verifiers and air.
+The file `prime_rl.json` is the schema. It contains every key that a run file can have, the types that the key
+accepts, and the version of prime-rl; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. The
+schema has no rules between keys and no bounds on numbers. It also has no keys inside a table `env`, because
+verifiers and air define those.
 """
 
 from __future__ import annotations
@@ -26,30 +28,32 @@ ANY = "any"
 def table() -> dict[str, Any]:
     """Returns the recorded schema of prime-rl's run files, as a dict.
 
-    `source`, `version`, `commit` and `verifiers` identify the prime-rl of this schema. For each kind of run
-    file, `keys` maps the dotted path of every key to the names of the types that the key accepts. In a path,
-    `[]` stands for an element of a list, and `*` for any key.
+    The values at `source`, `version`, `commit` and `verifiers` say from which version of prime-rl the schema
+    comes. The value at `keys` has an entry for each kind of run file (such as `rl`): a dict from the dotted
+    path of every key to the names of the types that the key accepts. In a path, `[]` stands for an element of
+    a list, and `*` for any key.
     """
     content: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
     return content
 
 
 def origin() -> str:
-    """Returns the name, version and commit of the recorded prime-rl, for error messages."""
+    """Returns the name, version and commit of the prime-rl from which the schema was recorded, for messages
+    to the user."""
     return f"{table()['source']} {table()['version']} ({table()['commit'][:7]})"
 
 
 def keys(root: Root) -> dict[str, list[str]]:
-    """Returns the allowed types of every key, by the key's dotted path. `root` is the kind of run file, such
-    as `rl`."""
+    """Returns a dict from the dotted path of every key to the names of its allowed types. `root` is the kind
+    of run file, such as `rl`."""
     types: dict[str, list[str]] = table()["keys"][root]
     return types
 
 
 def has(path: Sequence[str], root: Root) -> bool:
-    """Returns whether run files of the kind `root` (such as `rl`) can have a key at `path`. The path has the
-    names of the tables around the key and of the key itself, and the index, as text, of an element of a
-    list."""
+    """Returns whether run files of the kind `root` (such as `rl`) can have a key at `path`. `path` consists
+    of the names of the tables around the key, outermost first, and the name of the key. An element of a list
+    is given by its index, as a string."""
     dotted = "".join("[]" if part.isdigit() else f".{part}" for part in path).lstrip(".")
     return dotted in keys(root) or _wildcard(keys(root), dotted) is not None
 
@@ -61,8 +65,8 @@ def leaves(data: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
 
 
 def problems(data: Mapping[str, Any], root: Root) -> list[str]:
-    """Returns an error message for each key of the run file `data` that the schema for files of the kind
-    `root` does not have, and for each value of a wrong type."""
+    """Checks the run file `data` against the recorded schema of files of the kind `root`. Returns an error
+    message for each key that the schema does not have, and for each value of a wrong type."""
     known, messages = keys(root), []
     paths = [path.replace("[]", ".0") for path in known]
     below = ""
@@ -83,9 +87,9 @@ def problems(data: Mapping[str, Any], root: Root) -> list[str]:
 
 
 def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
-    """Raises ConfigError if the run file `data` has a key or a type of value that the recorded schema for
-    files of the kind `root` does not allow. The message names the first such key, and `where`, the name of
-    the file."""
+    """Raises ConfigError if the run file `data` has a key, or a value of a type, that the recorded schema of
+    files of the kind `root` does not allow. The message describes the first such key, and begins with
+    `where`, the name of the file."""
     messages = problems(data, root)
     if messages:
         more = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
@@ -93,8 +97,8 @@ def check(data: Mapping[str, Any], root: Root, *, where: str) -> None:
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Returns whether a TOML value has the type that the recorded schema calls `kind`. The string "None"
-    counts as `none`, because TOML has no null."""
+    """Returns whether a TOML value has the type with the name `kind` in the recorded schema, such as `int`.
+    The string "None" also has the type `none`, because TOML has no null value."""
     if kind.startswith("'"):
         return isinstance(value, str) and value == kind.strip("'")
     if kind == "none":

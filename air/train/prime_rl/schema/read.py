@@ -1,8 +1,8 @@
-"""Reads the schema of prime-rl's run files from a checkout of prime-rl, and writes the schema to
-`prime_rl.json`.
+"""Reads the schema of run files (their keys and types) from a checkout of prime-rl, and writes it to
+`prime_rl.json`, with which `air.train.prime_rl.schema` checks run files.
 
-Usage: `python -m air.train.prime_rl.schema.read DIR`. The program imports only prime-rl's pydantic models,
-from the source code in the checkout, and installs nothing.
+Usage: `python -m air.train.prime_rl.schema.read DIR`, where DIR is the checkout. The program imports only
+prime-rl's pydantic models, from the source code in the checkout, and installs nothing.
 """
 
 from __future__ import annotations
@@ -41,16 +41,17 @@ _NAMES: dict[Any, str] = {
 
 
 def walk(model: type[BaseModel]) -> dict[str, list[str]]:
-    """Returns the names of the types that each key of a pydantic model accepts, by the key's dotted path.
-    Keys of nested models are included."""
+    """Returns a dict from the dotted path of each key of a pydantic model to the sorted names of the types
+    that the key accepts. Keys of nested models are included."""
     keys: dict[str, set[str]] = {}
     _model(model, "", keys, ())
     return {path: sorted(types) for path, types in sorted(keys.items())}
 
 
 def read(checkout: Path) -> dict[str, Any]:
-    """Returns the schema of prime-rl's run files, read from a checkout of prime-rl.
-    Raises MissingError if the folder is not a checkout of prime-rl."""
+    """Returns the schema of prime-rl's run files, read from a checkout of prime-rl, as a dict (see
+    `air.train.prime_rl.schema.table`). Raises MissingError if the folder `checkout` is not a checkout of
+    prime-rl."""
     sources = checkout / "packages" / "prime-rl-configs" / "src"
     if not (sources / "prime_rl" / "configs" / "rl.py").is_file():
         raise MissingError(
@@ -74,8 +75,9 @@ def read(checkout: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the schema of a checkout to `prime_rl.json`, and returns 0. Prints an error and returns 2 if
-    `argv` is not exactly one folder with a checkout of prime-rl."""
+    """Reads the schema from the checkout of prime-rl that `argv` names, writes it to `prime_rl.json`, and
+    returns the exit code 0. If `argv` is not exactly one folder with a checkout, prints an error and returns
+    2."""
     if len(argv) != 1 or not argv[0]:
         print("error: PRIME_RL names no checkout — make schema PRIME_RL=DIR", file=sys.stderr)
         return 2

@@ -1,1 +1,1 @@
-"""Finds an installed vLLM and runs it as a separate process that serves the policy."""
+"""Finds an installed vLLM, and runs it as a separate process that serves the policy (the trained model)."""

@@ -30,9 +30,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str]) -> int:
-    """Runs a command until it ends, standard input closes, or SIGTERM arrives. `argv` has three kinds of
-    arguments: the number of seconds to wait after each SIGTERM; a folder that is removed when standard input
-    closes; and the command. Returns the command's exit code, or 0 if this script ended the command."""
+    """Runs a command until it ends, until standard input closes, or until SIGTERM arrives. `argv` has, in
+    this order: the number of seconds to wait after each SIGTERM; the folder that is removed when standard
+    input closes; and the command with its arguments. Returns the exit code of the command, or 0 if this
+    script ended the command."""
     grace, folder, command = float(argv[0]), argv[1], argv[2:]
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signals: list[int] = []
@@ -62,8 +63,8 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _child() -> None:
-    """Runs in the child process before the command starts: makes the kernel kill this process when the script
-    ends, and restores the default effect of SIGINT."""
+    """Runs in the child process directly before the command starts. Makes the kernel kill the child when this
+    script ends, and restores the default effect of SIGINT."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

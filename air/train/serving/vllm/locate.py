@@ -46,9 +46,8 @@ class Vllm:
 
 
 def find() -> Vllm | None:
-    """Returns the vLLM installation that training runs use, or None if vLLM is not installed. Raises
-    MissingError if `AIR_VLLM_PYTHON` names no interpreter with vLLM, or if an interpreter cannot be
-    executed."""
+    """Returns the vLLM installation for training runs, or None if vLLM is not installed. Raises MissingError
+    if `AIR_VLLM_PYTHON` names an interpreter without vLLM, or if an interpreter cannot be executed."""
     if setting := os.environ.get(PYTHON_ENV):
         python, where = Path(setting).expanduser().absolute(), f"{PYTHON_ENV}={setting}"
         if vllm := _probe(python, where):
@@ -61,9 +60,9 @@ def find() -> Vllm | None:
 
 
 def _probe(python: Path, where: str) -> Vllm | None:
-    """Returns the vLLM installation of the interpreter `python`, or None if the interpreter has no vLLM.
+    """Returns the vLLM installation of the interpreter `python`, or None if vLLM is not installed there.
     Reads only package metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter
-    cannot be executed; the error names `where`, which says where the interpreter was configured."""
+    cannot be executed. The message begins with `where`, the setting or path that named the interpreter."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
@@ -96,18 +95,18 @@ class Launch:
     max_batch: int
     """The largest number of requests that are sampled at the same time."""
     threads: int
-    """The number of CPU threads. It is used only if vLLM runs on the CPU."""
+    """The number of CPU threads, for vLLM on the CPU. Without effect on a GPU."""
     lora_rank: int = 0
     """The rank of the policy's LoRA adapter; 0: the policy has no adapter."""
     gpu_share: float | None = None
     """The share (0 to 1) of the GPU's memory that vLLM may use if the trainer uses the same GPU; vLLM then
-    sleeps during training. None: no trainer uses this GPU."""
+    frees this memory during training. None: the trainer does not use this GPU."""
     dtype: str = ""
     """The type of the weights, `float32` or `bfloat16`. Empty: bfloat16 on a GPU, float32 on the CPU."""
 
     @property
     def chosen_dtype(self) -> str:
-        """The type of the weights, `float32` or `bfloat16`, also if `dtype` is empty."""
+        """The data type of the weights, `float32` or `bfloat16`; the default if `dtype` is empty."""
         return self.dtype or ("bfloat16" if self.gpu else "float32")
 
     def command(self, model: Path | str, port: int) -> list[str]:

@@ -1,9 +1,9 @@
-"""Runs a vLLM server for the policy, in a separate process.
+"""Runs a vLLM server for the policy (the trained model), in a separate process.
 
 `update_weights` writes the policy's weights to a folder and makes vLLM load them (`POST /collective_rpc`,
 method `reload_weights`, which needs vLLM's development mode). Every process that can reach the port on the
-loopback interface can also make vLLM load weights, including a process in a box that shares the machine's
-network. `die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
+loopback interface can also make vLLM load weights, including a process in a box (agent's sandbox) that shares
+the machine's network. `die_with_parent.py` ends vLLM when this process ends, even by SIGKILL.
 
 If the policy has a LoRA adapter, each version of the adapter is loaded under a new name (`POST
 /v1/load_lora_adapter`), because vLLM's prefix cache distinguishes adapters by name; the base model is not
@@ -53,13 +53,13 @@ _ERROR = re.compile(r"(?:^|[\s(])(\w*(?:Error|Exception): .+)$")
 
 
 class VllmServer:
-    """A vLLM server for one policy, in a separate process. `launch` has the settings with which vLLM starts.
-    Call `start` once, and `stop` at the end.
+    """A vLLM server for one policy (the trained model), in a separate process. `launch` has the settings with
+    which vLLM is started. Call `start` once, and `stop` at the end.
 
     vLLM's log (`vllm.log`) and its copy of the weights are written into `folder`, which must exist. Port 0
-    selects a free port. `start` fails if the server is not ready after `start_seconds`. A server that does
-    not answer `GET /health` for `unhealthy_seconds` counts as failed. `say` is called with a one-line message
-    when the server is restarted.
+    selects a free port. `start` fails if the server is not ready after `start_seconds` seconds. A server that
+    does not answer `GET /health` for `unhealthy_seconds` seconds is restarted; `say` is then called with a
+    one-line message.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class VllmServer:
 
     def start(self) -> None:
         """Starts the server. Returns when the server answers requests. Raises UsageError if the port cannot
-        be used, the disk is full, or vLLM and the trainer compute different log-probabilities. Raises
+        be used, if the disk is full, or if vLLM computes other log-probabilities than the trainer. Raises
         InferenceError if the server does not become ready, or if its responses lack fields that training
         needs."""
         self.port = _free_port(self.port)
@@ -132,9 +132,8 @@ class VllmServer:
             shutil.rmtree(self._weights, ignore_errors=True)
 
     def ready(self) -> None:
-        """Returns at once if the server answers requests; if the server is restarting, waits until it
-        answers. Raises InferenceError if the server was stopped, or if it has failed and will not be
-        restarted."""
+        """Waits until the server answers requests: returns at once, unless the server is restarting. Raises
+        InferenceError if the server was stopped, or if it has failed and will not be restarted."""
         while True:
             if self._lost:
                 raise InferenceError(self._lost)
@@ -146,10 +145,10 @@ class VllmServer:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Context manager for training. If vLLM shares its GPU with the trainer, vLLM sleeps during the
-        `with` block and frees its GPU memory; during this time, no request may be running. If vLLM does not
-        share its GPU, does nothing, because vLLM has its own copy of the weights. Raises InferenceError if
-        vLLM cannot be put to sleep or woken up."""
+        """Context manager around the trainer's work. If vLLM shares its GPU with the trainer, vLLM sleeps
+        during the `with` block and frees its GPU memory; no request may be running then. Otherwise does
+        nothing, because vLLM has its own copy of the weights. Raises InferenceError if vLLM cannot be put to
+        sleep or woken up."""
         if self.launch.gpu_share is None:
             yield
             return
@@ -174,13 +173,13 @@ class VllmServer:
         return {}
 
     def update_weights(self) -> int:
-        """Makes the server load the policy's present weights, and returns their version number: 1 after the
-        first call.
+        """Makes the server load the present weights of the policy, and returns their version number. The
+        weights at the start have version 0, so the first call returns 1.
 
-        Requests that are already running finish with the old weights; later requests get the new ones. A
-        server that fails during the update is restarted with the new weights. Raises UsageError if the
-        weights cannot be written because the disk is full. Raises InferenceError if the server refuses the
-        weights, or has failed and will not be restarted.
+        Requests that are already running finish with the old weights; later requests get the new ones. If the
+        server fails during the update, it is restarted with the new weights. Raises UsageError if the weights
+        cannot be written because the disk is full. Raises InferenceError if the server refuses the weights,
+        or has failed and will not be restarted.
         """
         self.version += 1
         self._write()
@@ -204,9 +203,10 @@ class VllmServer:
     def version_of(
         self, token_ids: Sequence[int], logprobs: Sequence[float], ended: float
     ) -> int | None:
-        """Returns the version number of the weights that sampled a reply. vLLM does not report the version,
-        so this method computes it from `ended`, the time (seconds since 1970) at which the client had
-        received the reply. This is possible because no reply is sampled by two versions."""
+        """Returns the version number of the weights that sampled a reply. vLLM does not report it, so it is
+        computed from `ended`, the time (seconds since 1970) at which the client had received the reply. This
+        is possible because no reply is sampled by two versions. The other arguments have no effect; the
+        interface `Server` demands them."""
         return bisect_right(self._resumed, ended)
 
     def _reload(self) -> None:
@@ -237,9 +237,9 @@ class VllmServer:
             return http.request(method, f"{self.url}{path}", json=body).raise_for_status()
 
     def _await_restart(self, starts: int, error: Exception) -> None:
-        """Waits until the watcher thread has restarted the server (the server's number of starts exceeds
-        `starts`) or has given up. If neither happens within twice `unhealthy_seconds`, raises InferenceError
-        with `error` as the reason."""
+        """Waits until the watcher thread has restarted the server or has given up. `starts` is the number of
+        starts of the server before its failure. Raises InferenceError, which contains `error`, if the thread
+        does neither within twice `unhealthy_seconds`."""
         deadline = time.monotonic() + 2 * self._unhealthy_seconds
         while self._starts == starts and not self._lost and not self._stopping.is_set():
             if time.monotonic() > deadline:
@@ -307,7 +307,8 @@ class VllmServer:
 
     def _watch(self) -> None:
         """The main function of the watcher thread: waits until the server fails, restarts the server once,
-        and gives up after a second failure. Returns after a call of `stop`."""
+        and gives up if the restart fails or the server fails a second time. Returns then, or after a call of
+        `stop`."""
         while problem := self._next_problem():
             self._serving.clear()
             if self._starts > 1:
@@ -361,8 +362,8 @@ class VllmServer:
         process.stdin.close()
 
     def _last_words(self) -> str:
-        """Returns a text that explains why vLLM's process ended: its exit code, and the last informative
-        error in its log."""
+        """Returns a description of the end of vLLM's process, for an error message: the exit code and, if
+        there is one, the last informative error in the log."""
         assert self._process is not None
         with self.log.open("rb") as file:
             file.seek(self._log_offset)
@@ -374,8 +375,8 @@ class VllmServer:
 
 
 def _free_port(port: int) -> int:
-    """Returns `port`, or a free port of the loopback interface if `port` is 0. Raises UsageError if this
-    process cannot listen on the port."""
+    """Returns the port on which the server shall listen: `port`, or a free port of the loopback interface if
+    `port` is 0. Raises UsageError if this process cannot listen there."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,7 @@
-"""Checks a vLLM server before episodes begin: that its responses have the form that rollouts read, and that
-its log-probabilities equal the trainer's, apart from rounding.
+"""Checks a vLLM server before episodes begin: its responses must have the form that air's clients read, and
+its log-probabilities must equal the trainer's, apart from rounding.
 
-Air's own server has a check of the same kind (`air.train.serving.self_check`).
+air's own server has a check of the same kind (`air.train.serving.self_check`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ Generate = Callable[[Any], Any]
 """A function that sends the body of a request to vLLM's path `/inference/v1/generate`, and returns the body
 of the response. Raises `httpx.HTTPError` if the server does not respond, or responds with an error status."""
 _PROMPT, _REPLY = 16, 16
-"""The largest number of tokens of the prompt and of the reply whose log-probabilities are compared."""
+"""The maximum number of tokens of the prompt, and of the reply, in the comparison of log-probabilities."""
 
 
 def check_form(generate: Generate, launch: Launch, token: int) -> None:
-    """Samples one token after the token id `token`, and raises InferenceError if vLLM's response does not
-    have the form that the package `renderers` expects, with sampled tokens named `token_id:N`."""
+    """Lets vLLM sample one token after the token with the id `token`. Raises InferenceError if the response
+    does not have the form that the package `renderers` expects, in which a sampled token with the id N has
+    the name `token_id:N`."""
     try:
         ids, entries = _reply(generate, launch.name, [token], 1)
         name = entries[0]["token"]
@@ -43,9 +44,9 @@ def check_form(generate: Generate, launch: Launch, token: int) -> None:
 
 
 def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: str) -> None:
-    """Samples a short reply of the model that vLLM serves under the name `name`, and raises UsageError if
-    vLLM's log-probabilities differ from the trainer's by more than rounding errors. Raises InferenceError if
-    vLLM does not reply. No other thread may use `policy` during the call."""
+    """Lets vLLM sample a short reply of the model that it serves under the name `name`. Raises UsageError if
+    vLLM's log-probabilities differ from those of the trainer's model, `policy`, by more than rounding errors.
+    Raises InferenceError if vLLM does not reply. No other thread may use `policy` during the call."""
     vocab = min(int(policy.model.config.vocab_size), len(policy.tokenizer))
     length = max(1, min(_PROMPT, launch.max_model_len - _REPLY))
     prompt = [number * 7919 % vocab for number in range(1, length + 1)]
@@ -70,8 +71,8 @@ def check_agreement(generate: Generate, launch: Launch, policy: Policy, name: st
 def _reply(
     generate: Generate, name: str, prompt: list[int], tokens: int
 ) -> tuple[list[int], list[dict[str, Any]]]:
-    """Requests a reply of at most `tokens` tokens. Returns the ids of the sampled tokens, and for each token
-    vLLM's entry with its log-probability."""
+    """Requests a reply of at most `tokens` tokens to the prompt `prompt` (token ids) from the model `name`.
+    Returns the ids of the sampled tokens, and for each token vLLM's dict with its log-probability."""
     sampling = {"max_tokens": tokens, "logprobs": 1, "temperature": 1.0}
     body = {"model": name, "token_ids": prompt, "sampling_params": sampling}
     (choice,) = generate(body)["choices"]
