@@ -7,12 +7,9 @@ sandbox) respond with the error codes of the Connect protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from starlette.responses import JSONResponse, Response
 
-from air.errors import AirError, BoxDiedError, BoxEndedError
+from air.errors import AirError
 
 STATUS = {
     "canceled": 499,
@@ -77,13 +74,3 @@ class SandboxGone(AirError):
         """Returns the HTTP response that E2B's proxy would send for a sandbox that does not exist."""
         body = {"sandboxId": self.sandbox_id, "message": str(self), "code": 502}
         return JSONResponse(body, status_code=502)
-
-
-@contextmanager
-def box_of(sandbox_id: str) -> Iterator[None]:
-    """Context manager: raises SandboxGone if the box (container) of the sandbox `sandbox_id` ends during the
-    block."""
-    try:
-        yield
-    except (BoxDiedError, BoxEndedError) as error:
-        raise SandboxGone(sandbox_id) from error

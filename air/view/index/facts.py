@@ -90,7 +90,7 @@ class Place:
     """The length of the line in bytes."""
     turn: int | None
     bad: int
-    """1 if the line records a failed command, a reply without an action, a grading without a score, or an
+    """1 if the line records a failed command, a reply without an action, a grading with a problem, or an
     infrastructure error (which the agent did not cause); otherwise 0."""
     score: float | None
     phi: float | None

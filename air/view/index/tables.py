@@ -133,9 +133,9 @@ def where(conditions: Filter) -> tuple[str, list[Any]]:
         parts.append("e.errors > 0")
     if conditions.text:
         parts.append(
-            "instr(lower(f.name || ' ' || ifnull(e.model, '') || ' ' || ifnull(e.error, '')), ?)"
+            "instr(casefold(f.name || ' ' || ifnull(e.model, '') || ' ' || ifnull(e.error, '')), ?)"
         )
-        values.append(conditions.text.lower())
+        values.append(conditions.text.casefold())
     return " AND ".join(parts), values
 
 
@@ -172,6 +172,8 @@ def _connected(file: Path) -> sqlite3.Connection:
     db = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
     try:
         db.row_factory = sqlite3.Row
+        # SQLite's own `lower` changes ASCII letters only.
+        db.create_function("casefold", 1, str.casefold, deterministic=True)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")  # only a cache: it may be lost
         db.executescript(_TABLES)

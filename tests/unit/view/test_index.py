@@ -50,7 +50,7 @@ def start(recorder: Recorder, name: str, task: str) -> None:
 
 
 def end(recorder: Recorder, *, reward: float, ok: bool = True) -> None:
-    error = None if ok else "GradingError: it broke"
+    error = None if ok else "GradingError: it broke, größer"
     times = {"seconds_model": 2.0, "seconds_exec": 1.0, "test_score": 0.4}
     recorder.write(
         "end", ok=ok, why="submit", error=error, reward=reward if ok else None, metrics=times
@@ -74,6 +74,7 @@ def test_episodes_are_found_filtered_and_sorted(folder: Path) -> None:
         (Filter(how="unfinished"), {"live"}),
         (Filter(errors=True), {"e2", "live"}),
         (Filter(text="IT BROKE"), {"e2"}),
+        (Filter(text="GRÖSSER"), {"e2"}),
         (Filter(text="e1"), {"e1"}),
         (Filter(reward=(0.85, 2)), {"e1"}),
         (Filter(turns=(2, 9)), {"e0"}),

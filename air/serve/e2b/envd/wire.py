@@ -12,11 +12,11 @@ import base64
 import binascii
 import json
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from air import json_lines
 from air.serve.e2b.bodies import MOST_BYTES
@@ -137,15 +137,6 @@ def user_of(request: Request) -> str:
     if scheme.lower() != "basic":
         raise RpcError("unauthenticated", "Authorization: expected `Basic` with a user's name")
     return name or "user"
-
-
-async def answer(call: Callable[[], Awaitable[Message]]) -> Response:
-    """Awaits `call()`, and returns the HTTP response to a single call (not a stream): the message that `call`
-    returns, or the RpcError or SandboxGone that it raises."""
-    try:
-        return JSONResponse(await call())
-    except (RpcError, SandboxGone) as error:
-        return error.response()
 
 
 def stream(
