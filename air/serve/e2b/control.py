@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from air.errors import AirError
-from air.serve.e2b import bodies, metrics
+from air.serve.e2b import metrics, request_bodies
 from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
 from air.serve.e2b.sandbox import Sandbox
 from air.serve.e2b.sandboxes import Sandboxes
@@ -70,8 +70,8 @@ class Control:
     async def create(self, request: Request) -> Response:
         """Creates a sandbox. If a request in the last 10 minutes had the same header `Idempotency-Key` and
         did not fail, returns the response of that request instead."""
-        body = await bodies.body_of(request, bodies.NewSandbox)
-        seconds = bodies.checked_timeout(body.timeout)
+        body = await request_bodies.body_of(request, request_bodies.NewSandbox)
+        seconds = request_bodies.checked_timeout(body.timeout)
         settings = body.settings(body.templateID)
 
         async def create() -> Response:
@@ -104,51 +104,51 @@ class Control:
         return Response(status_code=204)
 
     async def connect(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Connect)
+        body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
         if not body.memory:
-            raise bodies.unserved("memory: false")
-        seconds = bodies.checked_timeout(body.timeout)
+            raise request_bodies.unserved("memory: false")
+        seconds = request_bodies.checked_timeout(body.timeout)
         resumed = await self._sandboxes.connect(sandbox, seconds)
         return JSONResponse(
             sandbox.created(self._domain(request)), status_code=201 if resumed else 200
         )
 
     async def resume(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Connect)
+        body = await request_bodies.body_of(request, request_bodies.Connect)
         sandbox = self._sandbox(request)
-        if not await self._sandboxes.connect(sandbox, bodies.checked_timeout(body.timeout)):
+        if not await self._sandboxes.connect(sandbox, request_bodies.checked_timeout(body.timeout)):
             raise ApiError(409, f"sandbox {sandbox.id} is already running")
         return JSONResponse(sandbox.created(self._domain(request)), status_code=201)
 
     async def pause(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Pause)
+        body = await request_bodies.body_of(request, request_bodies.Pause)
         await self._sandboxes.pause(self._sandbox(request), memory=body.memory)
         return Response(status_code=204)
 
     async def set_timeout(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Timeout)
+        body = await request_bodies.body_of(request, request_bodies.Timeout)
         sandbox = self._sandbox(request)
         self._running(sandbox)
-        self._sandboxes.set_end(sandbox, bodies.checked_timeout(body.timeout))
+        self._sandboxes.set_end(sandbox, request_bodies.checked_timeout(body.timeout))
         return Response(status_code=204)
 
     async def refresh(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Refresh)
+        body = await request_bodies.body_of(request, request_bodies.Refresh)
         sandbox = self._sandbox(request)
         self._running(sandbox)
         if sandbox.seconds_left < body.duration:
-            self._sandboxes.set_end(sandbox, bodies.checked_timeout(body.duration))
+            self._sandboxes.set_end(sandbox, request_bodies.checked_timeout(body.duration))
         return Response(status_code=204)
 
     async def snapshot(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.NewSnapshot)
+        body = await request_bodies.body_of(request, request_bodies.NewSnapshot)
         kept = await self._sandboxes.snapshot(self._sandbox(request), body.name)
         return JSONResponse(kept.body, status_code=201)
 
     async def fork(self, request: Request) -> Response:
-        body = await bodies.body_of(request, bodies.Fork)
-        seconds = bodies.checked_timeout(body.timeout)
+        body = await request_bodies.body_of(request, request_bodies.Fork)
+        seconds = request_bodies.checked_timeout(body.timeout)
         forks = await self._sandboxes.fork(self._sandbox(request), body.count, seconds)
         results = [
             {"error": {"code": one.status, "message": str(one)}}

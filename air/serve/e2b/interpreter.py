@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from air.errors import AirError
-from air.serve.e2b import bodies
+from air.serve.e2b import request_bodies
 from air.serve.e2b.envd.accounts import DEFAULT, account
 from air.serve.e2b.errors import ApiError, RpcError, SandboxGone
 from air.serve.e2b.program import Program
@@ -185,12 +185,12 @@ async def serve(sandbox: Sandbox, request: Request) -> Response:
             if (method, path) == ("GET", "/health"):
                 return PlainTextResponse("OK")
             if (method, path) == ("POST", "/execute"):
-                body = await bodies.body_of(request, Execute)
+                body = await request_bodies.body_of(request, Execute)
                 return _stream(sandbox, await contexts.of(body), body)
             if (method, path) == ("GET", "/contexts"):
                 return JSONResponse([context.body for context in contexts.all()])
             if (method, path) == ("POST", "/contexts"):
-                new = await bodies.body_of(request, NewContext)
+                new = await request_bodies.body_of(request, NewContext)
                 context = await contexts.create(new.language, new.cwd)
                 return JSONResponse(context.body, status_code=201)
             if method == "POST" and ident.endswith("/restart"):

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from air import json_lines
-from air.serve.e2b.bodies import MOST_BYTES
+from air.serve.e2b.request_bodies import MOST_BYTES
 from air.serve.e2b.errors import RpcError, SandboxGone
 
 Message = dict[str, Any]
