@@ -20,7 +20,8 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder at any depth, in a fixed order, except in `__pycache__` folders."""
+    """Yields the paths of all files below a folder at any depth, in a fixed order. Skips `__pycache__`
+    folders."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path

@@ -181,7 +181,7 @@ class Tool:
 
 
 def _kind(schema: Any) -> str:
-    """Returns a text that names the type of a parameter, such as `integer or null`, from the parameter's
+    """Returns a string that names the type of a parameter, such as `integer or null`, from the parameter's
     JSON schema."""
     if not isinstance(schema, Mapping):
         return "any"

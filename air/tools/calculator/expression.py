@@ -96,7 +96,7 @@ class _Parser:
         raise Fault(f"{text[:20]!r} follows a value: an operator such as * is missing before it.")
 
     def _next(self, *signs: str) -> str:
-        """If the next token is one of `signs`, consumes and returns it; otherwise returns an empty text."""
+        """If the next token is one of `signs`, consumes and returns it; otherwise returns an empty string."""
         kind, text = self._tokens[self._position]
         if kind == "sign" and text in signs:
             self._position += 1

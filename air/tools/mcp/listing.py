@@ -91,7 +91,7 @@ def listing(
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
     """Returns the name under which the model sees a tool: its own name, or if that is in `taken`, its name
-    with the server's name before it. Returns an empty text if the tool's name is empty or both names are
+    with the server's name before it. Returns an empty string if the tool's name is empty or both names are
     taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
@@ -122,8 +122,8 @@ def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
 
 
 def _fault(schema: Any, depth: int) -> str:
-    """Returns a text that says what is wrong with a schema, or an empty text. Only the keywords that air uses
-    are checked. `depth` is the number of levels of nesting that are still allowed."""
+    """Returns a string that says what is wrong with a schema, or an empty string. Only the keywords that air
+    uses are checked. `depth` is the number of levels of nesting that are still allowed."""
     if isinstance(schema, bool):
         return ""
     if not isinstance(schema, Mapping):

@@ -1,4 +1,5 @@
-"""Reads a Harbor task's artefact from the agent's box, and writes it into a fresh grading box.
+"""Reads a Harbor task's artefact (the files to grade) from the agent's box (sandbox), and writes it into a
+fresh grading box.
 
 The files and folders that the task declares as artefacts are read; if the task declares none, the changed
 files of the working directory are read instead. `/logs/artifacts` is always read; `/tests`, `/solution` and
@@ -32,8 +33,8 @@ SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/run", "/sbin", "/tmp"),
     *("/usr", "/var"),
 )
-"""Folders whose changes are not part of the artefact if the working directory is `/`, because the programs of
-the grading box lie in them. A task can still declare these folders as artefacts."""
+"""Folders whose changes are not part of the artefact (the files to grade) if the working directory is `/`,
+because the programs of the grading box lie in them. A task can still declare these folders as artefacts."""
 PROGRAMS = ("/bin", "/lib", "/lib32", "/lib64", "/sbin", "/usr")
 """Folders with an image's programs. A link of the artefact may lead there, such as the link from a virtual
 environment to its Python."""
@@ -48,8 +49,8 @@ _AT_A_TIME = 100
 
 @dataclass
 class HarborArtefact:
-    """The contents of a Harbor artefact: files by their absolute path, links, folders, removed files and
-    permissions."""
+    """The contents of a Harbor task's artefact (what the agent hands in for grading): files by their absolute
+    path, links, folders, removed files and permissions."""
 
     step: int
     """The number, from 0, of the step of the Harbor task to which the artefact belongs."""
@@ -127,8 +128,8 @@ async def read(
 
 @dataclass
 class _Collection:
-    """Collects an artefact's files and folders from the agent's box into the field `contents`, up to limits
-    of total size and number."""
+    """Collects an artefact's files and folders from the agent's box (sandbox) into the field `contents`. The
+    total size and the number of files are limited."""
 
     box: Box
     contents: HarborArtefact
@@ -279,8 +280,8 @@ def _clearing(contents: HarborArtefact) -> list[str]:
 
 
 def _batches(paths: Sequence[str]) -> list[str]:
-    """Returns the paths, quoted for a shell, in groups of a hundred, each as one text. One command for each
-    group is much faster than one for each path."""
+    """Returns strings, each of which contains up to a hundred of the paths, quoted for a shell. One command
+    for a hundred paths is much faster than a hundred commands."""
     return [
         " ".join(map(shlex.quote, paths[start : start + _AT_A_TIME]))
         for start in range(0, len(paths), _AT_A_TIME)

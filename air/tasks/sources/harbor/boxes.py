@@ -1,4 +1,5 @@
-"""Computes the settings of a Harbor task's boxes: environment variables, network access, limits and users."""
+"""Computes the settings of a Harbor task's boxes (sandboxes): environment variables, network access, limits
+and users."""
 
 from __future__ import annotations
 
@@ -50,10 +51,11 @@ def box(
     *,
     where: str,
 ) -> BoxSpec:
-    """Returns the settings of a box with the image `image` and the task's declared `environment`. `phase` is
-    the task's section `agent` or `verifier`, whose network keys take precedence over those of `environment`.
-    The box's commands run as `user`, and its lifetime suffices for `seconds` of work. Raises ConfigError,
-    whose message begins with `where`, if an environment variable has no value (see `resolved`)."""
+    """Returns the settings of a box (sandbox) with the container image `image` and the settings in
+    `environment`, a section of the task's `task.toml`. `phase` is the task's section `agent` or `verifier`,
+    whose network keys take precedence over those of `environment`. The box's commands run as `user`, and its
+    lifetime suffices for `seconds` seconds of work. Raises ConfigError, whose message begins with `where`, if
+    an environment variable has no value (see `resolved`)."""
     env = resolved(environment.env, settings, where=f"{where}: environment.env")
     return BoxSpec(
         image=image,
@@ -70,9 +72,10 @@ def box(
 
 
 def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
-    """Returns the hosts that a box can reach in a phase of the episode (agent or verifier). If the phase
-    declares a network mode, this mode replaces the environment's. `*` means all public hosts; this is
-    Harbor's default."""
+    """Returns the names of the hosts that a box (sandbox) can reach while the agent works or while the
+    verifier (the tests) runs; `phase` is the task's section for one of the two. If the phase declares a
+    network mode, this mode replaces the environment's. `*` means all public hosts; this is Harbor's
+    default."""
     declared = phase if phase.network_mode is not None else environment
     if settings.network == "none" or declared.network_mode == "no-network":
         return ()

@@ -1,4 +1,5 @@
-"""Runs commands as a given user in a box, and waits until a box is ready for the agent."""
+"""Runs commands in a Harbor task's box (sandbox) as a given user, and waits until a box is ready for the
+agent."""
 
 from __future__ import annotations
 

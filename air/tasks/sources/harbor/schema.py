@@ -1,5 +1,5 @@
-"""Defines the keys of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4, with older spellings of
-keys.
+"""Defines the keys of `task.toml`, the settings file of a task in the format of Harbor (a framework that runs
+agents on tasks in containers). It covers the schema versions 1.0 to 1.4 and older spellings of keys.
 
 Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of each key
 are those of Harbor 0.25. If Harbor sets no limit, air sets one of its own (see
@@ -49,12 +49,12 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """Keys of `task.toml` that limit which hosts a box can reach. The section of the environment and that of
-    each phase (agent, verifier) have them."""
+    """Keys of `task.toml` that limit which network hosts a container can reach. They can stand in the
+    sections `environment`, `agent` and `verifier`; the last two are the phases of a task."""
 
     network_mode: NetworkMode | None = None
-    """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
-    environment: `public`."""
+    """`public`, `no-network` or `allowlist`. None in the section `agent` or `verifier`: the mode of the
+    section `environment` applies. None in `environment`: `public`."""
     allowed_hosts: tuple[str, ...] | None = None
     """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all host
     names that end in `.name`."""
@@ -122,7 +122,8 @@ class Tpu(BaseConfig):
 
 
 class Environment(Network):
-    """The container in which the agent works, or in which a separate verifier runs."""
+    """The container in which the agent works, or in which a separate verifier (the tests, in a container of
+    their own) runs."""
 
     docker_image: str | None = None
     """The name of an existing image. None: the image is built from the Dockerfile."""
@@ -193,7 +194,8 @@ class Environment(Network):
 
 
 class Artifact(BaseConfig):
-    """A file or folder of the agent's container that is copied into the container of a separate verifier."""
+    """A file or folder of the agent's container that is copied into the container of a separate verifier (the
+    tests, in a container of their own)."""
 
     source: str = Field(min_length=1)
     """The path of the file or folder in the agent's container, absolute or relative to the working
@@ -335,7 +337,7 @@ class Author(BaseConfig):
 
 
 class Package(BaseConfig):
-    """The description of the task as a package in Harbor's registry."""
+    """The description of a task as a package in Harbor's public registry of tasks."""
 
     name: str
     """The package's name, `organisation/name`."""
@@ -369,7 +371,7 @@ class HarborConfig(BaseConfig):
     """Any other information about the task, for people."""
     artifacts: Artifacts = ()
     """The files and folders of the agent's container that are copied into the container of a separate
-    verifier."""
+    verifier (the tests, in a container of their own)."""
     agent: Agent = Agent()
     """Settings of the agent: time limit, user and network access."""
     verifier: Verifier = Verifier()
@@ -382,7 +384,7 @@ class HarborConfig(BaseConfig):
     """How the reward of a task in several steps is computed: as the mean over the steps, or as the reward of
     the last step. None: the mean."""
     steps: tuple[Step, ...] = ()
-    """The steps of the task; empty if the task has a single part without steps."""
+    """The steps of the task; empty if the task is not divided into steps."""
 
     @model_validator(mode="before")
     @classmethod

@@ -20,8 +20,8 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose
 
 
 def refusals(folder: HarborFolder) -> list[str]:
-    """Returns the reasons why air cannot play the task. Each is one line that begins with the key or file.
-    The list is empty if air can play the task."""
+    """Returns the reasons why air cannot play the task. Each reason is one line of text that begins with the
+    name of a key in `task.toml` or of a file. The list is empty if air can play the task."""
     return [*_of_files(folder), *_of_config(folder)]
 
 
@@ -83,7 +83,8 @@ def _is_never_handed_in(source: str) -> bool:
 
 
 def _of_servers(config: HarborConfig) -> Iterator[str]:
-    """Yields the reasons why air cannot offer the task's MCP servers to the agent."""
+    """Yields the reasons why air cannot offer the task's tool servers (of the Model Context Protocol, MCP) to
+    the agent."""
     names = [server.name for server in config.environment.mcp_servers]
     for server in config.environment.mcp_servers:
         where = f"environment.mcp_servers: {server.name!r}"
@@ -143,8 +144,8 @@ def _of_user(name: str, user: User) -> Iterator[str]:
 
 
 def _of_box(name: str, **settings: str) -> Iterator[str]:
-    """Yields the reason if a box cannot have a setting of `OpenBox`. `name` is the setting's key in
-    `task.toml`."""
+    """Yields one reason if a box (sandbox) cannot be given `settings`, fields of `OpenBox`; nothing if it
+    can. `name` is the name of the key in `task.toml`, for the message."""
     try:
         OpenBox(keep=True, **settings)
     except ValidationError as error:

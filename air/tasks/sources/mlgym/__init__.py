@@ -1,4 +1,5 @@
-"""Makes the tasks in the user's own checkout of MLGym available under the ids `mlgym:<config name>`.
+"""Makes the tasks of MLGym (a public collection of machine-learning research tasks) available, from the
+user's own checkout of its repository, under the ids `mlgym:<config name>`.
 
 This package contains nothing from MLGym (licence CC-BY-NC), and never changes the checkout. The checkout
 provides descriptions, starter code, data, time limits, baseline scores and evaluation scripts. Air's

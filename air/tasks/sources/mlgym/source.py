@@ -37,7 +37,8 @@ class CheckoutSource:
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
     how: dict[str, Any]
-    """Settings for the grader's program; `fill` adds the seed and writes them to `how.json`."""
+    """Settings for the grader's program, as JSON values. The method `fill` adds the seed and writes them to
+    the file `how.json`."""
     own_solvers: Path
     """Path of the file in the checkout with the task's reference solutions; it might not exist."""
     starter: tuple[Path, ...]
@@ -55,7 +56,7 @@ class CheckoutSource:
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
-    """Write-protected files and folders of the agent's workspace, as paths relative to it."""
+    """Files and folders of the workspace that are write-protected for the agent, as paths relative to it."""
 
     @property
     def solvers(self) -> Path:
@@ -65,7 +66,7 @@ class CheckoutSource:
 
     def digest(self, *more: str) -> str:
         """Returns the SHA-256, in hex, of everything on which a score depends: the grader's settings and
-        programs, the task's files, and the texts `more`."""
+        programs, the task's files, and the strings `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_programs()):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())

@@ -72,8 +72,8 @@ def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: State) -> tuple[list[ItemT], list[ItemT]]:
-    """Draws a share of `items` as scikit-learn does; returns two lists: the items that were not drawn, and
-    the drawn ones."""
+    """Draws a part of `items` at random, as scikit-learn's `train_test_split` does. `share` is the size of
+    this part, from 0 to 1. Returns two lists: the items that were not drawn, and the drawn items."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))
