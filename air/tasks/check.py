@@ -71,9 +71,11 @@ class Checked:
     solver: str
     """The solver's name."""
     val: float | None
-    """The new score on the validation split; None if the solver made no artefact that can be graded."""
+    """The new score on the validation split; None if the solver made no artefact (files to grade) that can be
+    graded."""
     test: float | None
-    """The new score on the test split; None if the solver made no artefact that can be graded."""
+    """The new score on the test split; None if the solver made no artefact (files to grade) that can be
+    graded."""
     exec_seconds: float
     """Wall time of the solver's script, in seconds."""
     grade_seconds: float
@@ -185,9 +187,9 @@ async def play_solver(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, score: float, within: float, grader: Grader
 ) -> list[str]:
-    """Grades an artefact again on the validation split, where its score was `score`, and an empty artefact on
-    both splits. Returns one message for each problem: the grader fails, or the two scores differ by more than
-    `within`."""
+    """Grades an artefact (the files that a solver made) again on the validation split, where its score was
+    `score`, and an artefact of empty files on both splits. Returns one message for each problem: the grader
+    fails, or the two scores differ by more than `within`."""
     problems = []
     try:
         again = (await grader.grade_anew(task, artefact, split="val")).score

@@ -49,8 +49,8 @@ class PreparedData:
     grader: Path
     """Folder with the grader's program and the hidden data."""
     digest: str
-    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so artefacts are graded
-    again if the hidden data has changed."""
+    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so the agents' files
+    are graded again if the hidden data has changed."""
     protected: tuple[str, ...] = ()
     """Files and folders of the workspace that are write-protected for the agent, as paths relative to it."""
 

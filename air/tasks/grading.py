@@ -51,19 +51,21 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
-"""The part of the hidden data on which an artefact is graded: validation or test. Do not confuse it with
-`air.tasks.splits.Split`: the division of a task's data into a part that the agent sees and a hidden part."""
+"""The part of the hidden data on which an artefact (an agent's files) is graded: validation or test. Do not
+confuse it with `air.tasks.splits.Split`: the division of a task's data into a part that the agent sees and a
+hidden part."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 BAD_ARTEFACT = 3
-"""The exit status by which a grader says that it refuses the artefact, for example because a file is
-malformed."""
+"""The exit status by which a grader says that it refuses the artefact (the agent's files), for example
+because a file is malformed."""
 _ARTEFACT_DIR = "artefact"
 _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The message that the agent gets if the grader failed twice on the agent's artefact."""
 _GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
-"""The types of errors of a grader or of its box that the artefact may have caused."""
+"""The types of errors of a grader or of its box (sandbox) that the artefact (the agent's files) may have
+caused."""
 _log = logging.getLogger(__name__)
 
 
@@ -76,22 +78,25 @@ class Grade:
     """The metrics of one artefact (an agent's files to grade) on one split of the data."""
 
     score: float
-    """The value of the task's primary metric; the mean if the artefact was graded several times."""
+    """The value of the task's primary metric; the mean if the artefact (the agent's files) was graded several
+    times."""
     metrics: dict[str, float]
-    """All metrics by name, including the primary metric; means if the artefact was graded several times."""
+    """All metrics by name, including the primary metric; means if the artefact (the agent's files) was graded
+    several times."""
     seconds: float
     """Wall time of the grader in seconds; 0.0 if the grader did not run for this grade."""
     reused: bool
     """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
-    """The standard error of `score`; None if the artefact was graded only once."""
+    """The standard error of `score`; None if the artefact (the agent's files) was graded only once."""
     first_error: str = ""
-    """The error of the grader if it failed once on this artefact and then graded it; else empty."""
+    """The error message of the grader if it failed once on this artefact (the agent's files) and graded it
+    the second time; otherwise empty."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of several grades of one artefact, each computed with another seed. A single grade is
-    returned unchanged.
+    """Returns the mean of several grades of one artefact (an agent's files), each computed with another seed.
+    A single grade is returned unchanged.
 
     The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that any
     of the grades lacks is left out. Raises ValueError if `grades` is empty, and OverflowError if a mean is
@@ -171,7 +176,8 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
+        """Grades an artefact (an agent's files) `task.grader.repeats` times, one after the other, and returns
+        the mean grade.
 
         Each grading has a seed of its own, which is computed from `seed`, the number of the grading, and the
         seed that splits the task's data. Raises ArtefactError, with a message for the agent, if the grader
@@ -183,9 +189,9 @@ class Grader:
         return self._mean(grades)
 
     async def grade_anew(self, task: TaskSpec, artefact: Artefact, *, split: Split) -> Grade:
-        """Grades an artefact as `grade` does, but without the cache and without a second try, to show
-        whether the grader is deterministic. Raises ArtefactError if the grader refuses the artefact, and
-        GradingError or BoxEndedError if it fails."""
+        """Grades an artefact (an agent's files) as `grade` does, but without the cache and without a second
+        try, to show whether the grader is deterministic. Raises ArtefactError if the grader refuses the
+        artefact, and GradingError or BoxEndedError if it fails."""
         requests = await self._requests(task, artefact, split, 0)
         outcomes = [await self._attempt(request) for request in requests]
         return self._mean([_grade(outcome, task.metric) for outcome in outcomes])
@@ -233,9 +239,9 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns two strings that identify the software of a grader box; one of them is empty. The first is,
-        for a container, the id that `image` has now; the second is, for a process box, the versions of Python
-        and its packages."""
+        """Returns two strings that identify the software of a grader box (sandbox); one of them is empty. The
+        first is, for a container, the id that `image` has now; the second is, for a process box, the versions
+        of Python and its packages."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
@@ -270,7 +276,8 @@ class Grader:
                     await asyncio.gather(run.task, return_exceptions=True)
 
     async def check(self, task: TaskSpec) -> None:
-        """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
+        """Runs the grader once on an empty artefact (files without content), to show that the grader works
+        without an agent's files.
 
         Raises InfrastructureError if the grader fails. Only if it works can a later failure be blamed on an
         artefact.
@@ -307,9 +314,9 @@ class Grader:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _check_on_empty(self, request: _Request, tries: int) -> None:
-        """Runs a task's grader on an empty artefact until it works, at most `tries` times. If it fails each
-        time, raises BrokenTaskError, or GradingError if the cause may be the machine: the grader exceeded its
-        time limit, or its box ended or could not be prepared."""
+        """Runs a task's grader on an empty artefact (files without content) until it works, at most `tries`
+        times. If it fails each time, raises BrokenTaskError, or GradingError if the cause may be the machine:
+        the grader exceeded its time limit, or its box (sandbox) ended or could not be prepared."""
         for tries_left in reversed(range(tries)):
             try:
                 outcome = await self._attempt(request)
@@ -348,9 +355,9 @@ class Grader:
         return outcome
 
     async def _again(self, request: _Request, first: Exception) -> GraderResult:
-        """Grades an artefact a second time, after the grader failed on it with the error `first`. If the
-        grader fails again, although it works without the agent's files, the result says that the artefact is
-        at fault. Raises GradingError if the grader does not work without them either."""
+        """Grades an artefact (the agent's files) a second time, after the grader failed on it with the error
+        `first`. If the grader fails again, although it works without the agent's files, the result says that
+        the artefact is at fault. Raises GradingError if the grader does not work without them either."""
         try:
             outcome = await self._attempt(request)
             return outcome if outcome.message else replace(outcome, fault=str(first))
@@ -361,8 +368,8 @@ class Grader:
             return GraderResult(message=NOT_GRADED, cacheable=False, fault=fault)
 
     async def _attempt(self, request: _Request) -> GraderResult:
-        """Runs the grader once. Raises GradingError if the grader fails, and BoxEndedError if its box
-        ends."""
+        """Runs the grader once for a request, in a new box, and returns the result. Raises GradingError if
+        the grader fails, and BoxEndedError if its box (sandbox) ends."""
         task = request.task
         if task.rules is not None:
             async with self._pool.lease(task.rules.grading_box(request.artefact)) as box:
@@ -404,7 +411,8 @@ def _grade(outcome: GraderResult, metric: str, *, reused: bool = False) -> Grade
 
 
 def empty_artefact(task: TaskSpec) -> Artefact:
-    """Returns an artefact of the task with empty files only. Each of its folders contains one empty file."""
+    """Returns an artefact (files to grade) that contains all files that the task declares, each of them
+    empty. A declared folder contains one empty file."""
     names = (f"{name}empty" if name.endswith("/") else name for name in task.artefacts)
     return Artefact(dict.fromkeys(names, b""))
 

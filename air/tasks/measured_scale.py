@@ -45,9 +45,9 @@ async def on_split(
     stay as declared.
 
     If the task has no recorded reference solutions, baseline and target stay as declared, and the log says
-    so. If several processes call this function at the same time, only one of them measures. Raises
-    UsageError if the task cannot be used, and InfrastructureError if a box, the grader or a reference
-    solution failed.
+    so. If several processes call this function at the same time, only one of them measures. Raises UsageError
+    if the task cannot be used, and InfrastructureError if a box (sandbox), the grader or a reference solution
+    failed.
     """
     moved = task.on(split)
     if split.public:

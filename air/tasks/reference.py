@@ -64,7 +64,8 @@ class SolutionCheck:
     ) -> str:
         """Returns the reason why the reference solution of the task's stage numbered `step`, from 0, gets no
         reward at two attempts; an empty string if it gets one, or if there is no solution that can run.
-        `grade` grades an artefact in a fresh box. Raises InfrastructureError if air or the machine failed.
+        `grade` grades an artefact (the files that the solution made) in a fresh box (sandbox). Raises
+        InfrastructureError if air or the machine failed.
 
         If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
@@ -105,9 +106,9 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
-        """Runs and grades the reference solution of a stage of the task. Returns whether a box of the task
-        has network access: if so, the success may not last, and the solution is run again when `problem` is
-        called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a stage of the task. Returns whether a box (sandbox) of
+        the task has network access: if so, the success may not last, and the solution is run again when
+        `problem` is called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

@@ -43,9 +43,9 @@ class GraderResult:
     """Whether the result may be cached and used again for an equal artefact."""
     seconds: float = 0.0
     fault: str = ""
-    """The grader's error message if the grader failed on the artefact twice, so that the artefact is at
-    fault, or if it failed once and then computed the metrics; otherwise empty. The agent does not get this
-    message."""
+    """The grader's error message if the grader failed on the artefact (the agent's files) twice, so that the
+    artefact is at fault, or if it failed once and then computed the metrics; otherwise empty. The agent does
+    not get this message."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class ToolServer:
     """The command that starts the server in the agent's box (sandbox): program and arguments. Empty if the
     server is remote."""
     user: str | None = None
-    """The name of the user that runs the program in the box. None: the box's default user."""
+    """The name of the user that runs the program in the box (sandbox). None: the box's default user."""
     url: str = ""
-    """The URL of a remote server; empty if the server runs in the box."""
+    """The URL of a remote server; empty if the server runs in the box (sandbox)."""
     transport: str = "stdio"
     """How air talks to the server: `stdio`, `streamable-http` or `sse`."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -86,18 +86,18 @@ class Rules(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether the agent's work is graded in the agent's own box instead of a fresh one."""
+        """Whether the agent's work is graded in the agent's own box (sandbox) instead of a fresh one."""
         ...
 
     @property
     def images(self) -> Sequence[str]:
-        """The names of the container images of all boxes of the task. The image of the agent's box comes
-        first."""
+        """The names of the container images of all boxes (sandboxes) of the task. The image of the agent's
+        box comes first."""
         ...
 
     @property
     def build_command(self) -> str:
-        """The shell command that builds the images of the task's boxes."""
+        """The shell command that builds the images of the task's boxes (sandboxes)."""
         ...
 
     @property
@@ -125,7 +125,8 @@ class Rules(Protocol):
         ...
 
     def grading_box(self, artefact: Artefact) -> BoxSpec:
-        """Returns the settings of the fresh box in which an artefact is graded."""
+        """Returns the settings of the fresh box (sandbox) in which an artefact (the agent's files) is
+        graded."""
         ...
 
     def check(self) -> None:
@@ -134,8 +135,8 @@ class Rules(Protocol):
         ...
 
     async def stage(self, box: Box, step: int) -> None:
-        """Prepares the agent's box for a stage. Raises StagingError if a command of the task that prepares
-        the box fails."""
+        """Prepares the agent's box (sandbox) for a stage. Raises StagingError if a command of the task that
+        prepares the box fails."""
         ...
 
     def has_solution(self, step: int) -> bool:
@@ -143,19 +144,20 @@ class Rules(Protocol):
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Runs the reference solutions of the stages from the first to `step`, inclusive, in a new box of the
-        agent. Returns a message if the script of a solution failed, otherwise an empty string. Raises
-        MissingError if a solution is missing, and ConfigError if the run lacks a setting that the solution
-        needs."""
+        """Runs the reference solutions of the stages from the first to `step`, inclusive, in a new box
+        (sandbox) of the agent. Returns a message if the script of a solution failed, otherwise an empty
+        string. Raises MissingError if a solution is missing, and ConfigError if the run lacks a setting that
+        the solution needs."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:
-        """Reads the artefact of a stage from the agent's box. Raises ArtefactError if the artefact cannot be
-        graded."""
+        """Reads the artefact (the files to grade) of a stage from the agent's box (sandbox). Raises
+        ArtefactError if the artefact cannot be graded."""
         ...
 
     def step_of(self, artefact: Artefact) -> int:
-        """Returns the number, from 0, of the task's stage to which an artefact belongs."""
+        """Returns the number, from 0, of the task's stage to which an artefact (the agent's files)
+        belongs."""
         ...
 
     def untouched(self, step: int) -> Artefact:
@@ -164,11 +166,11 @@ class Rules(Protocol):
         ...
 
     async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
-        """Grades an artefact in the fresh box `box`. Raises GradingError if grading produced no valid
-        reward."""
+        """Grades an artefact (the agent's files) in the fresh box (sandbox) `box`. Raises GradingError if
+        grading produced no valid reward."""
         ...
 
     async def grade_shared(self, box: Box, step: int) -> GraderResult:
-        """Grades the agent's work in a stage, in the agent's own box. Raises GradingError if grading produced
-        no valid reward."""
+        """Grades the agent's work in a stage, in the agent's own box (sandbox). Raises GradingError if
+        grading produced no valid reward."""
         ...

@@ -108,15 +108,16 @@ class TaskLimits(BaseConfig):
     """Time limit of each command that the agent runs, in seconds."""
     grade_seconds: float = Field(60.0, gt=0)
     """Time limit of one run of the grader, in seconds. A grader that runs longer runs once more in a fresh
-    box. If it takes too long again, the artefact is at fault and counts as the lowest score."""
+    box (sandbox). If it takes too long again, the artefact (the agent's files) is at fault and counts as the
+    lowest score."""
     episode_seconds: float = Field(3600.0, gt=0)
     """Time limit of an episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
-    """Number of CPU cores of a box."""
+    """Number of CPU cores of a box (sandbox)."""
     memory_mb: int = Field(512, ge=32)
-    """Memory limit of a box, in MiB."""
+    """Memory limit of a box (sandbox), in MiB."""
     pids: int = Field(128, ge=8)
-    """Largest number of processes and threads in a box at one time."""
+    """Largest number of processes and threads in a box (sandbox) at one time."""
     disk_mb: int = Field(256, ge=1)
     """Size limit of a box's workspace, in MiB."""
     artefact_mb: float = Field(16.0, gt=0)
@@ -151,8 +152,8 @@ class TaskData(BaseConfig):
     """Settings that define how a task's data is made."""
 
     script: str = "data.py"
-    """The script that makes the data on this machine, outside the boxes, as a path relative to the task's
-    folder. The script defines `prepare(agent_dir, grader_dir, split_seed)`."""
+    """The script that makes the data on this machine, outside the boxes (sandboxes), as a path relative to
+    the task's folder. The script defines `prepare(agent_dir, grader_dir, split_seed)`."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
     """Name of the folder that contains the data, both in the agent's workspace and beside the grader's
     script."""
@@ -175,10 +176,11 @@ class TaskGrader(BaseConfig):
     `_shared/NAME` names a file in the folder `_shared` beside the task's folder or, if the file is not there,
     beside the tasks that ship with air."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the grader's box; a run reserves this many GPUs for grader boxes."""
+    """Number of GPUs of the grader's box (sandbox); a run reserves this many GPUs for grader boxes."""
     repeats: int = Field(1, ge=1, le=100)
-    """Number of times that each artefact is graded, each time with another seed in a new box. Use more than 1
-    if the task's scores are random. The score is the mean; the limits apply to each grading."""
+    """Number of times that each artefact (an agent's files) is graded, each time with another seed in a new
+    box (sandbox). Use more than 1 if the task's scores are random. The score is the mean; the limits apply to
+    each grading."""
 
 
 class TaskSpec(RewardScale):
@@ -189,7 +191,8 @@ class TaskSpec(RewardScale):
     name: str = Field(min_length=1)
     """The task's title for people."""
     description: str = Field(min_length=1)
-    """The task's text for the agent. It describes the files, the artefact and the metric."""
+    """The task's text for the agent. It describes the files, the artefact (what to hand in) and the
+    metric."""
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -206,18 +209,19 @@ class TaskSpec(RewardScale):
     """Names of the hosts to which the agent's box can connect. The grader's box has no network. For the
     syntax, see `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the agent's box."""
+    """Number of GPUs of the agent's box (sandbox)."""
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
-    """How grading uses the artefact, and so whether the artefact could forge its score. `data`: the grader
-    only reads the artefact. `code`: the artefact runs in the grader's box, in another process and as another
-    user than the grader. `evaluator`: an evaluation script that is not part of air imports the artefact, also
-    as another user, so the artefact could make that script print any score. `separate`: a test script of the
-    task (Harbor's) reads or runs the artefact in a fresh box, so the artefact's code could write any score.
-    `shared`: the test script runs in the agent's own box, whose programs the agent could have changed."""
+    """How grading uses the artefact (the agent's files), and so whether the artefact could forge its score.
+    `data`: the grader only reads the artefact. `code`: the artefact runs in the grader's box (sandbox), in
+    another process and as another user than the grader. `evaluator`: an evaluation script that is not part of
+    air imports the artefact, also as another user, so the artefact could make that script print any score.
+    `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh box, so the
+    artefact's code could write any score. `shared`: the test script runs in the agent's own box, whose
+    programs the agent could have changed."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
-    """Limits of the agent, its box and the grader."""
+    """Limits of the agent, its box (sandbox) and the grader."""
     data: TaskData = TaskData()
     """Settings that define how the task's data is made."""
     grader: TaskGrader = TaskGrader()
@@ -319,8 +323,8 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of an agent's box for this task. Raises ConfigError if the task
-        needs a container but `provider` is `process`."""
+        """Returns the settings (`BoxSpec`) of an agent's box (sandbox) for this task. Raises ConfigError if
+        the task needs a container but `provider` is `process`."""
         if self._rules is not None:
             if provider != "docker":
                 raise ConfigError(
@@ -339,8 +343,8 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of a grader box for this task. If grading executes the artefact,
-        the box has a second user, as which the artefact's code runs."""
+        """Returns the settings (`BoxSpec`) of a grader box (sandbox) for this task. If grading executes the
+        artefact (the agent's files), the box has a second user, as which the artefact's code runs."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -362,8 +366,8 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """Returns a string that lists the resources of the task's boxes for people, such as CPU cores and
-        GPUs."""
+        """Returns a string that lists the resources of the task's boxes (sandboxes) for people, such as CPU
+        cores and GPUs."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")

@@ -48,8 +48,8 @@ class Split:
         return self.seed == SPLIT_SEED
 
     def grading_seed(self, number: int) -> int:
-        """Returns the seed for the random numbers that a grader draws while it grades an artefact. `number`
-        is the number of the grading, from 0, if the artefact is graded several times."""
+        """Returns the seed for the random numbers that a grader draws while it grades an artefact (an agent's
+        files). `number` is the number of the grading, from 0, if the artefact is graded several times."""
         if self.public:
             return number
         return _hashed(str(self.seed), f"grading {number}", _GRADING_BITS)

@@ -1,4 +1,5 @@
-"""The threads in which tool functions that are not async run, so that they do not block the event loop.
+"""Runs tool functions that are not async in threads, so that they do not block the event loop, and limits the
+number of these threads.
 
 Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
 towards the limit on running threads, and the process does not wait for it at exit.
@@ -9,11 +10,11 @@ limit is reached. It raises HangingToolError, which stops the run, if all thread
 abandoned, or if no thread of any tool becomes free for a long time. While threads become free, a call waits
 without a time limit: many slow calls of other episodes only delay it.
 
-HangingToolError is no observation, because the agent of the episode that gets it did not cause it: an episode
-has at most a few running threads, and while a call of an episode is abandoned, `OpenTools` starts no further
-thread for this episode and tells the model so. Hence only many episodes together can reach a limit.
-HangingToolError is no infrastructure error either: an infrastructure error leaves the episode out of
-training, so that agents could escape bad rewards by slow calls.
+HangingToolError is not shown to the model as an observation, because the agent whose call meets the limit did
+not cause it alone: an episode has at most a few running threads, and while a call of an episode is abandoned,
+`OpenTools` starts no further thread for this episode and tells the model so. Hence only many episodes
+together can reach a limit. HangingToolError is no infrastructure error either: an infrastructure error leaves
+the episode out of training, so that agents could escape bad rewards by slow calls.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ MOST_THREADS = 64
 MOST_OF_TOOL = 64
 """The maximum number of threads of one tool, running and abandoned together."""
 _PATIENCE = 600.0
-"""The number of seconds that a call waits, while no thread becomes free, before it raises HangingToolError.
-If a running call has a longer time limit, the call waits that long."""
+"""A call that waits for a thread raises HangingToolError if no thread has become free for this number of
+seconds. If a running call has a longer time limit, that limit counts instead."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ThreadCall:
         self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads
         self.loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[CallOutcome] = self.loop.create_future()
-        """A future for the result of the call."""
+        """A future for the result of the call, in the event loop of the caller."""
         self.admission: asyncio.Future[bool] = self.loop.create_future()
         """A future for the decision whether the thread may start. True: it may. False: it may not, because
         all threads of its tool are abandoned."""
@@ -68,8 +69,8 @@ class ThreadCall:
 
 
 class _Threads:
-    """The tool threads of this process, over all event loops: those that have started, and those that wait
-    for permission to start."""
+    """Keeps account of the calls of tools that run in threads of this process, over all event loops: the
+    calls whose threads have started, and the calls that wait for permission to start one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,9 +81,9 @@ class _Threads:
         """The number of times that a thread has ended or was abandoned."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
-        """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are
-        abandoned, or if no thread becomes free for `patience` seconds, or for the longest time limit of a
-        running call if that is longer."""
+        """Waits until a thread may start for `call`. Raises HangingToolError if all threads that its tool may
+        have are abandoned. Also raises it if no thread becomes free within `patience` seconds or the longest
+        time limit of a running call, whichever is longer."""
         with self._lock:
             self._waiting.append(call)
             self._serve()
@@ -164,8 +165,8 @@ def _hanging(tool: str, problem: str) -> HangingToolError:
 
 
 def _decide(call: ThreadCall, is_admitted: bool) -> bool:
-    """Sets `call.admission` in the call's event loop. Returns False if this loop is closed, so that nobody
-    waits for the decision."""
+    """Sets the result of `call.admission` to `is_admitted`, in the call's event loop. Returns whether this
+    was possible: False if the loop is closed, so that nobody waits for the decision."""
     try:
         call.loop.call_soon_threadsafe(_set, call.admission, is_admitted)
     except RuntimeError:
@@ -194,9 +195,9 @@ async def start(
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
     the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
     after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
-    the tool may have are abandoned, or if no thread becomes free for `patience` seconds, or for the longest
-    time limit of a running call if that is longer. Raises InfrastructureError if this machine cannot start a
-    thread."""
+    the tool may have are abandoned. Also raises it if no thread becomes free within `patience` seconds or the
+    longest time limit of a running call, whichever is longer. Raises InfrastructureError if this machine
+    cannot start a thread."""
     threads = _threads(os.getpid())
     call = ThreadCall(owner, name, seconds, threads)
     await threads.admit(call, patience)

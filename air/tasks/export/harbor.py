@@ -37,8 +37,9 @@ _IMAGE_MB = 1024
 """Disk space in MiB that the exported task requests in addition to its workspace, because some of Harbor's
 providers count the image's size too."""
 _ATTEMPTS = 3
-"""The largest number of times that the grader runs for one grade: twice on the artefact and, if both runs
-fail, once on an empty artefact. The exported time limit of the verifier allows for all of them."""
+"""The largest number of times that the grader runs for one grade: twice on the artefact (the agent's files)
+and, if both runs fail, once on an empty artefact. The exported time limit of the verifier allows for all of
+them."""
 _HERE = Path(__file__).resolve().parent
 _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",

@@ -15,8 +15,8 @@ from air.tasks.sources.harbor.unsupported_features import refusals
 
 
 def agent_image(folder: HarborFolder) -> str:
-    """Returns the name of the container image of the agent's box: the image that the task declares, or the
-    tag of the image that is built from the task's folder `environment/`.
+    """Returns the name of the container image of the agent's box (sandbox): the image that the task declares,
+    or the tag of the image that is built from the task's folder `environment/`.
 
     Raises MissingError if the task has neither an image nor a Dockerfile.
     """
@@ -24,9 +24,9 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the name of the image of a separate verifier (Harbor's word for a grader in a box of its own),
-    if the task has an image that already contains the tests. Returns None if there is no such image, or if
-    the tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
+    """Returns the name of the image of a separate verifier (a grader that runs in a sandbox of its own), if
+    the task has an image that already contains the tests. Returns None if there is no such image, or if the
+    tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     source = folder.verifier_image(step)

@@ -40,8 +40,8 @@ __all__ = ["MOST_CHARACTERS", "MOST_DEPTH", "Fault", "evaluate"]
 
 
 def evaluate(text: str) -> Number:
-    """Returns the value of an expression. Raises Fault with a message for the model if the expression is
-    malformed or has no real value."""
+    """Returns the value of an expression. Raises Fault, with a message for the model, if the expression is
+    malformed or its value is not a real number."""
     if len(text) > MOST_CHARACTERS:
         raise Fault(f"The expression is longer than {MOST_CHARACTERS} characters.")
     try:
@@ -96,7 +96,8 @@ class _Parser:
         raise Fault(f"{text[:20]!r} follows a value: an operator such as * is missing before it.")
 
     def _next(self, *signs: str) -> str:
-        """If the next token is one of `signs`, consumes and returns it; otherwise returns an empty string."""
+        """Consumes and returns the next token if it is one of `signs`; otherwise consumes nothing and returns
+        an empty string."""
         kind, text = self._tokens[self._position]
         if kind == "sign" and text in signs:
             self._position += 1

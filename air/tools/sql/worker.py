@@ -15,7 +15,8 @@ zone of this machine, "none" no such function. A query is stopped at the first l
 A query is also stopped if the parent of this process ends.
 
 The response contains a fingerprint of the result, which is equal for two results with the same rows in any
-order. For a request with `show`, the response contains that many first rows as texts instead.
+order. For a request with `show`, the response contains the first rows instead, at most that many, with all
+cells as strings.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ _ZONES = ("localtime", "utc")
 
 
 class _LimitReached(Exception):
-    """Raised for a result that exceeds a limit, and for a statement that gives no table. The agent sees the
+    """Raised if a query's result exceeds a limit, or if the SQL statement gives no table. The agent sees the
     exception's message."""
 
 
@@ -108,10 +109,10 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the query of a request and returns the response. It has `fingerprint` and `rows` (the number of
-    rows). If the request has `show`, it instead has `columns`, `cells` (the first rows) and `more` (whether
-    further rows exist). If the query fails, it has `problem`, and `unreadable` if the database cannot be
-    read."""
+    """Runs the query of a request and returns the response. Its keys are `fingerprint` and `rows` (the number
+    of rows). For a request with `show`, they are `columns`, `cells` (the first rows) and `more` (whether
+    further rows exist). If the query fails, the keys are `problem` and, if the database cannot be read,
+    `unreadable`."""
     try:
         connection = _connect(request)
     except sqlite3.Error as error:
@@ -139,14 +140,14 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failure(problem: str, error: Exception) -> dict[str, Any]:
-    """Returns the response to a query that failed with `error`."""
+    """Returns the response to a query that failed with `error`. `problem` is the message for the agent."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     return {"problem": problem} | ({"unreadable": True} if code & 0xFF in _UNREADABLE else {})
 
 
 def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
-    """Returns a digest of the rows as a multiset: the order of rows does not matter, but the number of
-    equal rows does.
+    """Returns a digest of a query's rows, as a string. The order of the rows does not matter, but the number
+    of equal rows does.
 
     Numbers are compared by value: 2 equals 2.0, and floats are rounded to nine significant digits, so that
     the order of summation in a query does not matter. A number never equals a text.

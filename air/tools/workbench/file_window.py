@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SHOWN_BYTES = 64_000
-"""The maximum size, in bytes, of a text in an observation."""
+"""The maximum size, in bytes, of the text that one observation (the text that the model sees after a call)
+contains."""
 LINE_CHARS = 1000
-"""The maximum number of characters of a line in an observation; longer lines are cut."""
+"""The maximum number of characters of a line that the model sees; longer lines are cut."""
 PATH_CHARS = 200
 """The maximum number of characters of a path in a prompt; a longer path loses its beginning."""
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the number of the first line of a window of `window` lines in which `line` is about a sixth of
-    the window below the top. Lines count from 1; `total` is the number of lines in the file."""
+    """Returns the number of the first line of a window of `window` lines that shows `line` near its top:
+    about a sixth of the window is above it. Lines count from 1; `total` is the number of lines in the
+    file."""
     return clamp(line - window // 6, total, window)
 
 

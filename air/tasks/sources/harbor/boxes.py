@@ -14,8 +14,8 @@ from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskLimits
 
 CPUS, MEMORY_MB, DISK_MB, PIDS = 1.0, 2048, 4096, 512
-"""Limits of a box whose task declares none: CPU cores, memory in MiB, disk in MiB, number of processes.
-Harbor sets no limits for such a task, but every box of air has limits."""
+"""Limits of a box (sandbox) whose task declares none: CPU cores, memory in MiB, disk in MiB, number of
+processes. Harbor sets no limits for such a task, but every box of air has limits."""
 EPISODE_SECONDS = 3600.0
 """The time limit of the agent, in seconds, if the task declares none."""
 COMMAND_SECONDS = 600.0

@@ -92,8 +92,8 @@ class McpServer(BaseConfig):
         Literal["stdio", "sse", "streamable-http"],
         BeforeValidator(lambda value: "streamable-http" if value == "http" else value),
     ] = "sse"
-    """The transport of the protocol. `stdio`: the server is a program that is started in the box. `sse` and
-    `streamable-http`: the server is reached over HTTP."""
+    """The transport of the protocol. `stdio`: the server is a program that is started in the box (sandbox).
+    `sse` and `streamable-http`: the server is reached over HTTP."""
     url: str | None = None
     """The server's address, unless `transport` is `stdio`."""
     command: str | None = None
@@ -162,7 +162,7 @@ class Environment(Network):
     @field_validator("workdir")
     @classmethod
     def _without_slash(cls, workdir: str | None) -> str | None:
-        """Returns the folder's path in the form that boxes take: `/app` for `/app/`."""
+        """Returns the folder's path in the form that boxes (sandboxes) take: `/app` for `/app/`."""
         return posixpath.normpath(workdir) if workdir else None
 
     @model_validator(mode="before")
@@ -201,12 +201,13 @@ class Artifact(BaseConfig):
     """The path of the file or folder in the agent's container, absolute or relative to the working
     directory."""
     destination: str | None = None
-    """The path of a further copy in the folder where Harbor stores the artefacts of a run for people. The
-    verifier gets its copy at `source`."""
+    """The path of a second copy, in the folder in which Harbor keeps the artefacts (collected files) of a run
+    for people to look at. The verifier gets its copy at `source`."""
     exclude: tuple[str, ...] = ()
     """Patterns of files that are not copied, in the syntax of tar's `--exclude`."""
     service: str | None = None
-    """The Docker Compose service from whose container the artefact is copied. None: the agent's container."""
+    """The Docker Compose service from whose container the artefact (the file or folder) is copied. None: the
+    agent's container."""
 
     @field_validator("source", "destination")
     @classmethod
@@ -231,7 +232,8 @@ Artifacts = tuple[Annotated[Artifact, BeforeValidator(_as_artifact)], ...]
 
 
 class Collect(BaseConfig):
-    """A command that runs after the agent has ended, before artefacts are collected."""
+    """A command that runs after the agent has ended, before its artefacts (the files to grade) are
+    collected."""
 
     command: str = Field(min_length=1)
     """The shell command."""
@@ -269,7 +271,8 @@ class Verifier(Network):
     environment: Environment | None = None
     """The container of a separate verifier. None: a container with the agent's settings."""
     collect: tuple[Collect, ...] = ()
-    """Commands that run after the agent has ended, before artefacts are collected."""
+    """Commands that run after the agent has ended, before its artefacts (the files to grade) are
+    collected."""
 
     @model_validator(mode="after")
     def _shared_has_no_environment(self) -> Verifier:
@@ -308,7 +311,7 @@ class Step(BaseConfig):
     healthcheck: Healthcheck | None = None
     """A command that must succeed before the agent begins this step. None: there is no check."""
     artifacts: Artifacts = ()
-    """Artefacts of this step, in addition to the task's."""
+    """The artefacts (files and folders to grade) of this step, in addition to the task's artefacts."""
 
     @field_validator("min_reward")
     @classmethod

@@ -99,13 +99,13 @@ class HarborRules:
 
     @cached_property
     def image(self) -> str:
-        """The name of the container image of the agent's box."""
+        """The name of the container image of the agent's box (sandbox)."""
         return images.agent_image(self.folder)
 
     @property
     def images(self) -> Sequence[str]:
-        """The names of the container images that the task needs: first the image of the agent's box, then the
-        images of the tests, if the tests have their own."""
+        """The names of the container images that the task needs: first the image of the agent's box
+        (sandbox), then the images of the tests, if the tests have their own."""
         return [wanted.tag for wanted in images.wanted(self.folder)]
 
     @property
@@ -286,8 +286,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step of the task in the agent's box. Returns a message if its
-        script failed, otherwise an empty string (see `solution.run`)."""
+        """Runs the reference solution of one step of the task in the agent's box (sandbox). Returns a message
+        if its script failed, otherwise an empty string (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

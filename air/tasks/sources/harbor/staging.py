@@ -38,17 +38,18 @@ async def set_up(box: Box, folder: HarborFolder, step: Step, user: User) -> None
 
 
 async def run_collectors(box: Box, commands: Sequence[Collect]) -> None:
-    """Runs the task's `collect` commands, which prepare files in the agent's box before the artefact is read.
-    As in Harbor, a command that names no user runs as the image's default user, not as the agent's; and the
-    failure of a command is ignored, even if files are then missing."""
+    """Runs the task's `collect` commands, which prepare files in the agent's box (sandbox) before the
+    artefact (the files to grade) is read. As in Harbor, a command that names no user runs as the image's
+    default user, not as the agent's; and the failure of a command is ignored, even if files are then
+    missing."""
     for one in commands:
         user = box.image_user if one.user is None else one.user
         await run_as(box, one.command, user, timeout=one.timeout_sec)
 
 
 async def clear_for_tests(box: Box) -> None:
-    """Prepares the agent's box for tests that run in it: kills the agent's processes, and replaces the
-    folders for tests and rewards by empty ones, because the agent may have written into them."""
+    """Prepares the agent's box (sandbox) for tests that run in it: kills the agent's processes, and replaces
+    the folders for tests and rewards by empty ones, because the agent may have written into them."""
     await box.end_processes()
     for path in ("/tests", "/logs/verifier"):
         with contextlib.suppress(BoxFileError):  # there is none

@@ -24,7 +24,7 @@ _RUN = f"{TESTS}/test.sh > {LOGS}/test-stdout.txt 2>&1"
 
 
 async def prepare_logs(box: Box) -> None:
-    """Creates Harbor's folders for logs in the box. Every user of the box may write into them."""
+    """Creates Harbor's folders for logs in the box (sandbox). Every user of the box may write into them."""
     await as_root(
         box,
         "mkdir -p /logs/agent /logs/verifier /logs/artifacts && "

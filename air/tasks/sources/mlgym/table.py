@@ -57,15 +57,16 @@ class Entry(RewardScale):
     """Number of times that each artefact (an agent's files) is graded, each time with another seed; its score
     is the mean."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the agent's box and, if the artefact is a model, of the grader's box. The evaluation
-    of a language model runs one process on each GPU."""
+    """Number of GPUs of the agent's box (sandbox) and, if the artefact (what the agent hands in) is a model,
+    of the grader's box. The evaluation of a language model runs one process on each GPU."""
     without_gpu: str = ""
-    """A text that is appended to the task's description if this machine has no GPU; the boxes then have none
-    either. Empty if the task cannot be played without GPUs."""
+    """Text that is appended to the task's description if this machine has no GPU. The boxes (sandboxes) then
+    have no GPU either. Empty if the task cannot be played without GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
-    """Limits of the task's boxes; the time limits of commands and grading come from the task's config."""
+    """Limits of the task's boxes (sandboxes); the time limits of commands and grading come from the task's
+    config."""
 
 
 def read_table(root: Path) -> dict[str, Entry]:
