@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and contents of all files that `walk` yields."""
+    """Returns the SHA-256, in hex, of the names and contents of all files in a folder that `walk` yields (all
+    but those in `__pycache__`)."""
     digest = hashlib.sha256()
     for file in walk(folder):
         data = file.read_bytes()

@@ -2,9 +2,9 @@
 data, once for each split.
 
 A task declares its baseline and target for the public split, where the scores of its reference solutions are
-recorded. On another split, the first solution (the baseline) and the last (the best) are played again. The
-linear function that maps their two recorded scores to their two measured scores is then applied to the
-declared baseline and target. So both solutions keep their normalised score φ on the new split, and φ = 0
+recorded. On another split, the first solution (the baseline) and the last (the best) are run and graded
+again. The linear function that maps their two recorded scores to their two measured scores is then applied to
+the declared baseline and target. So both solutions keep their normalised score φ on the new split, and φ = 0
 still means "as good as the baseline". With `normalise = "log-gap"`, the function maps logarithms of distances
 to the optimum instead.
 """

@@ -1,9 +1,10 @@
 """Defines the settings in a task's file `task.toml`, and computes the settings of the boxes (sandboxes) that
 the task needs.
 
-A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data on the host),
-`starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
-(reference solutions, for `air tasks check`). The files of tasks in other formats come from a `Source`.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data, on this
+machine and outside the boxes), `starter/` (the agent's files), `grader/` (never enters an agent's box) and
+optionally `solvers.toml` (reference solutions, for `air tasks check`). The files of tasks in other formats
+come from a `Source`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Source(Protocol):
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Write-protected files and folders of the agent's workspace, as paths relative to it."""
+        """Files and folders of the workspace that are write-protected for the agent, as paths relative to
+        it."""
         ...
 
     def fill(
@@ -75,8 +77,9 @@ class RewardScale(BaseConfig):
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """A change of the normalised score that is smaller than this value earns no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """A change of the normalised score that is smaller than this number times the change's standard error
-    earns no reward. Requires `grader.repeats` of 2 or more, as a single grading gives no standard error."""
+    """A change of the normalised score earns no reward if it is smaller than this number times the standard
+    error of the change. Requires `grader.repeats` of 2 or more, as a single grading gives no standard
+    error."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
     """Lowest and highest normalised score. A normalised score outside this range is set to the nearest end of
     the range, before its difference from an earlier score is computed."""
@@ -299,14 +302,15 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores in the task: the folder from which it was read (for MLGym, the checkout), its digest, its
-        `Source`, and the shared files of its grader. Returns the task itself."""
+        """Stores in this task the folder from which it was read (for MLGym, the checkout), its hash `digest`,
+        the `Source` of its files, and the paths of the files that its grader shares with others. Returns the
+        task itself."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def played_by(self, rules: Rules, folder: Path, digest: str) -> TaskSpec:
-        """Stores in the task: the `Rules` that prepare and grade it, the folder from which it was read, and
-        its digest. Returns the task itself."""
+        """Stores in this task the `Rules` that prepare and grade it, the folder from which it was read, and
+        its hash `digest`. Returns the task itself."""
         self._rules, self._folder, self._hash = rules, folder, digest
         return self
 
@@ -366,8 +370,8 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """Returns a string that lists the resources of the task's boxes (sandboxes) for people, such as CPU
-        cores and GPUs."""
+        """Returns a line of text for people that lists the resources of the task's boxes (sandboxes), such as
+        CPU cores and GPUs."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")

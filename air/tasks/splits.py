@@ -59,8 +59,8 @@ PUBLIC_SPLIT = Split(PUBLIC, SPLIT_SEED)
 
 
 def numbered(seed: int) -> Split:
-    """Returns the split for a seed that does not have to be secret, such as the value of `air tasks check
-    --split-seed`."""
+    """Returns the split with the seed `seed`. Such a seed is not secret: the user gave it, for example with
+    `air tasks check --split-seed`."""
     return PUBLIC_SPLIT if seed == SPLIT_SEED else Split(f"seed {seed}", seed)
 
 
@@ -80,7 +80,7 @@ class Splits:
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
 
     def of(self, task_id: str) -> Split:
-        """Returns the split of the data of one task."""
+        """Returns the data split of the task with the id `task_id`."""
         if self.secret == PUBLIC:
             return PUBLIC_SPLIT
         return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))

@@ -1,5 +1,5 @@
-"""A tool: a typed function that a world offers to the model; its schema comes from its signature and
-docstring.
+"""Defines what a tool is: a typed function that the model can call in an episode. Its JSON schema is made
+from its signature and docstring:
 
     @tool
     def double(number: int) -> str:
@@ -30,7 +30,8 @@ Status = Literal["success", "error", "finish"]
 """The status of a tool call. `success`: the call has a result. `error`: the model made a mistake, or the tool
 failed; the episode goes on. `finish`: the call ends the episode."""
 MAX_LENGTH = 2048
-"""The default maximum length of a tool's observation, in characters."""
+"""The default maximum length, in characters, of a tool's observation: the text that the model sees after a
+call."""
 SECONDS = 60.0
 """The default time limit of a tool call, in seconds."""
 _SHORTEST = 64
@@ -100,7 +101,7 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """The JSON schema of the arguments."""
+    """The JSON schema of the arguments of a call: an object with one property for each parameter."""
     function: Callable[..., Any]
     """The function that a call runs. Its arguments are the state, if the tool has one, and the call's
     arguments by name. It returns a string, a `Reply` or a JSON value. A function that is not async is called
@@ -113,8 +114,8 @@ class Tool:
     box: BoxSpec | None = None
     """The specification of the box (sandbox) that the tool needs; None if the tool needs no box."""
     max_length: int = MAX_LENGTH
-    """The maximum length of an observation in characters. A note replaces the middle of a longer
-    observation."""
+    """The maximum length, in characters, of an observation (the text that the model sees after a call). A
+    note replaces the middle of a longer observation."""
     seconds: float = SECONDS
     """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
     should end by itself within this time."""
@@ -124,11 +125,11 @@ class Tool:
     state_seconds: float | None = None
     """The time limit for making the state, in seconds. None: `seconds`, but at least 60."""
     episodes: Pool | None = None
-    """The pool that limits how many episodes in this process may have a state of this tool at the same time.
-    None: no limit."""
+    """The pool (a semaphore) that limits how many episodes in this process may have a state of this tool at
+    the same time. None: no limit."""
     calls: Pool | None = None
-    """The pool that limits how many calls of this tool may run at the same time in this process, in all
-    episodes together. None: no limit."""
+    """The pool (a semaphore) that limits how many calls of this tool may run at the same time in this
+    process, in all episodes together. None: no limit."""
     outcome: Callable[[Any], str] | None = None
     """A function that computes the episode's final answer from the tool's state, such as the result of a
     game. This answer replaces the agent's own answer. None: the agent's answer is graded."""

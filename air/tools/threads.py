@@ -32,9 +32,11 @@ from typing import Any
 from air.errors import HangingToolError, InfrastructureError
 
 MOST_THREADS = 64
-"""The maximum number of running threads in this process, without abandoned threads."""
+"""The maximum number of running tool threads in this process. Abandoned threads (whose calls exceeded their
+time limit) do not count."""
 MOST_OF_TOOL = 64
-"""The maximum number of threads of one tool, running and abandoned together."""
+"""The maximum number of threads of one tool: running threads and abandoned ones (whose calls exceeded their
+time limit) together."""
 _PATIENCE = 600.0
 """A call that waits for a thread raises HangingToolError if no thread has become free for this number of
 seconds. If a running call has a longer time limit, that limit counts instead."""
@@ -42,8 +44,8 @@ seconds. If a running call has a longer time limit, that limit counts instead.""
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The value or the exception with which a call ended. `ThreadCall.outcome` holds a CallOutcome rather
-    than the exception itself, because a future does not accept every exception."""
+    """The value or the exception with which a call in a thread ended. `ThreadCall.outcome` holds a
+    CallOutcome rather than the exception itself, because a future does not accept every exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -142,9 +144,9 @@ class _Threads:
             return Counter(call.name for call in self._started if not call.is_abandoned)
 
     def _serve(self) -> None:
-        """Goes through the waiting calls in order: admits each that the limits allow, and refuses each whose
-        tool has only abandoned threads. A call that must wait for its own tool does not delay the calls of
-        other tools."""
+        """Goes through the waiting calls in order: admits each call that the limits allow, and refuses each
+        call for whose tool all allowed threads are abandoned. A call that must wait for its own tool does not
+        delay the calls of other tools."""
         total = Counter(call.owner for call in self._started)
         abandoned = Counter(call.owner for call in self._started if call.is_abandoned)
         remaining: list[ThreadCall] = []
@@ -180,7 +182,8 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def abandoned_count(owner: Hashable) -> int:
-    """Returns the number of abandoned threads, which still run, of the tool that `owner` identifies."""
+    """Returns how many abandoned threads (they still run, although their calls exceeded the time limit) the
+    tool that `owner` identifies has."""
     return _threads(os.getpid()).abandoned_count(owner)
 
 

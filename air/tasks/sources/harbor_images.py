@@ -16,7 +16,7 @@ from air.tasks.sources.harbor.unsupported_features import refusals
 
 def agent_image(folder: HarborFolder) -> str:
     """Returns the name of the container image of the agent's box (sandbox): the image that the task declares,
-    or the tag of the image that is built from the task's folder `environment/`.
+    or the tag of the image that air builds from the task's folder `environment/`.
 
     Raises MissingError if the task has neither an image nor a Dockerfile.
     """
@@ -54,7 +54,7 @@ def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
 
 def wanted_of(task_id: str, root: Path) -> tuple[list[WantedImage], list[str]]:
     """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the container images
-    that the tasks need, and one line of text (the reason) for each task that cannot be played. Relative paths
+    that the tasks need, and one line of text (the reason) for each task that air cannot run. Relative paths
     start at `root`.
 
     Raises MissingError if there is no such task, and ConfigError if a data set's file is invalid.

@@ -56,7 +56,8 @@ def evaluate(text: str) -> Number:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Returns the tokens of an expression. Each token is a pair of its type (`number`, `name` or `sign`) and
-    its text; the last token has the type `end`. Raises Fault for a character that no token contains."""
+    its text; the last token has the type `end`. Raises Fault for a character that cannot be part of a
+    token."""
     plain = "".join(map(_plain, text.translate(_SIGNS))).strip().removesuffix("=").rstrip()
     tokens, position = [], 0
     while position < len(plain):

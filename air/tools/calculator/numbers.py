@@ -74,8 +74,8 @@ def exact_root(value: Fraction) -> Fraction | None:
 
 
 def written(value: Number) -> str:
-    """Formats a number as text. A fraction is exact if it is an integer or has at most 15 decimals. Every
-    other number is rounded to 12 significant digits."""
+    """Formats a number as text. A fraction that is an integer, or needs at most 15 decimals, is written
+    exactly. Every other number is rounded to 12 significant digits."""
     if isinstance(value, float):
         return _of_float(value)
     if value.denominator == 1:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from air.sandbox.contract.running import RunningCommand
 
 MOST_NOISE = 1000
-"""The maximum number of lines that are not protocol messages, such as log lines, that a program may print
-in one call."""
+"""During one call, a program may print at most this number of lines that are not protocol messages, such as
+log lines."""
 _KILL = 9
 _STDERR = 500
 

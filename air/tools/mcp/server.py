@@ -29,8 +29,9 @@ ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
 seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""The time that a remote server may be unreachable, once it has been reached, before this is an
-infrastructure error, and the longest pause between two attempts, both in seconds."""
+"""Two times in seconds: for how long a remote server that answered before may be unreachable until this
+counts as an infrastructure error (not the agent's fault), and the longest pause between two attempts to reach
+it."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Server:
         return not isinstance(self._channel, ProgramChannel)
 
     async def start(self) -> None:
-        """Starts the server's program, or connects to the remote server. Raises InfrastructureError if that
-        fails."""
+        """Starts the server's program in the box (sandbox), or connects to the remote server. Raises
+        InfrastructureError if that fails."""
         await self._reach(0.0)
 
     async def _reach(self, patience: float) -> None:

@@ -49,8 +49,8 @@ class McpServer(ToolSettings):
     only: tuple[str, ...] | None = None
     """The names, as the server lists them, of the tools that are offered to the agent. None: all tools."""
     start_seconds: float = Field(30.0, gt=0, le=600)
-    """The time limit, in seconds, for starting or reaching the server. The request for its tool list has the
-    same limit of its own."""
+    """The time limit, in seconds, for starting or reaching the server. The request for the server's tool list
+    has a separate limit of the same length."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -291,8 +291,8 @@ class Session:
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:
-        """Runs a cell. Returns the value of its last expression, its traceback and the type of its
-        exception, as texts."""
+        """Runs the cell `code`. Returns three strings, each empty if there is none: the value of its last
+        expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
         shown = error = kind = ""
         name = "Cell In[%d]" % number
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)

@@ -1,5 +1,5 @@
-"""The tool `search` and its settings. The first episode of a process builds the index, which all episodes
-share."""
+"""The tool `search` and its settings. The first episode in a process builds the search index, which all
+episodes in the process share."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ import air.
 Each line of standard input is a request, and each line of standard output its response, both as JSON.
 SQLite's authorizer allows a query to read tables and to call functions, and nothing else: no writes, no
 PRAGMA, no ATTACH, no extensions, no random functions. The request's `dates` selects the date and time
-functions that are allowed: "clock" all of them, "fixed" those that do not depend on the clock or the time
-zone of this machine, "none" no such function. A query is stopped at the first limit that it reaches:
+functions that are allowed: "clock" all of them, "fixed" only those that do not depend on the clock or the
+time zone of this machine, "none" none of them. A query is stopped at the first limit that it reaches:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
 - `seconds` of CPU time, for functions that never return to the virtual machine. This limit ends the process.
@@ -40,7 +40,7 @@ _STEPS_BETWEEN_LOOKS = 10_000
 _LONGEST_CELL = 200
 _MOST_SHOWN = 1_000_000
 """The size limit of a response that shows rows: once its cells have this many characters together, no further
-row is added. It bounds memory, because the parent process reads the whole response at once."""
+row is added. This limits memory, because the parent process reads the whole response at once."""
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -150,7 +150,7 @@ def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
     of equal rows does.
 
     Numbers are compared by value: 2 equals 2.0, and floats are rounded to nine significant digits, so that
-    the order of summation in a query does not matter. A number never equals a text.
+    the order of summation in a query does not matter. A number never equals a string.
     """
     texts = sorted(repr(tuple(map(_canonical, row))) for row in rows)
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

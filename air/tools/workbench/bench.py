@@ -133,8 +133,8 @@ class Workbench:
 
 
 async def _shown(lines: Lines, first: int, last: int) -> str:
-    """Returns the lines `first` to `last` as text, each with its number. Shows at most `MOST_LINES` lines; a
-    note at the end says which lines are left out."""
+    """Returns the lines `first` to `last` as text, each with its number. Only the first `MOST_LINES` of them
+    are shown; a note at the end says which lines are left out."""
     last = min(last, len(lines))
     end = min(last, first + MOST_LINES - 1)
     text = await asyncio.to_thread(lambda: numbered(lines.between(first, end), first))

@@ -1,4 +1,5 @@
-"""Formats a file's text for the agent: a limited number of numbered lines (the window)."""
+"""Formats a file's text for the agent, which sees a limited number of lines at a time (a window), each with
+its number."""
 
 from __future__ import annotations
 
@@ -21,20 +22,20 @@ def around(line: int, total: int, window: int) -> int:
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the number of the first line of a window of `window` lines in a file of `total` lines. It is
-    `first`, moved as little as necessary for the window to stay within the file."""
+    """Returns the number of the first line of a window of `window` lines in a file of `total` lines. This is
+    `first`, unless the window would reach beyond the file; then it is the nearest possible line."""
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int) -> str:
-    """Returns lines as one text, each with its number before it, and cut if it is long. `first` is the number
-    of the first line."""
+    """Returns lines as one string. Each line has its number before it, and is cut if it is long. `first` is
+    the number of the first line."""
     return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
 def shortened(line: str) -> str:
-    """Returns a line for an observation. After `LINE_CHARS` characters it is cut, with a note of how many
-    were cut."""
+    """Returns a line as the model sees it: cut after `LINE_CHARS` characters, with a note that gives the
+    number of missing characters."""
     line = line.rstrip("\r")
     over = len(line) - LINE_CHARS
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
@@ -47,8 +48,8 @@ def one_line(path: str) -> str:
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Cuts the middle out of a text that is larger than `SHOWN_BYTES`. Returns the text, and whether it was
-    cut."""
+    """Cuts the middle out of a text that is larger than `SHOWN_BYTES` bytes. Returns a pair: the text, and
+    whether it was cut."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:

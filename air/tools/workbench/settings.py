@@ -1,4 +1,4 @@
-"""The tool `bash` and the five tools that `files` stands for, with their settings."""
+"""The tool `bash`, and the five tools that the name `files` in a run file stands for, with their settings."""
 
 from __future__ import annotations
 

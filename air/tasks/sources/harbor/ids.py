@@ -20,8 +20,8 @@ _FILES = (".json", ".toml")
 
 
 def expanded(ids: Iterable[str], root: Path) -> list[str]:
-    """Returns the ids `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of the
-    tasks in it."""
+    """Returns a list like `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of
+    the tasks in this set."""
     return [member for name in ids for member in members(name, root)]
 
 

@@ -28,7 +28,8 @@ if its task sets another limit."""
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
 User = str | int | None
-"""The name or the numeric id of a user of the container. None: a default user, which each key states."""
+"""The name or the numeric id of a user of the container. None: a default user; the description of each key of
+this type says which."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
@@ -36,8 +37,8 @@ _FORBIDDEN_IN_STEPS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 
 
 def _megabytes(size: str) -> int:
-    """Returns the number of MiB in a text such as `2G` or `512M`. Raises ValueError if the text is not a
-    size."""
+    """Returns the size in MiB that a string such as `2G` or `512M` states. Raises ValueError if the string is
+    not a size."""
     text = size.strip().upper()
     try:
         number = float(text[:-1]) * _SIZES[text[-1:]]
@@ -56,8 +57,8 @@ class Network(BaseConfig):
     """`public`, `no-network` or `allowlist`. None in the section `agent` or `verifier`: the mode of the
     section `environment` applies. None in `environment`: `public`."""
     allowed_hosts: tuple[str, ...] | None = None
-    """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all host
-    names that end in `.name`."""
+    """Host names, addresses or address ranges that can be reached in the mode `allowlist`; `*.name` stands
+    for all host names that end in `.name`."""
 
     @model_validator(mode="after")
     def _hosts_need_the_mode(self) -> Network:
@@ -137,8 +138,8 @@ class Environment(Network):
     workdir: str | None = None
     """The folder in which commands start. None: the image's working directory."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine that plays the
-    task."""
+    """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine on which the
+    task is run."""
     cpus: float | None = Field(None, gt=0, allow_inf_nan=False)
     """CPU cores. None: no limit in Harbor."""
     memory_mb: int | None = Field(None, ge=1)
@@ -238,7 +239,8 @@ class Collect(BaseConfig):
     command: str = Field(min_length=1)
     """The shell command."""
     service: str = MAIN_SERVICE
-    """The Docker Compose service in whose container the command runs; `main` is the agent's container."""
+    """The name of the Docker Compose service in whose container the command runs; `main` is the agent's
+    container."""
     timeout_sec: Seconds = 60.0
     """Time limit of the command, in seconds."""
     user: User = None
@@ -269,7 +271,7 @@ class Verifier(Network):
     None: `separate` if `environment` is given; otherwise a step takes the task's mode, and a task is
     `shared`."""
     environment: Environment | None = None
-    """The container of a separate verifier. None: a container with the agent's settings."""
+    """The settings of the container of a separate verifier. None: a container with the agent's settings."""
     collect: tuple[Collect, ...] = ()
     """Commands that run after the agent has ended, before its artefacts (the files to grade) are
     collected."""

@@ -1,4 +1,5 @@
-"""Defines `HarborSettings`: a run's settings for the Harbor tasks that it plays."""
+"""Defines `HarborSettings`: a run's settings for tasks in the format of Harbor (a framework that runs agents
+on tasks in containers)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ SHARED_CAVEAT = "the tests run in the agent's own box, whose programs the agent 
 def load(task_id: str, settings: HarborSettings) -> TaskSpec:
     """Returns the Harbor task with the id `task_id`, which has the form `harbor:PATH`. Raises MissingError if
     there is no such task, and ConfigError, which names the file and the key, if the task is invalid or air
-    cannot play it."""
+    does not support it."""
     settings = settings.fixed()
     folder = ids.locate(task_id, settings.folder).read()
     if refused := unsupported_features.refusals(folder):
@@ -127,8 +127,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the agent's settings in the task's step numbered `number`, from 0. The settings of the step
-        take precedence over those of the task."""
+        """Returns the agent's settings (time limit, user, network access) in the task's step numbered
+        `number`, from 0. The settings of the step take precedence over those of the task."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -141,10 +141,10 @@ class HarborRules:
         )
 
     def _verifier(self, number: int) -> Verifier:
-        """Returns the settings of grading in the task's step numbered `number`, from 0. The settings of the
-        step take precedence over those of the task. Environment variables and `collect` commands of the step
-        are added to those of the task. As in Harbor, the time limit is always the step's own, even if only
-        the task sets one."""
+        """Returns the settings of the verifier (the tests) in the task's step numbered `number`, from 0. The
+        settings of the step take precedence over those of the task. Environment variables and `collect`
+        commands of the step are added to those of the task. As in Harbor, the time limit is always the step's
+        own, even if only the task sets one."""
         task, step = self.folder.config.verifier, self._step(number)
         if step is None:
             return task

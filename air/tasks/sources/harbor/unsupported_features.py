@@ -1,4 +1,5 @@
-"""Lists the features of a valid Harbor task that air does not support, and for which it refuses the task."""
+"""Finds the features of a Harbor task that air does not support. Air refuses a task that uses one of them,
+even if the task is valid."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose
 
 
 def refusals(folder: HarborFolder) -> list[str]:
-    """Returns the reasons why air cannot play the task. Each reason is one line of text that begins with the
-    name of a key in `task.toml` or of a file. The list is empty if air can play the task."""
+    """Returns the reasons why air cannot run the task. Each reason is one line of text that begins with the
+    name of a key in `task.toml` or of a file. The list is empty if air can run it."""
     return [*_of_files(folder), *_of_config(folder)]
 
 
@@ -110,7 +111,8 @@ def _of_servers(config: HarborConfig) -> Iterator[str]:
 
 
 def _opened(config: HarborConfig) -> Sequence[str]:
-    """Returns the hosts to which the agent's network settings allow connections."""
+    """Returns the names of the hosts to which the task's network settings for the agent allow connections;
+    `*` stands for all hosts."""
     phase = config.agent if config.agent.network_mode is not None else config.environment
     mode = phase.network_mode or "public"
     hosts = [host for host in phase.allowed_hosts or () if not _ADDRESS.fullmatch(host)]

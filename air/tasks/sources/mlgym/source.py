@@ -32,7 +32,8 @@ _LARGE = 64 << 20
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """Provides the files of one of MLGym's tasks from a checkout, as a `Source` (see `air.tasks.spec`)."""
+    """Provides the files of one of MLGym's tasks from a checkout. It is the `Source` of the task (see
+    `air.tasks.spec`), from which the agent's and the grader's folders are filled."""
 
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
@@ -52,7 +53,7 @@ class CheckoutSource:
     generates: bool = False
     """Whether `air.tasks.sources.mlgym.sat` generates the data."""
     downloads: tuple[str, ...] = ()
-    """Paths, relative to the workspace, of the files that `air tasks fetch` downloads."""
+    """The files that `air tasks fetch` downloads for the task, as paths relative to the workspace."""
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
@@ -126,8 +127,8 @@ def _programs() -> Iterator[tuple[str, Path]]:
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields a pair for the file `path`, or for each file below the folder `path` in a fixed order: the
-    file's name below `name`, and its path."""
+    """Yields pairs (name, path): one for the file `path`, or one for each file below the folder `path`, in a
+    fixed order. The names are paths that begin with `name`."""
     if path.is_file():
         yield name or path.name, path
         return

@@ -52,11 +52,11 @@ def original(data_path: Path) -> Path:
 
 
 def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
-    """Splits the rows of the CSV file `table` into files in the folder `dest`.
+    """Splits the rows of the CSV file `table`, and writes them into four files in the folder `dest`.
 
-    They are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of the
-    test rows). `state` is numpy's random state (seed) with which the rows are drawn: one number below 2³² or
-    several.
+    The files are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of
+    the test rows). `state` is numpy's random state (seed) with which the rows are drawn: one number below 2³²
+    or a sequence of such numbers.
     """
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)

@@ -61,7 +61,7 @@ class Entry(RewardScale):
     of the grader's box. The evaluation of a language model runs one process on each GPU."""
     without_gpu: str = ""
     """Text that is appended to the task's description if this machine has no GPU. The boxes (sandboxes) then
-    have no GPU either. Empty if the task cannot be played without GPUs."""
+    have no GPU either. Empty if the task needs GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
