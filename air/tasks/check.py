@@ -125,7 +125,7 @@ async def check(
     recording: bool = False,
 ) -> list[Checked]:
     """Runs each reference solution of a task in a new box (sandbox) from the pool `boxes`, and returns one
-    result for each, in the order of `solvers.toml`. `provider` is the kind of boxes.
+    result for each, in the order of `solvers.toml`. `provider` is the kind of boxes (`docker` or `process`).
 
     `recording`: whether the new scores will replace the recorded ones. If so, the scores in `solvers.toml`
     may be missing or wrong. Otherwise the artefact (the files) of the last solution is graded again, and an

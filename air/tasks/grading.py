@@ -5,9 +5,10 @@ A grader that fails (its box ends, it exceeds its time limit, or it writes no re
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
 outside the box, or the grader also fails twice on an empty artefact (one of empty files). In the latter case
 the task is broken, which stops the run, unless the grader exceeded its time limit, or its box ended or could
-not be prepared: then the machine may be overloaded, and the failure counts as an infrastructure error. The
-tests of a Harbor task are allowed to fail on an empty artefact. Such tests count as broken only if they give
-no reward to the task's reference solution either (see `air.tasks.reference`).
+not be prepared: then the machine may be overloaded, and the failure counts as an infrastructure error, for
+which no agent is blamed. The tests of a Harbor task are allowed to fail on an empty artefact. Such tests
+count as broken only if they give no reward to the task's reference solution either (see
+`air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box (a sandbox
@@ -160,8 +161,8 @@ class _Run:
 
 class Grader:
     """Grades artefacts (agents' files) in boxes (sandboxes) of `pool` and caches the grades. `provider` is
-    the kind of these boxes. Grades are stored in the folder `cache_dir`; None: in `<cache>/grades`. Use one
-    object in one event loop only.
+    the kind of these boxes (`docker` or `process`). Grades are stored in the folder `cache_dir`; None: in
+    `<cache>/grades`. Use one object in one event loop only.
 
     `pool` must not be the agents' pool, because an agent keeps its box while it waits for a grade.
     """

@@ -13,7 +13,8 @@ _USUAL_IMAGE = "air-base"
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
     """Returns messages that say which GPUs, container images and downloads the task needs and this machine
-    lacks; an empty list if it lacks none. `provider` is the kind of the task's boxes (sandboxes).
+    lacks; an empty list if it lacks none. `provider` is the kind of the task's boxes (sandboxes): `docker` or
+    `process`.
 
     A message about an image or downloads names the command that gets what is missing. The image `air-base` is
     not checked here, because `air doctor` checks it.

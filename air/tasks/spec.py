@@ -361,7 +361,8 @@ class TaskSpec(RewardScale):
 
     def _hidden(self, provider: Provider) -> tuple[str, ...]:
         """Returns the paths of the folders that a process box (a sandbox without a container) must hide from
-        the agent: those of the Python packages from which the task's data is made. Empty for other boxes."""
+        the agent: those of the Python packages from which the task's data is made. Empty if `provider` is
+        another kind of box."""
         if provider != "process":
             return ()
         found = [importlib.util.find_spec(name) for name in self.data.packages]

@@ -289,13 +289,14 @@ def _error_to_raise(error: BaseException) -> InfrastructureError | UserCodeError
 
 
 def _encodable(text: str) -> str:
-    """Replaces lone surrogates in a text by `?`, because they cannot be encoded as UTF-8."""
+    """Returns `text` with each lone surrogate replaced by `?`, because surrogates cannot be encoded as
+    UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _cut(text: str, most: int) -> str:
-    """Returns a text of at most `most` characters. If the text is longer, a note with the number of missing
-    characters replaces its middle."""
+    """Returns `text`, shortened to `most` characters if it is longer: a note with the number of missing
+    characters then replaces its middle."""
     if len(text) <= most:
         return text
     room = max(0, most - len(_NOTE.format(len(text))))

@@ -332,8 +332,8 @@ def told(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text of about `most` characters, without its middle if it is longer, and with lone
-    surrogates escaped so that it can be encoded."""
+    """Returns `text`, shortened to about `most` characters by leaving out its middle if it is longer. Lone
+    surrogates are escaped, so that the result can be encoded as UTF-8."""
     text = text.encode("utf-8", "backslashreplace").decode()
     over = len(text) - most
     if over <= 0:

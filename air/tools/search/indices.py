@@ -89,9 +89,9 @@ class Dense:
     """An index of dense vectors. The score is the cosine of the vectors of query and passage. Only one thread
     at a time calls the encoder.
 
-    If the encoder (the user's function that makes vectors) fails on a query, it is tried on a text of the
+    If the encoder (the user's function that makes vectors) fails on a query, it is tried on a passage of the
     corpus. If it succeeds there, it is tried on the query again; if that fails again, the query is at fault,
-    and ToolError is raised, which the model sees. If it fails on the corpus text as well, it no longer works.
+    and ToolError is raised, which the model sees. If it fails on the passage as well, it no longer works.
     Then UserCodeError is raised, which stops the run: otherwise every episode with a search would be left out
     of training. But if the exception proves a failure of the machine (see `is_machine_failure`), such as a
     lost connection, InfrastructureError is raised.
@@ -136,7 +136,7 @@ class Dense:
 
     def _encoded(self, query: str) -> NDArray[np.float32]:
         """Returns the vector of a query. Raises ToolError if the encoder fails only on this query, and
-        InfrastructureError or UserCodeError if it also fails on a text that it has encoded before."""
+        InfrastructureError or UserCodeError if it also fails on a passage that it has encoded before."""
         try:
             return self._vector(query)
         except Exception:  # a user's encoder may raise anything

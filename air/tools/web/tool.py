@@ -86,7 +86,7 @@ class WebSearchSettings(ToolSettings):
     """Whether the service may have a non-public IP address, such as an address of this machine."""
     patience: float = Field(20.0, ge=0, le=600)
     """The time, in seconds, for which air waits for a failing service to recover. If the service still fails
-    then, the episode ends with an infrastructure error."""
+    then, the episode ends with an infrastructure error and is left out of training."""
     key_header: str = "Authorization"
     """The name of the HTTP header in which the service expects its API key."""
     key_variable: str = ""

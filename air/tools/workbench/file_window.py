@@ -48,8 +48,8 @@ def one_line(path: str) -> str:
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Cuts the middle out of a text that is larger than `SHOWN_BYTES` bytes. Returns a pair: the text, and
-    whether it was cut."""
+    """Returns a pair: `text`, without its middle if it is larger than `SHOWN_BYTES` bytes, and whether it was
+    cut."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:
