@@ -1,8 +1,9 @@
-"""Finds research tasks, prepares their files for an agent, and grades the files that the agent made.
+"""Finds research tasks, prepares their files for an agent, and grades the agent's artefact (the files that
+the agent made).
 
-`load` and `available` find tasks. `data.prepare` makes a task's files on the host, and `stage` copies them
-into the agent's box. `artefact.collect` reads the agent's artefact from this box; `grading.Grader` grades
-the artefact in another box.
+`load` and `available` find tasks. `data.prepare` makes a task's files on this machine, and `stage` copies
+them into the agent's box (a sandbox). `artefact.collect` reads the artefact from this box; `grading.Grader`
+grades it in another box.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ __all__ = [
 
 
 async def stage(task: TaskSpec, box: Box) -> None:
-    """Copies a task's starter files and the agent's part of its data into a fresh box, and write-protects
-    the files that the agent must not change.
+    """Copies a task's starter files and the part of its data that the agent may see into the agent's new box
+    (sandbox), and write-protects the files that the agent must not change.
 
     Raises MissingError if a file or package from which the data is made is missing, InfrastructureError if
     the data cannot be prepared or protected, and BoxDiedError if the box no longer exists.

@@ -1,4 +1,4 @@
-"""Reads a task's artefact (the files to grade) from the agent's box. Executes none of the files."""
+"""Reads a task's artefact (the files to grade) from the agent's box (sandbox). Executes none of the files."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _LOOK_SECONDS = 10.0
 async def collect(
     task: TaskSpec, box: Box, *, step: int = 0, most_files: int = MOST_FILES
 ) -> Artefact:
-    """Reads the task's artefact from the workspace of a running box and returns it. If the task has several
-    stages (steps, in Harbor's words), `step` is the number, from 0, of the stage to which the artefact
-    belongs.
+    """Reads the task's artefact (the agent's files to grade) from the workspace of a running box (sandbox)
+    and returns it. If the task has several stages (steps, in Harbor's words), `step` is the number, from 0,
+    of the stage to which the artefact belongs.
 
     Raises ArtefactError if the artefact is missing, is larger than the task's limit `artefact_mb`, has more
     than `most_files` files, or contains anything but regular files. Raises BoxDiedError if the box no longer

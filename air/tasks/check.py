@@ -1,9 +1,9 @@
-"""Runs a task's reference solutions (solvers) in boxes and compares their scores with the recorded ones. Also
-tests whether the task's grader is deterministic.
+"""Runs a task's reference solutions (solvers) in boxes (sandboxes) and compares their scores with the
+recorded scores. Also tests whether the task's grader is deterministic.
 
 The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
-MLGym's tasks, this file ships with air. Scores are compared only on the public split (see
-`air.tasks.splits`).
+MLGym's tasks, this file ships with air. Scores are compared only if the task's data are split with the public
+seed, because the recorded scores hold only for that split (see `air.tasks.splits`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ TOLERANCE = 1e-6
 
 
 class Solver(BaseConfig):
-    """A reference solution of a task: a script, and the scores that were recorded for its artefact."""
+    """A reference solution of a task: a script, and the scores that were recorded for its artefact (the files
+    that the script makes)."""
 
     name: str = Field(min_length=1)
     """The solver's name; the first solver must be named `baseline`."""
     script: str = Field(min_length=1)
-    """The script. `bash` runs it in the workspace, where it writes the artefact."""
+    """The text of a shell script, which `bash` runs in the workspace and which writes the artefact there."""
     val: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the test split."""
     within: float = Field(TOLERANCE, gt=0)
-    """The largest allowed difference between a new score and the recorded score; by default `TOLERANCE`. It
-    is larger if the solver's scores depend on the machine's floating-point arithmetic."""
+    """The largest allowed difference between a new score and the recorded score; by default `TOLERANCE`. Set
+    it higher if the solver's scores depend on the machine's floating-point arithmetic."""
     known: float | None = Field(None, allow_inf_nan=False)
     """A published validation score of the same solution; None if there is none."""
     known_within: float = Field(TOLERANCE, gt=0)
@@ -70,9 +71,11 @@ class Checked:
     solver: str
     """The solver's name."""
     val: float | None
-    """The new score on the validation split; None if the solver made no artefact that can be graded."""
+    """The new score on the validation split; None if the solver made no artefact (files to grade) that can be
+    graded."""
     test: float | None
-    """The new score on the test split; None if the solver made no artefact that can be graded."""
+    """The new score on the test split; None if the solver made no artefact (files to grade) that can be
+    graded."""
     exec_seconds: float
     """Wall time of the solver's script, in seconds."""
     grade_seconds: float
@@ -82,12 +85,13 @@ class Checked:
 
 
 def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ...]:
-    """Returns the reference solutions (solvers) in a task's `solvers.toml`.
+    """Returns the reference solutions (solvers) in a task's `solvers.toml`, in the order of the file: from
+    the worst to the best validation score.
 
-    `recording`: whether the caller measures the scores anew. If so, the file may contain no scores or wrong
-    ones. Raises MissingError if the task has no solvers, and ConfigError if the file is invalid. Without
-    `recording`, raises ConfigError also if the recorded score of the baseline solver differs from the
-    task's declared baseline.
+    `recording`: whether the caller measures the scores anew. If so, the scores in the file may be missing or
+    wrong. Raises MissingError if the task has no solvers, and ConfigError if the file is invalid. Without
+    `recording`, raises ConfigError also if the recorded score of the baseline solver differs from the task's
+    declared baseline.
     """
     file = task.solvers
     if not file.is_file():
@@ -120,11 +124,12 @@ async def check(
     *,
     recording: bool = False,
 ) -> list[Checked]:
-    """Runs every reference solution of a task in a new box of its own; returns one result for each, in order.
+    """Runs each reference solution of a task in a new box (sandbox) from the pool `boxes`, and returns one
+    result for each, in the order of `solvers.toml`. `provider` is the kind of boxes (`docker` or `process`).
 
-    `recording`: whether the new scores will replace the recorded ones. If so, `solvers.toml` may contain no
-    scores or wrong ones. Otherwise the artefact of the last solution and an empty artefact are graded again,
-    to see whether the grader is deterministic.
+    `recording`: whether the new scores will replace the recorded ones. If so, the scores in `solvers.toml`
+    may be missing or wrong. Otherwise the artefact (the files) of the last solution is graded again, and an
+    artefact of empty files too, to see whether the grader is deterministic.
 
     Raises UsageError if the task or its reference solutions cannot be used, and
     InfrastructureError if a box or the grader failed.
@@ -141,9 +146,9 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, *, again: bool = False
 ) -> Checked:
-    """Copies the task's files into the empty box `box`, runs one reference solution there, and grades its
-    artefact. If `again`, the artefact and an empty one are then graded again, to see whether the grader is
-    deterministic.
+    """Copies the task's files into `box`, an empty sandbox, runs one reference solution there, and grades its
+    artefact (the files that it made). If `again`, then also grades this artefact once more and an artefact of
+    empty files, to see whether the grader is deterministic.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
@@ -182,8 +187,9 @@ async def play_solver(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, score: float, within: float, grader: Grader
 ) -> list[str]:
-    """Grades an artefact again on the validation split, where its score was `score`, and an empty artefact on
-    both splits. Returns what is wrong: the grader fails, or the scores differ by more than `within`."""
+    """Grades an artefact (the files that a solver made) again on the validation split, where its score was
+    `score`, and an artefact of empty files on both splits. Returns one message for each problem: the grader
+    fails, or the two scores differ by more than `within`."""
     problems = []
     try:
         again = (await grader.grade_anew(task, artefact, split="val")).score
@@ -216,7 +222,7 @@ def _differences(solver: Solver, val: float, test: float) -> list[str]:
 
 def out_of_order(task: TaskSpec, rows: list[Checked]) -> str:
     """Returns a message about the first reference solution in `rows` that scores no better than the solution
-    before it; an empty text if each scores better. Solutions without a score are skipped."""
+    before it; an empty string if each scores better. Solutions without a score are skipped."""
     sign = 1 if task.direction == "higher" else -1
     scored = [(row, sign * row.val) for row in rows if row.val is not None]
     for (worse, low), (better, high) in pairwise(scored):

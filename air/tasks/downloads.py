@@ -1,7 +1,7 @@
-"""Downloads the files from which a task's data are made to `<cache>/downloads/<task id>/`.
+"""Downloads the files from which a task's data is made, into the folder `<cache>/downloads/<task id>/`.
 
-A file must match its published checksum (MD5). If none is published, it must match the SHA-256 of its first
-download, which is stored beside it.
+A file must match its published checksum (MD5). If none is published, the SHA-256 of the file's first download
+is stored beside the file, and later the file must match it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 from air.tasks.spec import Download, TaskSpec
 
 VARIABLE = "AIR_DOWNLOADS"
-"""The environment variable that tells the task's `data.py` the path of the folder of downloads."""
+"""The environment variable that tells `data.py`, the task's script that makes the data, in which folder the
+downloaded files are."""
 _CHECKOUT = "AIR_MLGYM_ROOT"
 _SILENCE_SECONDS = 60.0
 
@@ -27,7 +28,7 @@ def folder(task: TaskSpec) -> Path:
 
 
 def absent(task: TaskSpec) -> list[str]:
-    """Returns the names of the task's declared downloads that are not on this machine yet."""
+    """Returns the names of the task's declared downloads that are not in the folder of downloads yet."""
     return [d.name for d in task.data.downloads if not (folder(task) / d.name).is_file()]
 
 
@@ -104,7 +105,7 @@ def _stream(url: str, part: Path) -> None:
 
 
 def _differs(download: Download, file: Path) -> str:
-    """Returns a message if a downloaded file does not match its checksum; an empty text if it does."""
+    """Returns a message if a downloaded file does not match its checksum; an empty string if it does."""
     kind, expected = ("md5", download.md5) if download.md5 else ("sha256", "")
     if not expected:
         kept = _kept(file)

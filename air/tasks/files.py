@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def folder_hash(folder: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and contents of all files that `walk` yields."""
+    """Returns the SHA-256, in hex, of the names and contents of all files in a folder that `walk` yields (all
+    but those in `__pycache__`)."""
     digest = hashlib.sha256()
     for file in walk(folder):
         data = file.read_bytes()
@@ -20,7 +21,8 @@ def folder_hash(folder: Path) -> str:
 
 
 def walk(folder: Path) -> Iterator[Path]:
-    """Yields all files below a folder at any depth, in a fixed order, except in `__pycache__` folders."""
+    """Yields the paths of all files below a folder at any depth, in a fixed order. Skips `__pycache__`
+    folders."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             yield path

@@ -1,18 +1,20 @@
-"""Grades artefacts in fresh grader boxes and caches the grades, so that equal artefacts are graded once.
+"""Grades artefacts (the files that agents hand in) in fresh boxes (sandboxes) and caches the grades, so that
+equal artefacts are graded once.
 
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
 fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
-outside the box, or the grader fails twice on an empty artefact, too. In the latter case the task is broken,
-which stops the run, unless the grader exceeded its time limit, or its box ended or could not be
-prepared: then the machine may be overloaded, and the failure counts as an infrastructure error. The tests
-of a Harbor task are allowed to fail on an empty artefact. Such tests count as broken only if they give no
-reward to the task's reference solution either (see `air.tasks.reference`).
+outside the box, or the grader also fails twice on an empty artefact (one of empty files). In the latter case
+the task is broken, which stops the run, unless the grader exceeded its time limit, or its box ended or could
+not be prepared: then the machine may be overloaded, and the failure counts as an infrastructure error, for
+which no agent is blamed. The tests of a Harbor task are allowed to fail on an empty artefact. Such tests
+count as broken only if they give no reward to the task's reference solution either (see
+`air.tasks.reference`).
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
-software of the grader's box. That software is identified by the image's id or, for a process box, by this
-Python and its packages. Grades, and the messages about artefacts that a grader refused, are cached in
-memory and under `<cache>/grades`; infrastructure errors are never cached. With `grader.repeats = R`, a
-grade is the mean over R fixed seeds.
+software of the grader's box. That software is identified by the image's id or, for a process box (a sandbox
+without a container), by this Python and its packages. Grades, and the messages about artefacts that a grader
+refused, are cached in memory and under `<cache>/grades`; infrastructure errors are never cached. With
+`grader.repeats = R`, a grade is the mean over R fixed seeds.
 """
 
 from __future__ import annotations
@@ -50,18 +52,21 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import GRADER_DIR, Provider, TaskSpec, usable
 
 Split = Literal["val", "test"]
-"""The part of the hidden data on which an artefact is graded: validation or test. `air.tasks.splits.Split` is
-another thing: the division of a task's data into what the agent sees and what is hidden."""
+"""The part of the hidden data on which an artefact (an agent's files) is graded: validation or test. Do not
+confuse it with `air.tasks.splits.Split`: the division of a task's data into a part that the agent sees and a
+hidden part."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 BAD_ARTEFACT = 3
-"""The exit status of a grader that refuses an artefact."""
+"""The exit status by which a grader says that it refuses the artefact (the agent's files), for example
+because a file is malformed."""
 _ARTEFACT_DIR = "artefact"
 _RESULT = f"{GRADER_DIR}/result.json"
 _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
-"""The agent's message about an artefact on which the grader failed twice."""
+"""The message that the agent gets if the grader failed twice on the agent's artefact."""
 _GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
-"""The types of errors of a grader or of its box that the artefact may have caused."""
+"""The types of errors of a grader or of its box (sandbox) that the artefact (the agent's files) may have
+caused."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,27 +76,30 @@ class _TimeLimitError(GradingError):
 
 @dataclass(frozen=True)
 class Grade:
-    """The metrics of one artefact on one split of the data."""
+    """The metrics of one artefact (an agent's files to grade) on one split of the data."""
 
     score: float
-    """The value of the task's primary metric; the mean if the artefact was graded several times."""
+    """The value of the task's primary metric; the mean if the artefact (the agent's files) was graded several
+    times."""
     metrics: dict[str, float]
-    """All metrics by name, with the primary one; means if the artefact was graded several times."""
+    """All metrics by name, including the primary metric; means if the artefact (the agent's files) was graded
+    several times."""
     seconds: float
     """Wall time of the grader in seconds; 0.0 if the grader did not run for this grade."""
     reused: bool
     """Whether the grade came from the cache, or from a grader that already ran for an equal request."""
     stderr: float | None = None
-    """The standard error of `score`; None if the artefact was graded only once."""
+    """The standard error of `score`; None if the artefact (the agent's files) was graded only once."""
     first_error: str = ""
-    """The error of the grader if it failed once on this artefact and then graded it; else empty."""
+    """The error message of the grader if it failed once on this artefact (the agent's files) and graded it
+    the second time; otherwise empty."""
 
 
 def averaged(grades: Sequence[Grade]) -> Grade:
-    """Returns the mean of grades of one artefact, each computed with another seed; a single grade
-    unchanged.
+    """Returns the mean of several grades of one artefact (an agent's files), each computed with another seed.
+    A single grade is returned unchanged.
 
-    The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that one
+    The standard error of the mean of n scores x is s/√n, where s² = Σ(x − mean)²/(n − 1). A metric that any
     of the grades lacks is left out. Raises ValueError if `grades` is empty, and OverflowError if a mean is
     too large for a floating-point number.
     """
@@ -113,7 +121,7 @@ def averaged(grades: Sequence[Grade]) -> Grade:
 
 @dataclass(frozen=True)
 class _Request:
-    """A request to grade one artefact once, on one split and with one seed."""
+    """A request to grade one artefact (an agent's files) once, on one split and with one seed."""
 
     task: TaskSpec
     artefact: Artefact
@@ -123,10 +131,11 @@ class _Request:
     seed: int
     provider: Provider
     image_id: str
-    """The id that the image of the grader's box had when the request was made; empty for a process box."""
+    """The id that the container image of the grader's box had when the request was made; empty for a process
+    box (a sandbox without a container)."""
     software: str
-    """Text with the versions of Python and its packages for a process box; empty for a container, whose
-    software is all in its image."""
+    """For a process box (a sandbox without a container): a string with the versions of Python and its
+    packages. Empty for a container, because its image contains all of its software."""
 
     @cached_property
     def key(self) -> str:
@@ -151,8 +160,9 @@ class _Run:
 
 
 class Grader:
-    """Grades artefacts in boxes of `pool` and caches the grades. `provider` is the kind of these boxes.
-    Grades are stored in `cache_dir`; None: in `<cache>/grades`. Use one object in one event loop only.
+    """Grades artefacts (agents' files) in boxes (sandboxes) of `pool` and caches the grades. `provider` is
+    the kind of these boxes (`docker` or `process`). Grades are stored in the folder `cache_dir`; None: in
+    `<cache>/grades`. Use one object in one event loop only.
 
     `pool` must not be the agents' pool, because an agent keeps its box while it waits for a grade.
     """
@@ -167,11 +177,12 @@ class Grader:
     async def grade(
         self, task: TaskSpec, artefact: Artefact, *, split: Split, seed: int = 0
     ) -> Grade:
-        """Grades an artefact `task.grader.repeats` times, one after the other, and returns the mean grade.
+        """Grades an artefact (an agent's files) `task.grader.repeats` times, one after the other, and returns
+        the mean grade.
 
-        Each grading has a seed of its own, which follows from `seed`, from the number of the grading, and
-        from the seed that divides the task's data. Raises ArtefactError, with a message for the agent, if the
-        artefact is bad or makes the grader fail twice, and InfrastructureError if the failure is not the
+        Each grading has a seed of its own, which is computed from `seed`, the number of the grading, and the
+        seed that splits the task's data. Raises ArtefactError, with a message for the agent, if the grader
+        refuses the artefact or fails on it twice, and InfrastructureError if the failure is not the
         artefact's fault.
         """
         requests = await self._requests(task, artefact, split, seed)
@@ -179,9 +190,9 @@ class Grader:
         return self._mean(grades)
 
     async def grade_anew(self, task: TaskSpec, artefact: Artefact, *, split: Split) -> Grade:
-        """Grades an artefact as `grade` does, but without the cache and without a second try, to show
-        whether the grader is deterministic. Raises ArtefactError if the grader refuses the artefact, and
-        GradingError or BoxEndedError if it fails."""
+        """Grades an artefact (an agent's files) as `grade` does, but without the cache and without a second
+        try, to show whether the grader is deterministic. Raises ArtefactError if the grader refuses the
+        artefact, and GradingError or BoxEndedError if it fails."""
         requests = await self._requests(task, artefact, split, 0)
         outcomes = [await self._attempt(request) for request in requests]
         return self._mean([_grade(outcome, task.metric) for outcome in outcomes])
@@ -194,9 +205,9 @@ class Grader:
             raise ArtefactError(NOT_GRADED, fault=fault) from error
 
     async def grade_in(self, task: TaskSpec, box: Box, step: int) -> Grade:
-        """Grades the agent's work in the agent's own box, where the tests of some tasks run (see
-        `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's stage (step,
-        in Harbor's words). Raises ArtefactError if the agent's box makes the grader fail twice, and
+        """Grades the agent's work inside the agent's own box (sandbox), where the tests of some tasks run
+        (see `Rules.grade_shared` in `air.tasks.rules`). `step` is the number, from 0, of the task's stage
+        (step, in Harbor's words). Raises ArtefactError if the agent's box makes the grader fail twice, and
         InfrastructureError if the failure is not the box's fault."""
         assert task.rules is not None
         try:
@@ -229,8 +240,9 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns two texts that identify the software of a grader box, of which one is empty: for a
-        container, the id that `image` has now; for a process box, the versions of Python and its packages."""
+        """Returns two strings that identify the software of a grader box (sandbox); one of them is empty. The
+        first is, for a container, the id that `image` has now; the second is, for a process box, the versions
+        of Python and its packages."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
@@ -265,7 +277,8 @@ class Grader:
                     await asyncio.gather(run.task, return_exceptions=True)
 
     async def check(self, task: TaskSpec) -> None:
-        """Runs the grader once on an empty artefact, to show that the grader works without an agent's files.
+        """Runs the grader once on an empty artefact (files without content), to show that the grader works
+        without an agent's files.
 
         Raises InfrastructureError if the grader fails. Only if it works can a later failure be blamed on an
         artefact.
@@ -302,9 +315,9 @@ class Grader:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _check_on_empty(self, request: _Request, tries: int) -> None:
-        """Runs a task's grader on an empty artefact until it works, at most `tries` times. If it fails each
-        time, raises BrokenTaskError, or GradingError if the cause may be the machine: the grader exceeded its
-        time limit, or its box ended or could not be prepared."""
+        """Runs a task's grader on an empty artefact (files without content) until it works, at most `tries`
+        times. If it fails each time, raises BrokenTaskError, or GradingError if the cause may be the machine:
+        the grader exceeded its time limit, or its box (sandbox) ended or could not be prepared."""
         for tries_left in reversed(range(tries)):
             try:
                 outcome = await self._attempt(request)
@@ -322,9 +335,9 @@ class Grader:
             await asyncio.to_thread(self._store.put, request.key, outcome)
 
     async def _problem_of_solution(self, request: _Request) -> str:
-        """Returns the reason why the task's reference solution gets no reward; an empty text if it gets one.
-        If the task has several stages (steps, in Harbor's words), only that of the request's artefact is
-        meant."""
+        """Returns the reason why the task's reference solution gets no reward; an empty string if it gets
+        one. If the task has several stages (steps, in Harbor's words), the answer is about the stage to which
+        the request's artefact belongs."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -343,9 +356,9 @@ class Grader:
         return outcome
 
     async def _again(self, request: _Request, first: Exception) -> GraderResult:
-        """Grades an artefact a second time, after the grader failed on it with the error `first`. If the
-        grader fails again, although it works without the agent's files, the result says that the artefact is
-        at fault. Raises GradingError if the grader does not work without them either."""
+        """Grades an artefact (the agent's files) a second time, after the grader failed on it with the error
+        `first`. If the grader fails again, although it works without the agent's files, the result says that
+        the artefact is at fault. Raises GradingError if the grader does not work without them either."""
         try:
             outcome = await self._attempt(request)
             return outcome if outcome.message else replace(outcome, fault=str(first))
@@ -356,8 +369,8 @@ class Grader:
             return GraderResult(message=NOT_GRADED, cacheable=False, fault=fault)
 
     async def _attempt(self, request: _Request) -> GraderResult:
-        """Runs the grader once. Raises GradingError if the grader fails, and BoxEndedError if its box
-        ends."""
+        """Runs the grader once for a request, in a new box, and returns the result. Raises GradingError if
+        the grader fails, and BoxEndedError if its box (sandbox) ends."""
         task = request.task
         if task.rules is not None:
             async with self._pool.lease(task.rules.grading_box(request.artefact)) as box:
@@ -384,8 +397,9 @@ class Grader:
 
 
 def _grade(outcome: GraderResult, metric: str, *, reused: bool = False) -> Grade:
-    """Returns a grader's result as a grade, whose score is the metric `metric`. Raises ArtefactError if the
-    artefact was refused or is at fault."""
+    """Converts a grader's result to a grade, whose score is the metric named `metric`. `reused`: whether the
+    result comes from the cache or from another request's run. Raises ArtefactError if the artefact was
+    refused or is at fault."""
     if outcome.message:
         raise ArtefactError(outcome.message, fault=outcome.fault)
     return Grade(
@@ -398,22 +412,23 @@ def _grade(outcome: GraderResult, metric: str, *, reused: bool = False) -> Grade
 
 
 def empty_artefact(task: TaskSpec) -> Artefact:
-    """Returns an artefact of the task with empty files only. Each of its folders contains one empty file."""
+    """Returns an artefact (files to grade) that contains all files that the task declares, each of them
+    empty. A declared folder contains one empty file."""
     names = (f"{name}empty" if name.endswith("/") else name for name in task.artefacts)
     return Artefact(dict.fromkeys(names, b""))
 
 
 @cache
 def _packages() -> str:
-    """Returns a text that identifies the software of a process box: the version and path of this Python,
-    the platform, and the versions of all packages."""
+    """Returns a string that identifies the software of a process box (a sandbox without a container): the
+    version and path of this Python, the platform, and the versions of all packages."""
     installed = {f"{one.metadata['Name']}=={one.version}" for one in metadata.distributions()}
     return "\n".join([sys.version, sys.executable, platform.platform(), *sorted(installed)])
 
 
 async def _read(task: TaskSpec, box: Box, result: ExecResult) -> GraderResult:
-    """Returns the outcome in the grader's result file. Raises GradingError if the grader exceeded its time
-    limit or wrote no valid result."""
+    """Returns the outcome that the grader wrote into its result file in `box`. `result` is the result of the
+    grader's command. Raises GradingError if the grader exceeded its time limit or wrote no valid result."""
     where = f"grader of task {task.id}"
     if result.timed_out:
         raise _TimeLimitError(f"{where}: ran past {task.limits.grade_seconds:g} s")

@@ -1,11 +1,12 @@
-"""Measures the baseline and the target that belong to a secret split, once for each split.
+"""Measures a task's baseline and target (the scores that are normalised to 0 and 1) on a secret split of its
+data, once for each split.
 
 A task declares its baseline and target for the public split, where the scores of its reference solutions are
-recorded. On another split, the first solution (the baseline) and the last (the best) are played again. The
-linear function that maps their two recorded scores to their two measured scores is then applied to the
-declared baseline and target. So both solutions keep their normalised score φ, and φ = 0 still means "as good
-as the baseline". With `normalise = "log-gap"`, the function maps logarithms of distances to the optimum
-instead.
+recorded. On another split, the first solution (the baseline) and the last (the best) are run and graded
+again. The linear function that maps their two recorded scores to their two measured scores is then applied to
+the declared baseline and target. So both solutions keep their normalised score φ on the new split, and φ = 0
+still means "as good as the baseline". With `normalise = "log-gap"`, the function maps logarithms of distances
+to the optimum instead.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ _LOG = logging.getLogger(__name__)
 async def on_split(
     task: TaskSpec, split: Split, boxes: Pool, grader: Grader, provider: Provider
 ) -> TaskSpec:
-    """Returns a copy of `task` on the split `split`, with the baseline and the target that were measured on
-    this split.
+    """Returns a copy of `task` on the data split `split`, with the baseline and the target (the scores that
+    are normalised to 0 and 1) that were measured on this split, or are measured now. On the public split they
+    stay as declared.
 
     If the task has no recorded reference solutions, baseline and target stay as declared, and the log says
-    so. If several processes call this function at the same time, only one of them measures. Raises
-    UsageError if the task cannot be used, and InfrastructureError if a box, the grader or a reference
-    solution failed.
+    so. If several processes call this function at the same time, only one of them measures. Raises UsageError
+    if the task cannot be used, and InfrastructureError if a box (sandbox), the grader or a reference solution
+    failed.
     """
     moved = task.on(split)
     if split.public:
@@ -92,8 +94,8 @@ def moved_scale(
 
 
 def _place(scale: RewardScale, score: float) -> float:
-    """Transforms a score so that φ is a linear function of the result: the score itself or, with `normalise =
-    "log-gap"`, −log10 of its distance to the optimum."""
+    """Transforms a score so that the normalised score is a linear function of the result. The result is the
+    score itself or, with `normalise = "log-gap"`, −log10 of its distance to the optimum."""
     if scale.normalise != "log-gap" or scale.optimum is None:
         return score
     gap = abs(score - scale.optimum)
@@ -134,8 +136,8 @@ def _file(task: TaskSpec, provider: Provider) -> Path:
 
 @asynccontextmanager
 async def _alone(path: Path) -> AsyncIterator[None]:
-    """Locks the file `path` while the `async with` block runs, against other processes and other
-    coroutines."""
+    """Async context manager that holds an exclusive lock on the file `path`, so that no other process or
+    coroutine runs the same block at the same time."""
     with boundary(UsageError, f"cannot lock {path}", OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")

@@ -1,4 +1,4 @@
-"""Lists resources that a task needs but this machine lacks: GPUs, container images, downloaded files."""
+"""Lists the resources that a task needs but this machine lacks: GPUs, container images, downloaded files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _USUAL_IMAGE = "air-base"
 
 
 def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
-    """Returns texts that say which GPUs, images and downloads the task needs and this machine lacks; an empty
-    list if it lacks none.
+    """Returns messages that say which GPUs, container images and downloads the task needs and this machine
+    lacks; an empty list if it lacks none. `provider` is the kind of the task's boxes (sandboxes): `docker` or
+    `process`.
 
-    A text about an image or downloads names the command that gets what is missing. The image `air-base` is
+    A message about an image or downloads names the command that gets what is missing. The image `air-base` is
     not checked here, because `air doctor` checks it.
     """
     from air.sandbox.docker import images
@@ -38,8 +39,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
 
 
 def _missing_images(rules: Rules) -> list[str]:
-    """Returns one text for each image that a task with its own `Rules`, such as a Harbor task, needs and this
-    machine lacks. If the container engine does not answer, the only text is its error message."""
+    """Returns one message for each container image that a task needs and this machine lacks. `rules` belong
+    to the task, such as a Harbor task. If the container engine does not answer, the only message is its
+    error."""
     from air.sandbox.docker import engine
 
     try:

@@ -12,8 +12,8 @@ from air.errors import ConfigError, boundary
 from air.tasks.files import walk
 
 TEMPLATE = "_template/files"
-"""The path of the template in the folder of shipped tasks. It is one folder deeper than a task, so that the
-template is not listed as a task."""
+"""The path of the template, relative to the folder of the tasks that ship with air. It is one folder deeper
+than a task, so that the template is not listed as a task."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 

@@ -1,5 +1,5 @@
-"""Writes newly measured scores of a task's reference solutions into its files `solvers.toml` and
-`task.toml`.
+"""Writes newly measured scores of a task's reference solutions (solvers) into the task's files `solvers.toml`
+and `task.toml`, for `air tasks check`.
 
 Only the baseline's score is written to `task.toml`. Comments, order and layout of both files are preserved.
 """
@@ -20,10 +20,11 @@ _SOLVER = re.compile(r"^\[\[solver\]\]", re.MULTILINE)
 
 
 def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
-    """Writes `rows`, the results of `air.tasks.check.check`, into the task's files.
+    """Writes the scores in `rows`, the results of `air.tasks.check.check`, into the task's files
+    `solvers.toml` and `task.toml`.
 
-    Raises ConfigError, and changes neither file, if a reference solution has no score, `solvers.toml` ships
-    with air, a changed file would be invalid, or a score to be replaced is not on a line of its own.
+    Raises ConfigError, and changes neither file, if a reference solution has no score, the task is MLGym's, a
+    changed file would be invalid, or a score to be replaced is not on a line of its own.
     """
     if task.source is not None:
         raise ConfigError("its solvers ship with air: nothing to record", where=f"task {task.id}")
@@ -50,8 +51,8 @@ def _has(part: str, key: str) -> bool:
 
 
 def _with(part: str, key: str) -> str:
-    """Returns the TOML text `part` of one reference solution with a line for the score `key` (`val` or
-    `test`) added at its end. The text must not have such a line yet."""
+    """Returns `part`, the TOML text of one reference solution, with the line `KEY = 0.0` added at its end.
+    `key` is the score's name: `val` or `test`. The text must not have such a line yet."""
     body = part.rstrip("\n")
     return f"{body}\n{key} = 0.0{part[len(body) :] or chr(10)}"
 

@@ -1,7 +1,7 @@
-"""Runs and grades a task's reference solution, to show that the tests of a task such as Harbor's can give a
-reward.
+"""Runs and grades the reference solution of a task with tests, such as a Harbor task, to show that the tests
+can give a reward. The grader asks this when the tests write no reward for an agent's work.
 
-If tests write no reward for an agent's work, and none for an agent that did nothing, there are two
+If tests write no reward for an agent's work, and none for an agent that did nothing either, there are two
 explanations: the tests are broken, or they write a reward only for work that is good enough. The reference
 solution decides between them: if it gets a reward on the same machine at the same time, the tests and the
 machine work. If it gets none at two attempts, the task is broken, and the run stops with a message that names
@@ -34,8 +34,9 @@ from air.tasks.rules import Artefact, GraderResult, Rules
 from air.tasks.spec import TaskSpec
 
 KEPT_SECONDS = 600.0
-"""Time in seconds during which a reference solution that got a reward is not run again. This time applies
-only to tasks whose boxes have no network, because their tests cannot break for outside reasons."""
+"""The time in seconds for which a reference solution that got a reward is not run again. It applies only to
+tasks whose boxes (sandboxes) have no network: their tests cannot break because something outside has
+changed."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError)
 """The types of errors that mean that a reference solution gets no reward because of the task, not because air
 or the machine failed."""
@@ -45,9 +46,9 @@ _log = logging.getLogger(__name__)
 
 
 class SolutionCheck:
-    """Finds out whether a task's tests can still give a reward: runs the reference solution in a box of
-    `pool` and grades the result. Solutions of the same stage of a task (step, in Harbor's words) never run at
-    the same time."""
+    """Finds out whether a task's tests can still give a reward: runs the reference solution in a box
+    (sandbox) of `pool` and grades the result. Solutions of the same stage of a task (step, in Harbor's words)
+    never run at the same time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -62,8 +63,9 @@ class SolutionCheck:
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
         """Returns the reason why the reference solution of the task's stage numbered `step`, from 0, gets no
-        reward at two attempts; an empty text if it gets one, or if there is no solution that can run. `grade`
-        grades an artefact in a fresh box. Raises InfrastructureError if air or the machine failed.
+        reward at two attempts; an empty string if it gets one, or if there is no solution that can run.
+        `grade` grades an artefact (the files that the solution made) in a fresh box (sandbox). Raises
+        InfrastructureError if air or the machine failed.
 
         If several callers arrive while the solution runs, they wait, and share the result of one further run.
         Otherwise many agents whose work breaks the tests would cause equally many runs, and delay other
@@ -91,7 +93,7 @@ class SolutionCheck:
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> str:
         """Runs and grades the reference solution of a stage of the task once. Returns the reason why it gets
-        no reward; an empty text if it gets one, or if it cannot run here."""
+        no reward; an empty string if it gets one, or if it cannot run here."""
         try:
             if not await self._graded(task, step, grade):
                 self._kept[task.hash, step] = time.monotonic() + KEPT_SECONDS
@@ -104,9 +106,9 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
-        """Runs and grades the reference solution of a stage of the task. Returns whether a box of the task
-        has network access: if so, the success may not last, and the solution is run again when `problem` is
-        called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a stage of the task. Returns whether a box (sandbox) of
+        the task has network access: if so, the success may not last, and the solution is run again when
+        `problem` is called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

@@ -1,5 +1,5 @@
-"""Defines the interface `Rules` for tasks, such as Harbor's, that have their own way of staging and
-grading."""
+"""Defines the interface `Rules` for tasks, such as Harbor's, that have their own way of staging (preparing
+the agent's sandbox) and grading."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from air.sandbox.contract.box import Box, BoxSpec
 
 @dataclass(frozen=True)
 class Artefact:
-    """The files of an agent's artefact, as read from its box for grading."""
+    """An agent's artefact: the files to grade, as they were read from the agent's box (sandbox)."""
 
     files: Mapping[str, bytes]
     """The contents of each file, by its path relative to the agent's workspace."""
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the files' names and bytes, in hex. Artefacts with equal digests get equal scores. The
-        digest is computed once, at its first use."""
+        """SHA-256 of the files' names and contents, in hex. Artefacts with equal digests are the same for
+        grading. The digest is computed at its first use and then kept."""
         digest = hashlib.sha256()
         for name, data in sorted(self.files.items()):
             encoded = os.fsencode(name)
@@ -34,18 +34,18 @@ class Artefact:
 
 @dataclass(frozen=True)
 class GraderResult:
-    """The result of one run of a grader: metrics by name, or a message for the agent if its artefact is bad.
-    `seconds` is the wall time of the run."""
+    """The result of one run of a grader: metrics by name, or a message for the agent if the grader cannot
+    grade the agent's files (the artefact). `seconds` is the wall time of the run."""
 
     metrics: dict[str, float] = field(default_factory=dict)
     message: str = ""
     cacheable: bool = True
-    """Whether the result is allowed to be cached."""
+    """Whether the result may be cached and used again for an equal artefact."""
     seconds: float = 0.0
     fault: str = ""
-    """The grader's error message if the grader failed on the artefact twice, so that the artefact is at
-    fault, or if it failed once and then computed the metrics; otherwise empty. The agent does not get this
-    message."""
+    """The grader's error message if the grader failed on the artefact (the agent's files) twice, so that the
+    artefact is at fault, or if it failed once and then computed the metrics; otherwise empty. The agent does
+    not get this message."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,12 @@ class ToolServer:
     name: str
     """A short name: letters, digits, `_` and `-`."""
     command: tuple[str, ...] = ()
-    """The command that starts the server in the agent's box: program and arguments. Empty if the server is
-    remote."""
+    """The command that starts the server in the agent's box (sandbox): program and arguments. Empty if the
+    server is remote."""
     user: str | None = None
-    """The name of the user that runs the program in the box. None: the box's default user."""
+    """The name of the user that runs the program in the box (sandbox). None: the box's default user."""
     url: str = ""
-    """The URL of a remote server; empty if the server runs in the box."""
+    """The URL of a remote server; empty if the server runs in the box (sandbox)."""
     transport: str = "stdio"
     """How air talks to the server: `stdio`, `streamable-http` or `sse`."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class ToolServer:
 
 
 class Rules(Protocol):
-    """Prepares a task's boxes, and collects and grades its artefacts, for tasks that do this in another way
-    than air's own tasks.
+    """Prepares a task's boxes (sandboxes), and collects and grades the artefacts (the agents' files), for a
+    task that does this in another way than air's own tasks.
 
     The task has one or more stages, which Harbor calls steps. A parameter `step` is the number of a stage,
     from 0. Each stage has its own instruction and is graded once. Its reward is the value of the task's
@@ -86,17 +86,18 @@ class Rules(Protocol):
 
     @property
     def shared(self) -> bool:
-        """Whether the agent's work is graded in the agent's own box instead of a fresh one."""
+        """Whether the agent's work is graded in the agent's own box (sandbox) instead of a fresh one."""
         ...
 
     @property
     def images(self) -> Sequence[str]:
-        """The names of the images of all boxes of the task. The image of the agent's box comes first."""
+        """The names of the container images of all boxes (sandboxes) of the task. The image of the agent's
+        box comes first."""
         ...
 
     @property
     def build_command(self) -> str:
-        """The shell command that builds the images of the task's boxes."""
+        """The shell command that builds the images of the task's boxes (sandboxes)."""
         ...
 
     @property
@@ -115,16 +116,17 @@ class Rules(Protocol):
         ...
 
     def goes_on(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Whether the episode continues with the next stage. `step` is the number of the stage that was
-        graded last, and `metrics` are the metrics of that stage."""
+        """Whether the episode continues with the next stage, after the stage numbered `step` was graded with
+        the metrics `metrics`."""
         ...
 
     def agent_box(self) -> BoxSpec:
-        """Returns the settings of the agent's box."""
+        """Returns the settings of the agent's box (sandbox)."""
         ...
 
     def grading_box(self, artefact: Artefact) -> BoxSpec:
-        """Returns the settings of the fresh box in which an artefact is graded."""
+        """Returns the settings of the fresh box (sandbox) in which an artefact (the agent's files) is
+        graded."""
         ...
 
     def check(self) -> None:
@@ -133,8 +135,8 @@ class Rules(Protocol):
         ...
 
     async def stage(self, box: Box, step: int) -> None:
-        """Prepares the agent's box for a stage. Raises StagingError if a command of the task that prepares
-        the box fails."""
+        """Prepares the agent's box (sandbox) for a stage. Raises StagingError if a command of the task that
+        prepares the box fails."""
         ...
 
     def has_solution(self, step: int) -> bool:
@@ -142,31 +144,33 @@ class Rules(Protocol):
         ...
 
     async def solve(self, box: Box, step: int) -> str:
-        """Runs the reference solutions of the stages from the first to `step`, inclusive, in a new agent's
-        box. Returns a message if the script of a solution failed, otherwise an empty text. Raises
-        MissingError if a solution is missing, and ConfigError if the run lacks a setting that the solution
-        needs."""
+        """Runs the reference solutions of the stages from the first to `step`, inclusive, in a new box
+        (sandbox) of the agent. Returns a message if the script of a solution failed, otherwise an empty
+        string. Raises MissingError if a solution is missing, and ConfigError if the run lacks a setting that
+        the solution needs."""
         ...
 
     async def collect(self, box: Box, step: int) -> Artefact:
-        """Reads the artefact of a stage from the agent's box. Raises ArtefactError if the artefact cannot be
-        graded."""
+        """Reads the artefact (the files to grade) of a stage from the agent's box (sandbox). Raises
+        ArtefactError if the artefact cannot be graded."""
         ...
 
     def step_of(self, artefact: Artefact) -> int:
-        """Returns the number, from 0, of the stage to which an artefact belongs."""
+        """Returns the number, from 0, of the task's stage to which an artefact (the agent's files)
+        belongs."""
         ...
 
     def untouched(self, step: int) -> Artefact:
-        """Returns the artefact of an agent that did nothing in this stage."""
+        """Returns the artefact (the files to grade) of an agent that did nothing in the stage numbered
+        `step`."""
         ...
 
     async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
-        """Grades an artefact in the fresh box `box`. Raises GradingError if grading produced no valid
-        reward."""
+        """Grades an artefact (the agent's files) in the fresh box (sandbox) `box`. Raises GradingError if
+        grading produced no valid reward."""
         ...
 
     async def grade_shared(self, box: Box, step: int) -> GraderResult:
-        """Grades the agent's work in a stage, in the agent's own box. Raises GradingError if grading produced
-        no valid reward."""
+        """Grades the agent's work in a stage, in the agent's own box (sandbox). Raises GradingError if
+        grading produced no valid reward."""
         ...

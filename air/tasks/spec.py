@@ -1,9 +1,10 @@
-"""Defines the settings in a task's file `task.toml`, and computes the settings of the boxes that the task
-needs.
+"""Defines the settings in a task's file `task.toml`, and computes the settings of the boxes (sandboxes) that
+the task needs.
 
-A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data on the host),
-`starter/` (the agent's files), `grader/` (never enters an agent's box) and optionally `solvers.toml`
-(reference solutions, for `air tasks check`). The files of tasks in other formats come from a `Source`.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data, on this
+machine and outside the boxes), `starter/` (the agent's files), `grader/` (never enters an agent's box) and
+optionally `solvers.toml` (reference solutions, for `air tasks check`). The files of tasks in other formats
+come from a `Source`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _SPARE_SECONDS = 300.0
 
 
 class Source(Protocol):
-    """Provides the files of a task in another format than air's own, such as a task of MLGym."""
+    """Provides the files of a task that is not in air's own format, such as a task of MLGym (a public
+    collection of machine-learning research tasks)."""
 
     @property
     def solvers(self) -> Path:
@@ -38,7 +40,8 @@ class Source(Protocol):
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Write-protected files and folders of the agent's workspace, as paths relative to it."""
+        """Files and folders of the workspace that are write-protected for the agent, as paths relative to
+        it."""
         ...
 
     def fill(
@@ -47,8 +50,8 @@ class Source(Protocol):
         """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
 
         `downloads` is the folder with the task's downloaded files; None if the task has none. `split_seed` is
-        the seed for splitting the data and for random evaluations. If it equals `usual_seed`, the data is
-        split as the task's authors split it.
+        the seed for splitting the data and for random evaluations. `usual_seed` is the public seed: if
+        `split_seed` equals it, the data is split as the task's authors split it.
         """
         ...
 
@@ -59,9 +62,11 @@ class RewardScale(BaseConfig):
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
     baseline: float = Field(allow_inf_nan=False)
-    """The validation score of the starter files. Its normalised value is 0, unless `normalise` is `none`."""
+    """The validation score of the starter files. This score is normalised to 0, unless `normalise` is
+    `none`."""
     target: float = Field(allow_inf_nan=False)
-    """The validation score of a good solution. Its normalised value is 1, unless `normalise` is `none`."""
+    """The validation score of a good solution. This score is normalised to 1, unless `normalise` is
+    `none`."""
     optimum: float | None = Field(None, allow_inf_nan=False)
     """The best possible score. `normalise = "log-gap"` requires it, because it uses a score's distance to the
     optimum."""
@@ -72,11 +77,12 @@ class RewardScale(BaseConfig):
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """A change of the normalised score that is smaller than this value earns no reward."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """A change of the normalised score that is smaller than this number times the change's standard error
-    earns no reward. Requires `grader.repeats` of 2 or more, as a single grading gives no standard error."""
+    """A change of the normalised score earns no reward if it is smaller than this number times the standard
+    error of the change. Requires `grader.repeats` of 2 or more, as a single grading gives no standard
+    error."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
-    """Lowest and highest normalised score. Scores outside this range are clipped to it before the change from
-    one score to another is computed."""
+    """Lowest and highest normalised score. A normalised score outside this range is set to the nearest end of
+    the range, before its difference from an earlier score is computed."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RewardScale:
@@ -98,30 +104,31 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """Limits for an agent, its box and the grader's box. The limits of a box hold for each of these two
-    boxes. Tasks with equal limits can share boxes that the pool starts in advance."""
+    """Limits for an agent, its box (sandbox) and the grader's box. Limits of "a box" hold for each of the two
+    boxes. Tasks with equal limits can share the boxes that the box pool starts in advance."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
     grade_seconds: float = Field(60.0, gt=0)
     """Time limit of one run of the grader, in seconds. A grader that runs longer runs once more in a fresh
-    box. If it takes too long again, the artefact is at fault and counts as the lowest score."""
+    box (sandbox). If it takes too long again, the artefact (the agent's files) is at fault and counts as the
+    lowest score."""
     episode_seconds: float = Field(3600.0, gt=0)
     """Time limit of an episode, in seconds."""
     cpus: float = Field(1.0, gt=0)
-    """Number of CPU cores of a box."""
+    """Number of CPU cores of a box (sandbox)."""
     memory_mb: int = Field(512, ge=32)
-    """Memory limit of a box, in MiB."""
+    """Memory limit of a box (sandbox), in MiB."""
     pids: int = Field(128, ge=8)
-    """Largest number of processes and threads in a box at one time."""
+    """Largest number of processes and threads in a box (sandbox) at one time."""
     disk_mb: int = Field(256, ge=1)
     """Size limit of a box's workspace, in MiB."""
     artefact_mb: float = Field(16.0, gt=0)
-    """Largest size of an artefact in MiB, which is the total size of its files."""
+    """Largest size in MiB of an artefact (the files to grade): the sum of its files' sizes."""
 
     def box(self, seconds: float) -> BoxLimits:
-        """Returns the limits of a box that is in use for `seconds`. The lifetime of the box is 300 seconds
-        longer than that."""
+        """Returns the limits of a box (sandbox) that is in use for `seconds` seconds. The box's lifetime is
+        300 seconds longer than that."""
         return BoxLimits(
             cpus=self.cpus,
             memory_mb=self.memory_mb,
@@ -148,20 +155,22 @@ class TaskData(BaseConfig):
     """Settings that define how a task's data is made."""
 
     script: str = "data.py"
-    """The script that makes the data on the host, as a path relative to the task's folder. The script defines
-    `prepare(agent_dir, grader_dir, split_seed)`."""
+    """The script that makes the data on this machine, outside the boxes (sandboxes), as a path relative to
+    the task's folder. The script defines `prepare(agent_dir, grader_dir, split_seed)`."""
     folder: str = Field("data", pattern=r"^[A-Za-z0-9_-]+$")
-    """Name of the folder with the data, both in the agent's workspace and beside the grader's script."""
+    """Name of the folder that contains the data, both in the agent's workspace and beside the grader's
+    script."""
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Names, as in `import`, of Python packages of this machine from which the script takes the data. Process
-    boxes that use Linux namespaces show the agent this Python's other packages, but not these: the agent
-    could find hidden answers in their files."""
+    """Names, as in `import`, of the Python packages on this machine from which the script takes the data. In
+    a process box (a sandbox without a container) the agent can use this Python's packages; if the box uses
+    Linux namespaces, these packages are hidden, because their files can contain hidden answers."""
 
 
 class TaskGrader(BaseConfig):
-    """Settings of a task's grader, the program that computes the scores of an artefact."""
+    """Settings of a task's grader, the program that computes the scores of an artefact (the agent's files to
+    grade)."""
 
     script: str = "grade.py"
     """Name of the grader's program in the task's folder `grader/`."""
@@ -170,49 +179,52 @@ class TaskGrader(BaseConfig):
     `_shared/NAME` names a file in the folder `_shared` beside the task's folder or, if the file is not there,
     beside the tasks that ship with air."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the grader's box; a run reserves this many GPUs for grader boxes."""
+    """Number of GPUs of the grader's box (sandbox); a run reserves this many GPUs for grader boxes."""
     repeats: int = Field(1, ge=1, le=100)
-    """Number of times that each artefact is graded, each time with another seed in a new box. Use more than 1
-    if the task's scores are random. The score is the mean; the limits apply to each grading."""
+    """Number of times that each artefact (an agent's files) is graded, each time with another seed in a new
+    box (sandbox). Use more than 1 if the task's scores are random. The score is the mean; the limits apply to
+    each grading."""
 
 
 class TaskSpec(RewardScale):
-    """One task, as `task.toml` declares it."""
+    """The settings of one task, as its file `task.toml` declares them."""
 
     id: str = Field(pattern=ID_PATTERN)
     """The task's name in run files; it must equal the name of the task's folder."""
     name: str = Field(min_length=1)
     """The task's title for people."""
     description: str = Field(min_length=1)
-    """The task's text for the agent. It describes the files, the artefact and the metric."""
+    """The task's text for the agent. It describes the files, the artefact (what to hand in) and the
+    metric."""
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None: a
-    power of ten, from a hundredth to a tenth of the distance from `baseline` to `target` or, with the
-    normalisation `log-gap`, of that from `target` to `optimum` if it is smaller."""
+    power of ten between a hundredth and a tenth of a distance: the distance from `baseline` to `target` or,
+    if `normalise` is `log-gap`, the smaller of this and the distance from `target` to `optimum`."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()
     """More files and folders that are graded together with `artefact`; each must exist."""
     image: str = "air-base"
-    """The container image of the agent's box and the grader's box."""
+    """The container image of the agent's box (sandbox) and of the grader's box."""
     network: Names = ()
-    """Names of the hosts to which the agent's box can connect. The grader's box has no network.
-    See `air.sandbox.contract.network_rules`."""
+    """Names of the hosts to which the agent's box can connect. The grader's box has no network. For the
+    syntax, see `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the agent's box."""
+    """Number of GPUs of the agent's box (sandbox)."""
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
-    """How grading uses the artefact. `data`: the grader only reads the artefact. `code`: the artefact runs in
-    the grader's box, in another process and as another user than the grader. `evaluator`: an evaluation
-    script that is not part of air imports the artefact, also as another user, so the artefact could make that
-    script print any score. `separate`: a test script of the task (Harbor's) reads or runs the artefact in a
-    fresh box, so the artefact's code could write any score. `shared`: the test script runs in the agent's own
-    box, whose programs the agent could have changed."""
+    """How grading uses the artefact (the agent's files), and so whether the artefact could forge its score.
+    `data`: the grader only reads the artefact. `code`: the artefact runs in the grader's box (sandbox), in
+    another process and as another user than the grader. `evaluator`: an evaluation script that is not part of
+    air imports the artefact, also as another user, so the artefact could make that script print any score.
+    `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh box, so the
+    artefact's code could write any score. `shared`: the test script runs in the agent's own box, whose
+    programs the agent could have changed."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
-    """Limits of the agent, its box and the grader."""
+    """Limits of the agent, its box (sandbox) and the grader."""
     data: TaskData = TaskData()
     """Settings that define how the task's data is made."""
     grader: TaskGrader = TaskGrader()
@@ -256,8 +268,8 @@ class TaskSpec(RewardScale):
 
     @property
     def hash(self) -> str:
-        """SHA-256, in hex, of the files and settings that make up the task. If it changes, cached data and
-        grades of the task are not used again."""
+        """SHA-256, in hex, of the task's files and settings. When it changes, the data and grades that were
+        cached for the task are no longer used."""
         return self._hash
 
     @property
@@ -267,13 +279,14 @@ class TaskSpec(RewardScale):
 
     @property
     def rules(self) -> Rules | None:
-        """The rules by which the task is played and graded; None if the rules of air's own tasks apply."""
+        """The object that prepares and grades the task, if the task (such as Harbor's) does this in its own
+        way; None for air's own way."""
         return self._rules
 
     @property
     def split(self) -> Split:
-        """The split of the task's data into a part that the agent sees and a hidden part. `baseline` and
-        `target` hold for this split."""
+        """The split of the task's data into a part that the agent sees and a hidden part, with its seed.
+        `baseline` and `target` are scores on this split."""
         return self._split
 
     @property
@@ -289,14 +302,15 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores in the task: the folder from which it was read (for MLGym, the checkout), its digest, its
-        `Source`, and the shared files of its grader. Returns the task itself."""
+        """Stores in this task the folder from which it was read (for MLGym, the checkout), its hash `digest`,
+        the `Source` of its files, and the paths of the files that its grader shares with others. Returns the
+        task itself."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def played_by(self, rules: Rules, folder: Path, digest: str) -> TaskSpec:
-        """Stores in the task: the rules by which it is played and graded, the folder from which it was read,
-        and its digest. Returns the task itself."""
+        """Stores in this task the `Rules` that prepare and grade it, the folder from which it was read, and
+        its hash `digest`. Returns the task itself."""
         self._rules, self._folder, self._hash = rules, folder, digest
         return self
 
@@ -313,8 +327,8 @@ class TaskSpec(RewardScale):
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of an agent's box for this task. Raises ConfigError if the task
-        needs a container but `provider` is `process`."""
+        """Returns the settings (`BoxSpec`) of an agent's box (sandbox) for this task. Raises ConfigError if
+        the task needs a container but `provider` is `process`."""
         if self._rules is not None:
             if provider != "docker":
                 raise ConfigError(
@@ -333,8 +347,8 @@ class TaskSpec(RewardScale):
         )
 
     def grader_spec(self, provider: Provider) -> BoxSpec:
-        """Returns the settings (`BoxSpec`) of a grader box for this task. If grading executes the artefact,
-        the box has a second user, as which the artefact's code runs."""
+        """Returns the settings (`BoxSpec`) of a grader box (sandbox) for this task. If grading executes the
+        artefact (the agent's files), the box has a second user, as which the artefact's code runs."""
         return BoxSpec(
             provider=provider,
             image=self.image,
@@ -346,8 +360,9 @@ class TaskSpec(RewardScale):
         )
 
     def _hidden(self, provider: Provider) -> tuple[str, ...]:
-        """Returns the folders of the Python packages from which the task's data is made. A process box must
-        hide these folders from the agent."""
+        """Returns the paths of the folders that a process box (a sandbox without a container) must hide from
+        the agent: those of the Python packages from which the task's data is made. Empty if `provider` is
+        another kind of box."""
         if provider != "process":
             return ()
         found = [importlib.util.find_spec(name) for name in self.data.packages]
@@ -356,8 +371,8 @@ class TaskSpec(RewardScale):
         )
 
     def needs(self) -> str:
-        """Returns a text that lists the resources of the task's boxes for people, such as CPU cores and
-        GPUs."""
+        """Returns a line of text for people that lists the resources of the task's boxes (sandboxes), such as
+        CPU cores and GPUs."""
         parts = [f"{self.limits.cpus:g} cpu", f"{self.limits.memory_mb} MiB"]
         if self.gpus:
             parts.append(f"{self.gpus} gpu")
@@ -370,7 +385,7 @@ class TaskSpec(RewardScale):
 
 
 def usable(score: object) -> bool:
-    """Whether a metric's value can be used as a score: it must be a finite number and not a bool."""
+    """Whether a metric's value can be used as a score. It must be a finite number, and not a bool."""
     if not isinstance(score, int | float) or isinstance(score, bool):
         return False
     try:

@@ -1,10 +1,11 @@
-"""Chooses the seed with which a task's data are split, so that no agent can know the hidden part of the data.
+"""Chooses the seed with which a task's data is split into a part that the agent sees and a hidden part for
+grading, so that no agent can know the hidden part.
 
 The recorded scores of tasks hold for one public seed, which `air tasks check` uses. Episodes use secret
 seeds: each seed is a keyed hash (HMAC-SHA256) of the task's id, with a secret text as the key. The secret is
-the setting `split_seed`, or else the environment variable `AIR_SPLIT_SEED`, or else the secret of this
-installation, which is made once and stored in the cache folder. The word `public` instead of a secret chooses
-the public seed. Records of episodes contain only a fingerprint of the secret.
+the setting `split_seed`; without it, the environment variable `AIR_SPLIT_SEED`; without both, the secret of
+this installation, which is made once and stored in the cache folder. The word `public` instead of a secret
+chooses the public seed. Records of episodes do not contain the secret, only its fingerprint (a short hash).
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class Split:
 
     name: str
     """The split's name in records: `public`; `seed N` if a user named the seed N; otherwise the fingerprint
-    of the secret from which `seed` follows."""
+    (a short hash) of the secret text from which `seed` is computed."""
     seed: int = field(repr=False)
     """The seed with which the data are split."""
 
     @property
     def public(self) -> bool:
-        """Whether this is the split of the public seed, for which the task's declared and recorded scores
-        hold."""
+        """Whether this split uses the public seed. The task's declared and recorded scores hold only for this
+        seed."""
         return self.seed == SPLIT_SEED
 
     def grading_seed(self, number: int) -> int:
-        """Returns the seed of a grader's own random numbers for the grading `number` of an artefact, counted
-        from 0."""
+        """Returns the seed for the random numbers that a grader draws while it grades an artefact (an agent's
+        files). `number` is the number of the grading, from 0, if the artefact is graded several times."""
         if self.public:
             return number
         return _hashed(str(self.seed), f"grading {number}", _GRADING_BITS)
@@ -58,14 +59,14 @@ PUBLIC_SPLIT = Split(PUBLIC, SPLIT_SEED)
 
 
 def numbered(seed: int) -> Split:
-    """Returns the split for a seed that does not have to be secret, such as the value of `air tasks check
-    --split-seed`."""
+    """Returns the split with the seed `seed`. Such a seed is not secret: the user gave it, for example with
+    `air tasks check --split-seed`."""
     return PUBLIC_SPLIT if seed == SPLIT_SEED else Split(f"seed {seed}", seed)
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The data splits of all tasks that follow from one secret text."""
+    """The data splits of all tasks, whose seeds are computed from one secret text."""
 
     secret: str = field(repr=False)
     """The secret text, or the word `public`, which chooses the public seed for every task."""
@@ -79,15 +80,15 @@ class Splits:
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
 
     def of(self, task_id: str) -> Split:
-        """Returns the split of the data of one task."""
+        """Returns the data split of the task with the id `task_id`."""
         if self.secret == PUBLIC:
             return PUBLIC_SPLIT
         return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))
 
 
 def chosen(setting: str | None) -> Splits:
-    """Returns the splits of a run. The secret is `setting` (the run's `split_seed`), else the environment
-    variable `AIR_SPLIT_SEED`, else the installation's own secret.
+    """Returns the splits of a run. The secret is `setting` (the run's `split_seed`); if it is not given, the
+    environment variable `AIR_SPLIT_SEED`; if that is not set, the installation's own secret.
 
     Raises UsageError if the installation's secret cannot be read or made.
     """
@@ -95,10 +96,11 @@ def chosen(setting: str | None) -> Splits:
 
 
 def recorded(name: str, where: Path) -> Splits:
-    """Returns the splits whose name in a record is `name`. Unless `name` is `public`, the secret of these
-    splits is needed: it must be this installation's secret or the one in `AIR_SPLIT_SEED`.
+    """Returns the splits whose name in an episode's record is `name`. Unless `name` is `public`, they can be
+    found only if their secret is this installation's secret or the secret in `AIR_SPLIT_SEED`.
 
-    Raises ConfigError, which names the record's file `where`, if `name` is the fingerprint of neither secret.
+    Raises ConfigError, whose message names the record's file `where`, if `name` is the fingerprint of neither
+    secret.
     """
     known = [Splits(PUBLIC)]
     if os.environ.get(VARIABLE):

@@ -1,5 +1,5 @@
-"""Tools: typed functions that a world offers to the model. This package defines what a tool is, and
-contains the tools that are shipped with air."""
+"""Tools: typed functions that the model can call in an episode. A world (the environment in which the agent
+acts) offers them. This package defines what a tool is, and contains the tools that are shipped with air."""
 
 from __future__ import annotations
 

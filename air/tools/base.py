@@ -1,5 +1,5 @@
-"""A tool: a typed function that a world offers to the model; its schema comes from its signature and
-docstring.
+"""Defines what a tool is: a typed function that the model can call in an episode. Its JSON schema is made
+from its signature and docstring:
 
     @tool
     def double(number: int) -> str:
@@ -28,9 +28,10 @@ from air.tools.signature import describe
 
 Status = Literal["success", "error", "finish"]
 """The status of a tool call. `success`: the call has a result. `error`: the model made a mistake, or the tool
-failed. `finish`: the call ends the episode."""
+failed; the episode goes on. `finish`: the call ends the episode."""
 MAX_LENGTH = 2048
-"""The default maximum length of a tool's observation, in characters."""
+"""The default maximum length, in characters, of a tool's observation: the text that the model sees after a
+call."""
 SECONDS = 60.0
 """The default time limit of a tool call, in seconds."""
 _SHORTEST = 64
@@ -47,7 +48,7 @@ class ToolResult:
     """The parsed arguments of the call. They are empty if there is no such tool, or if the arguments cannot
     be parsed or do not match the tool's schema."""
     observation: str
-    """The text that the model sees."""
+    """The text that the model sees as the result of its call."""
     status: Status = "success"
     info: Mapping[str, Any] = field(default_factory=dict)
     """Further JSON values by name, for trajectories and metrics. The model does not see them."""
@@ -66,8 +67,8 @@ class ToolError(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """The return value of a tool's function. It allows the function to set a status and `info` in addition to
-    the observation."""
+    """The return value of a tool's function. A function that returns only a string cannot set a status or
+    `info`; with a Reply it can. `observation` is the text that the model sees."""
 
     observation: str
     status: Status = "success"
@@ -82,14 +83,14 @@ def finish(observation: str, **info: Any) -> Reply:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The data of one episode that its tools receive: the seed, the public fields of the dataset row, and the
-    box."""
+    """The data of one episode from which its tools make their states: the seed, the public fields of the
+    dataset row, and the box (sandbox)."""
 
     seed: int
     fields: Mapping[str, Any] = field(default_factory=dict)
     """The public fields of the episode's dataset row. They never include the reference answer."""
     box: Box | None = None
-    """The box of the episode; None if no tool needs one."""
+    """The box (sandbox) of the episode; None if no tool needs one."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,10 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """The JSON schema of the arguments."""
+    """The JSON schema of the arguments of a call: an object with one property for each parameter."""
     function: Callable[..., Any]
     """The function that a call runs. Its arguments are the state, if the tool has one, and the call's
-    arguments by name. It returns a text, a `Reply` or a JSON value. A function that is not async is called
+    arguments by name. It returns a string, a `Reply` or a JSON value. A function that is not async is called
     in a thread."""
     state: Callable[[ToolContext], Any] | None = None
     """A function, sync or async, that makes the tool's state for one episode: an object that `function` gets
@@ -111,10 +112,10 @@ class Tool:
     has a method `close`, sync or async, it is called at the end of the episode. None: the tool has no
     state."""
     box: BoxSpec | None = None
-    """The specification of the box that the tool needs; None if the tool needs no box."""
+    """The specification of the box (sandbox) that the tool needs; None if the tool needs no box."""
     max_length: int = MAX_LENGTH
-    """The maximum length of an observation in characters. A note replaces the middle of a longer
-    observation."""
+    """The maximum length, in characters, of an observation (the text that the model sees after a call). A
+    note replaces the middle of a longer observation."""
     seconds: float = SECONDS
     """The time limit of a call in seconds. Python cannot stop a thread, so a function that is not async
     should end by itself within this time."""
@@ -124,19 +125,20 @@ class Tool:
     state_seconds: float | None = None
     """The time limit for making the state, in seconds. None: `seconds`, but at least 60."""
     episodes: Pool | None = None
-    """The pool that limits how many episodes in this process may have a state of this tool at the same time.
-    None: no limit."""
+    """The pool (a semaphore) that limits how many episodes in this process may have a state of this tool at
+    the same time. None: no limit."""
     calls: Pool | None = None
-    """The pool that limits how many calls of this tool may run at the same time in this process, over all
-    episodes. None: no limit."""
+    """The pool (a semaphore) that limits how many calls of this tool may run at the same time in this
+    process, in all episodes together. None: no limit."""
     outcome: Callable[[Any], str] | None = None
     """A function that computes the episode's final answer from the tool's state, such as the result of a
-    game. This answer replaces the agent's own. None: the agent's answer is graded."""
+    game. This answer replaces the agent's own answer. None: the agent's answer is graded."""
     replays: bool = True
-    """Whether the same seed and the same calls always give the same observations. False for a tool that
-    uses the network, for example."""
+    """Whether the same seed and the same calls always give the same observations, so that a recorded episode
+    can be replayed. False, for example, for a tool that uses the network."""
     digest: str = ""
-    """A digest of the data on which the tool's results depend, such as a corpus."""
+    """A string that changes if the data on which the tool's results depend, such as a corpus, change. Empty
+    if there are no such data."""
 
     def __post_init__(self) -> None:
         where = f"tool {self.name!r:.80}"
@@ -150,7 +152,7 @@ class Tool:
 
     @property
     def state_limit(self) -> float:
-        """The time limit for making the tool's state, in seconds."""
+        """The time limit for making the tool's state, in seconds, with the default applied."""
         return max(self.seconds, SECONDS) if self.state_seconds is None else self.state_seconds
 
     def with_digest(self, digest: str) -> Tool:
@@ -181,7 +183,7 @@ class Tool:
 
 
 def _kind(schema: Any) -> str:
-    """Returns a text that names the type of a parameter, such as `integer or null`, from the parameter's
+    """Returns a string that names the type of a parameter, such as `integer or null`, from the parameter's
     JSON schema."""
     if not isinstance(schema, Mapping):
         return "any"
@@ -230,11 +232,12 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Decorator that makes a tool from a typed function, sync or async. The tool's name and description are
     the function's name and docstring, unless `name` and `description` replace them. With `state`, the
-    function's first parameter is the state. `pool_size` limits how many episodes may have a state at the same
-    time; further episodes wait. `calls_at_once` limits how many calls of all episodes run at the same time;
-    the time limit of a call does not include the wait. `outcome` computes the final answer from the state, in
-    place of the agent's answer. The other arguments are those of `Tool`. Raises ConfigError if an argument is
-    invalid, or if no schema can be made from the signature and the docstring."""
+    function's first parameter is the state. `pool_size` limits how many episodes in this process may have a
+    state of the tool at the same time; further episodes wait. `calls_at_once` limits how many calls, in all
+    episodes together, run at the same time; the wait does not count towards a call's time limit. `outcome`
+    computes the final answer from the state, in place of the agent's answer. The other arguments are those of
+    `Tool`. Raises ConfigError if an argument is invalid, or if no schema can be made from the signature and
+    the docstring."""
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

@@ -33,13 +33,14 @@ class ChessSettings(ToolSettings):
     """The settings of the chess tools."""
 
     opponent: Opponent = "random"
-    """The opponent. `random` plays any legal move. `greedy` plays a move that mates, or else one that wins
-    the most material."""
+    """The scripted opponent. `random` plays a random legal move. `greedy` plays a move that gives checkmate;
+    if there is none, a move that wins the most material."""
     fen: str = ""
     """The start position in Forsyth-Edwards notation. The agent plays the side to move. Empty: the standard
     start position."""
     field: str = ""
-    """The field of a dataset row that contains the row's start position, instead of `fen`."""
+    """The name of the field of a dataset row that contains the start position of that row's game. It is used
+    instead of `fen`. Empty: all games start at `fen`."""
     moves: int = Field(100, ge=1, le=1000)
     """The maximum number of moves of the agent. A game that has not ended after them is a draw."""
 
@@ -86,8 +87,8 @@ class ChessSettings(ToolSettings):
 
 def _board(fen: str, where: str) -> chess.Board:
     """Returns the board of a position in Forsyth-Edwards notation, or of the start of a game if `fen` is
-    empty. Raises ConfigError, which names `where`, if the position is invalid or the game is already over,
-    and MissingError if the package `chess` is not installed."""
+    empty. Raises ConfigError, whose message names `where` (the origin of `fen`), if the position is invalid
+    or the game is already over, and MissingError if the package `chess` is not installed."""
     try:
         import chess
     except ImportError as error:
@@ -188,8 +189,8 @@ class ChessGame:
         return self._draw.choice(moves)
 
     def _gain(self, move: chess.Move) -> int:
-        """Returns the material value of a move: the captured piece plus the gain by promotion. A mate has
-        the highest value."""
+        """Returns the value of a move for the opponent that plays greedily: the value of the captured piece
+        plus the gain by promotion. Checkmate has the highest value."""
         taken = self._board.piece_at(move.to_square)
         gain = _VALUES[taken.symbol().lower()] if taken else int(self._board.is_en_passant(move))
         if move.promotion:

@@ -1,4 +1,4 @@
-"""Loads the tools that a run file names.
+"""Loads the tools that a run file (the settings of a training run) names.
 
 A tool's name is a key of `TOOLS` or, for a user's own tool, `file.py:object` or `module:object`. The object
 is a `Tool`, a list of tools, or a subclass of `ToolSettings`. A table instead of a name adds settings:
@@ -38,21 +38,23 @@ loaded."""
 
 
 class ToolSettings(BaseConfig):
-    """The settings that all tools share. A subclass adds the settings of one tool; its method `tools` makes
-    the tool."""
+    """The settings that all tools have. A subclass adds the settings of one tool or of several tools that
+    belong together; its method `tools` makes these tools."""
 
     max_length: int | None = Field(None, ge=64)
-    """The maximum length of an observation in characters. None: the tool's default."""
+    """The maximum length, in characters, of an observation: the text that the model sees after a call. None:
+    the tool's default."""
     seconds: float | None = Field(None, gt=0, lt=86_400)
     """The time limit of a call in seconds. None: the tool's default."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Makes the tools from these settings. Relative paths in the settings are relative to `folder`."""
+        """Makes and returns the tools that have these settings. Relative paths in the settings are relative
+        to `folder`, the folder of the run file."""
         raise NotImplementedError
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here, and with a digest that covers all
-        settings."""
+        """Returns a copy of `tool` that has the limits `max_length` and `seconds` of these settings, where
+        they are set. The copy's `digest` changes if any setting changes."""
         limits = {"max_length": self.max_length, "seconds": self.seconds}
         changes: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
         digest = f"{self.model_dump_json()} {tool.digest}"
@@ -60,10 +62,10 @@ class ToolSettings(BaseConfig):
 
 
 def load(spec: str | Mapping[str, Any], folder: Path | None = None) -> list[Tool]:
-    """Loads the tools that `spec` names. `spec` is a tool's name, or a table with the key `name` and
-    settings. Relative paths are relative to `folder`, the folder of the run file (None: the current folder).
-    Raises MissingError if there is no such tool, and ConfigError if the name is missing, a setting is wrong,
-    or the named object is not a tool."""
+    """Loads and returns the tools that `spec` names. `spec` is a tool's name, or a table with the key `name`
+    and settings. Relative paths are relative to `folder`, the folder of the run file (None: the current
+    folder). Raises MissingError if there is no such tool, and ConfigError if the name is missing, a setting
+    is wrong, or the named object is not a tool."""
     table: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = table.pop("name", None)
     if not isinstance(name, str):

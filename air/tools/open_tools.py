@@ -1,4 +1,4 @@
-"""Runs the tools of one episode. Holds the tools' states, which are the objects that tools keep between their
+"""Runs the tools of one episode and keeps their states: the objects, such as a shell, that tools keep between
 calls."""
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class OpenTools:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
         self.states: dict[Hashable, Any] = {}
-        """The states of the episode's tools, by the function `Tool.state` that made each."""
+        """The states of the episode's tools. The key is the function `Tool.state` that made the state."""
         self.pools: list[Pool] = []
-        """The `Pool` objects in which this episode occupies a place. They limit how many episodes use a tool
-        at the same time."""
+        """The `Pool` objects (semaphores) in which this episode holds a place. They limit how many episodes
+        use a tool at the same time."""
         self._locks: dict[Hashable, asyncio.Lock] = {}
         self._threads = asyncio.Semaphore(_MOST_THREADS)
         self._late: dict[asyncio.Future[threads.CallOutcome], str] = {}
-        """Calls that exceeded their time limit and may still run in a thread, each with its tool's name."""
+        """The calls that exceeded their time limit and may still run in a thread: the future of each call's
+        result, with the tool's name."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -54,9 +55,10 @@ class OpenTools:
         await self.close()
 
     async def call(self, name: str, arguments: Any) -> ToolResult:
-        """Calls a tool with `arguments`, a JSON object or the text of one, and returns the result. Raises
-        InfrastructureError for an infrastructure error, and UserCodeError for an error that stops the run,
-        such as HangingToolError. Every other failure gives a result with the status `error`."""
+        """Calls the tool `name` with `arguments` (a dict, or a JSON object as a string) and returns the
+        result. Raises InfrastructureError if air or the machine failed, and UserCodeError for an error that
+        stops the run, such as HangingToolError. Every other failure gives a result with the status
+        `error`."""
         if self._closed:
             raise RuntimeError("a call after the end of the episode")
         given: Mapping[str, Any] = {}
@@ -76,17 +78,17 @@ class OpenTools:
         return ToolResult(name, given, text, reply.status, reply.info)
 
     def outcome(self) -> str | None:
-        """Returns the final answer that a tool with `Tool.outcome` computes from its state, or None if there
-        is no such tool. Then the agent's own answer is graded."""
+        """Returns the final answer that a tool with `Tool.outcome` computes from its state. Returns None if
+        there is no such tool: then the agent's own answer is graded."""
         for tool in self._tools.values():
             if tool.outcome is not None:
                 return tool.outcome(self.states[tool.state])
         return None
 
     async def close(self) -> None:
-        """Ends the episode: closes the tools' states, and releases the episode's places in `pools`. A second
-        call does nothing. Raises InfrastructureError if an infrastructure error prevented the close of a
-        state. If the call is cancelled, all states are closed before CancelledError is raised."""
+        """Ends the episode: closes the tools' states, and gives back the episode's places in `pools`. A
+        second call does nothing. Raises InfrastructureError if a state could not be closed because air or the
+        machine failed. If the call is cancelled, all states are closed before CancelledError is raised."""
         if self._closed:
             return
         self._closed = True
@@ -126,8 +128,8 @@ class OpenTools:
 
     @contextlib.asynccontextmanager
     async def _exclusive(self, tool: Tool) -> AsyncIterator[None]:
-        """Context manager for one call: locks the tool's state against other calls of the episode, and
-        occupies a place in the pool `Tool.calls`, which limits the concurrent calls of all episodes."""
+        """Context manager for one call: locks the tool's state against other calls of the episode, and holds
+        a place in the pool `Tool.calls`, which limits the concurrent calls of the tool in all episodes."""
         async with contextlib.AsyncExitStack() as stack:
             if tool.state is not None:
                 await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
@@ -137,8 +139,9 @@ class OpenTools:
             yield
 
     async def _reply(self, tool: Tool, given: Mapping[str, Any]) -> Reply:
-        """Calls a tool's function. Converts its exceptions into replies with the status `error`; only
-        infrastructure errors, UserCodeError and a cancellation are raised."""
+        """Calls a tool's function with the arguments `given` and returns its reply. An exception becomes a
+        reply with the status `error`; only InfrastructureError, UserCodeError and a cancellation are
+        raised."""
         try:
             return _as_reply(await self._run(tool, given))
         except ToolError as error:
@@ -162,9 +165,10 @@ class OpenTools:
 
     async def _in_thread(self, tool: Tool, call: functools.partial[Any]) -> Any:
         """Runs `call` in a thread, and returns its value or raises its exception. Raises ToolError if the
-        call exceeds the tool's time limit, or if an earlier call of the episode has exceeded its limit and
-        still runs. So an agent that makes calls hang cannot use up the threads of other episodes: an episode
-        abandons at most `_MOST_THREADS` threads at the same time."""
+        call exceeds the tool's time limit; its thread is then abandoned, because Python cannot stop it. Also
+        raises ToolError if an earlier call of the episode was abandoned and still runs. So an episode has at
+        most `_MOST_THREADS` abandoned threads, and an agent that makes calls hang cannot use up the threads
+        of other episodes."""
         async with self._threads:
             for late, name in self._late.items():
                 if not late.done():
@@ -222,8 +226,9 @@ def _is_async(function: Any) -> bool:
 
 
 def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
-    """Returns the arguments of a call as keyword arguments for the tool's function. Raises ValueError, with
-    a message for the model, if the arguments are malformed or do not match the tool's schema."""
+    """Checks the arguments of a call (a dict, or a JSON object as a string) and returns them as keyword
+    arguments for the tool's function. Raises ValueError, with a message for the model, if the arguments are
+    malformed or do not match the tool's schema."""
     if isinstance(arguments, str):
         if len(arguments) > MOST_ARGUMENTS:
             raise ValueError(f"more than {MOST_ARGUMENTS} characters.")
@@ -284,13 +289,14 @@ def _error_to_raise(error: BaseException) -> InfrastructureError | UserCodeError
 
 
 def _encodable(text: str) -> str:
-    """Replaces lone surrogates in a text by `?`, because they cannot be encoded as UTF-8."""
+    """Returns `text` with each lone surrogate replaced by `?`, because surrogates cannot be encoded as
+    UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _cut(text: str, most: int) -> str:
-    """Returns a text of at most `most` characters. If the text is longer, a note with the number of missing
-    characters replaces its middle."""
+    """Returns `text`, shortened to `most` characters if it is longer: a note with the number of missing
+    characters then replaces its middle."""
     if len(text) <= most:
         return text
     room = max(0, most - len(_NOTE.format(len(text))))

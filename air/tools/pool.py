@@ -12,9 +12,9 @@ _numbers = itertools.count()
 
 
 class Pool:
-    """A semaphore that works across the event loops of this process. It has `size` places: `acquire` waits
-    for a free place, and `release` gives the place back. Waiting calls get places in the order in which they
-    began."""
+    """A semaphore that works across all event loops of this process. `size` callers can hold a place at the
+    same time: `acquire` waits for a free place, and `release` gives the place back. Waiting callers get
+    places in the order in which they came."""
 
     def __init__(self, size: int) -> None:
         self.number = next(_numbers)

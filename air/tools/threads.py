@@ -1,4 +1,5 @@
-"""The threads in which tool functions that are not async run, so that they do not block the event loop.
+"""Runs tool functions that are not async in threads, so that they do not block the event loop, and limits the
+number of these threads.
 
 Python cannot stop a thread. A thread whose call exceeds its time limit is abandoned: it no longer counts
 towards the limit on running threads, and the process does not wait for it at exit.
@@ -9,11 +10,11 @@ limit is reached. It raises HangingToolError, which stops the run, if all thread
 abandoned, or if no thread of any tool becomes free for a long time. While threads become free, a call waits
 without a time limit: many slow calls of other episodes only delay it.
 
-HangingToolError is no observation, because the agent of the episode that gets it did not cause it: an episode
-has at most a few running threads, and while a call of an episode is abandoned, `OpenTools` starts no further
-thread for this episode and tells the model so. Hence only many episodes together can reach a limit.
-HangingToolError is no infrastructure error either: an infrastructure error leaves the episode out of
-training, so that agents could escape bad rewards by slow calls.
+HangingToolError is not shown to the model as an observation, because the agent whose call meets the limit did
+not cause it alone: an episode has at most a few running threads, and while a call of an episode is abandoned,
+`OpenTools` starts no further thread for this episode and tells the model so. Hence only many episodes
+together can reach a limit. HangingToolError is no infrastructure error either: an infrastructure error leaves
+the episode out of training, so that agents could escape bad rewards by slow calls.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ from typing import Any
 from air.errors import HangingToolError, InfrastructureError
 
 MOST_THREADS = 64
-"""The maximum number of running threads in this process, without abandoned threads."""
+"""The maximum number of running tool threads in this process. Abandoned threads (whose calls exceeded their
+time limit) do not count."""
 MOST_OF_TOOL = 64
-"""The maximum number of threads of one tool, running and abandoned together."""
+"""The maximum number of threads of one tool: running threads and abandoned ones (whose calls exceeded their
+time limit) together."""
 _PATIENCE = 600.0
-"""The number of seconds that a call waits, while no thread becomes free, before it raises HangingToolError.
-If a running call has a longer time limit, the call waits that long."""
+"""A call that waits for a thread raises HangingToolError if no thread has become free for this number of
+seconds. If a running call has a longer time limit, that limit counts instead."""
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The value or the exception with which a call ended. `ThreadCall.outcome` holds a CallOutcome rather
-    than the exception itself, because a future does not accept every exception."""
+    """The value or the exception with which a call in a thread ended. `ThreadCall.outcome` holds a
+    CallOutcome rather than the exception itself, because a future does not accept every exception."""
 
     value: Any = None
     error: BaseException | None = None
@@ -56,7 +59,7 @@ class ThreadCall:
         self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads
         self.loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[CallOutcome] = self.loop.create_future()
-        """A future for the result of the call."""
+        """A future for the result of the call, in the event loop of the caller."""
         self.admission: asyncio.Future[bool] = self.loop.create_future()
         """A future for the decision whether the thread may start. True: it may. False: it may not, because
         all threads of its tool are abandoned."""
@@ -68,8 +71,8 @@ class ThreadCall:
 
 
 class _Threads:
-    """The tool threads of this process, over all event loops: those that have started, and those that wait
-    for permission to start."""
+    """Keeps account of the calls of tools that run in threads of this process, over all event loops: the
+    calls whose threads have started, and the calls that wait for permission to start one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,9 +83,9 @@ class _Threads:
         """The number of times that a thread has ended or was abandoned."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
-        """Waits until a thread may start for `call`. Raises HangingToolError if all threads of its tool are
-        abandoned, or if no thread becomes free for `patience` seconds, or for the longest time limit of a
-        running call if that is longer."""
+        """Waits until a thread may start for `call`. Raises HangingToolError if all threads that its tool may
+        have are abandoned. Also raises it if no thread becomes free within `patience` seconds or the longest
+        time limit of a running call, whichever is longer."""
         with self._lock:
             self._waiting.append(call)
             self._serve()
@@ -141,9 +144,9 @@ class _Threads:
             return Counter(call.name for call in self._started if not call.is_abandoned)
 
     def _serve(self) -> None:
-        """Goes through the waiting calls in order: admits each that the limits allow, and refuses each whose
-        tool has only abandoned threads. A call that must wait for its own tool does not delay the calls of
-        other tools."""
+        """Goes through the waiting calls in order: admits each call that the limits allow, and refuses each
+        call for whose tool all allowed threads are abandoned. A call that must wait for its own tool does not
+        delay the calls of other tools."""
         total = Counter(call.owner for call in self._started)
         abandoned = Counter(call.owner for call in self._started if call.is_abandoned)
         remaining: list[ThreadCall] = []
@@ -164,8 +167,8 @@ def _hanging(tool: str, problem: str) -> HangingToolError:
 
 
 def _decide(call: ThreadCall, is_admitted: bool) -> bool:
-    """Sets `call.admission` in the call's event loop. Returns False if this loop is closed, so that nobody
-    waits for the decision."""
+    """Sets the result of `call.admission` to `is_admitted`, in the call's event loop. Returns whether this
+    was possible: False if the loop is closed, so that nobody waits for the decision."""
     try:
         call.loop.call_soon_threadsafe(_set, call.admission, is_admitted)
     except RuntimeError:
@@ -179,7 +182,8 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def abandoned_count(owner: Hashable) -> int:
-    """Returns the number of abandoned threads, which still run, of the tool that `owner` identifies."""
+    """Returns how many abandoned threads (they still run, although their calls exceeded the time limit) the
+    tool that `owner` identifies has."""
     return _threads(os.getpid()).abandoned_count(owner)
 
 
@@ -194,9 +198,9 @@ async def start(
     """Waits until the limits allow another thread, then starts a thread that calls `work`. `owner` identifies
     the tool whose limit the thread counts towards, and `name` is the tool's name. `seconds` is the time limit
     after which the caller abandons the call; 0 if it has none. Raises HangingToolError if all threads that
-    the tool may have are abandoned, or if no thread becomes free for `patience` seconds, or for the longest
-    time limit of a running call if that is longer. Raises InfrastructureError if this machine cannot start a
-    thread."""
+    the tool may have are abandoned. Also raises it if no thread becomes free within `patience` seconds or the
+    longest time limit of a running call, whichever is longer. Raises InfrastructureError if this machine
+    cannot start a thread."""
     threads = _threads(os.getpid())
     call = ThreadCall(owner, name, seconds, threads)
     await threads.admit(call, patience)

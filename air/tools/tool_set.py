@@ -1,4 +1,5 @@
-"""The tools of a world, from which the tools of each episode are opened.
+"""Defines `ToolSet`: the tools of a world (the environment of episodes). Each episode opens the tools for
+itself, because tools can have a state for each episode.
 
     tools = ToolSet(load("calculator"))
     opened = await tools.open(ToolContext(seed=7))
@@ -6,8 +7,9 @@
     await opened.close()
 
 A mistake of the model, or an exception in a tool's function, gives a result with the status `error`. Two
-exceptions are raised to the caller instead: an `InfrastructureError`, with which the episode is left out of
-training, and a `UserCodeError`, such as a `HangingToolError`, which stops the run.
+kinds of exceptions are raised to the caller instead: an `InfrastructureError` (air or the machine failed),
+after which the episode is left out of training, and a `UserCodeError`, such as a `HangingToolError`, which
+stops the run.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ references to its tasks."""
 
 
 class ToolSet:
-    """The tools of a world. The constructor raises ConfigError if two tools have the same name, if they
-    need different boxes, or if more than one defines an `outcome`."""
+    """The tools of a world (the environment of episodes). The constructor raises ConfigError if two tools
+    have the same name, if they need different boxes (sandboxes), or if more than one defines an `outcome`."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self.tools: dict[str, Tool] = {}
@@ -76,21 +78,22 @@ class ToolSet:
 
     @property
     def replays(self) -> bool:
-        """Whether the same seed and the same calls always give the same observations, for all tools."""
+        """Whether for all tools the same seed and the same calls always give the same observations, so that
+        recorded episodes can be replayed."""
         return all(tool.replays for tool in self.tools.values())
 
     @property
     def digest(self) -> str:
-        """A digest of everything on which results depend: schemas, limits, data, and the source files of
-        the functions."""
+        """SHA-256, in hex, of everything on which the tools' results depend: schemas, limits, data, and the
+        code in the source files of the tools' functions."""
         parts = [_digest(tool) for tool in self.tools.values()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     async def open(self, context: ToolContext) -> OpenTools:
-        """Opens the tools for an episode: waits for a place in each pool and makes the states. Raises
-        UsageError if the context lacks something that a tool needs, InfrastructureError if a state cannot
-        be made within its time limit, and HangingToolError if so many of these attempts hang that no further
-        one can begin."""
+        """Opens the tools for an episode: waits for a place in each pool that limits concurrent episodes, and
+        makes the tools' states. Raises UsageError if `context` lacks something that a tool needs,
+        InfrastructureError if a state cannot be made, or not within its time limit, and HangingToolError if
+        so many earlier attempts to make a state still run that no further attempt can begin."""
         if self.box is not None and context.box is None:
             raise ConfigError("the tools need a box, and the world has none", where="tools")
         opened = OpenTools(self.tools)
@@ -114,7 +117,7 @@ class ToolSet:
 
 
 async def _state(tool: Tool, context: ToolContext) -> Any:
-    """Makes a tool's state for an episode. Any exception that is not an AirError becomes an
+    """Makes and returns a tool's state for an episode. Any exception that is not an AirError becomes an
     InfrastructureError, because the agent, which has not acted yet, cannot have caused it."""
     make = tool.state
     assert make is not None

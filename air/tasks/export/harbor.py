@@ -1,10 +1,11 @@
-"""Writes a task in the format of Harbor (schema 1.4), as a folder that Harbor can build, play and grade
-without air.
+"""Writes a task in the format of Harbor (a framework that runs agents on tasks in containers; schema 1.4), as
+a folder that Harbor can build, run and grade without air.
 
 The folder's `task.toml` states every limit explicitly, also where tests run and whether there is a network,
-because the defaults of Harbor's versions differ. The agent's image gets `environment/` (starter files and the
-agent's data). The verifier has an image of its own, made of `tests/`: it alone has the grader and the hidden
-data. The files depend on nothing but the task, so equal tasks give equal bytes.
+because the defaults of Harbor's versions differ. The agent's image contains the files of `environment/`
+(starter files and the agent's data). The verifier (Harbor's word for the grader) has an image of its own,
+made from `tests/`; only this image contains the grader and the hidden data. The files depend only on the
+task, so equal tasks give equal bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from air.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = "1.4"
 AGENT = "agent"
-"""The name of the user that runs the agent in the images of air."""
+"""The name of the user account under which the agent works in air's container images."""
 _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
@@ -36,15 +37,16 @@ _IMAGE_MB = 1024
 """Disk space in MiB that the exported task requests in addition to its workspace, because some of Harbor's
 providers count the image's size too."""
 _ATTEMPTS = 3
-"""The largest number of times that the grader runs for one grade: twice on the artefact and, if both runs
-fail, once on an empty artefact. The exported time limit of the verifier allows for all of them."""
+"""The largest number of times that the grader runs for one grade: twice on the artefact (the agent's files)
+and, if both runs fail, once on an empty artefact. The exported time limit of the verifier allows for all of
+them."""
 _HERE = Path(__file__).resolve().parent
 _VERIFIER = {
     "verify.py": _HERE / "grader" / "harbor_verifier.py",
     "normalise.py": _HERE.parents[1] / "rewards" / "normalise.py",
 }
-"""Programs that `export` copies into the verifier's container, where the package `air` is not installed: the
-path of each program in this package, by its file name in the container."""
+"""The programs that `export` copies into the container of the verifier (the grader), where the package `air`
+is not installed: the path of each program on this machine, by its file name in the container."""
 _TEST = """\
 #!/bin/bash
 # Grades the artefact and writes /logs/verifier/reward.json; without one, the grader itself is broken.
@@ -53,7 +55,7 @@ exec python3 /tests/verify.py
 
 
 def refusal(task: TaskSpec) -> str:
-    """Returns the reason why a task cannot be exported, as one line; an empty text if the task can be
+    """Returns the reason why a task cannot be exported, as one line; an empty string if the task can be
     exported."""
     if task.source is not None or task.rules is not None:
         return "only tasks in air's own format can be exported"
@@ -121,8 +123,8 @@ def _environment(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> N
 
 
 def _recipe(task: TaskSpec) -> Path | None:
-    """Returns the folder with the Dockerfile of the task's image, which the export copies, so that the image
-    can be built. Returns None if the image is not one of air's."""
+    """Returns the folder with the Dockerfile of the task's container image. The export copies this folder, so
+    that the image can be built without air. Returns None if the image is not one of air's."""
     folder = paths.shipped("images") / task.image.removeprefix("air-")
     return folder if (folder / "Dockerfile").is_file() else None
 
@@ -276,8 +278,8 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
     """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing` is
-    the reward of an agent that does nothing. It is left out if the starter files contain an artefact, because
-    the export does not grade this artefact."""
+    the reward of an agent that does nothing. It is left out if the starter files already contain an artefact
+    (the files to grade), because the export does not grade them."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,
@@ -304,8 +306,8 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Returns a value in TOML syntax. A text is written as JSON, which TOML accepts except for the
-    character DEL."""
+    """Returns `value` in TOML syntax. A string is written as JSON, which is valid TOML if the character DEL
+    is escaped."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):

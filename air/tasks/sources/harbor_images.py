@@ -15,8 +15,8 @@ from air.tasks.sources.harbor.unsupported_features import refusals
 
 
 def agent_image(folder: HarborFolder) -> str:
-    """Returns the name of the image of the agent's box: the image that the task declares, or the tag of the
-    image that is built from its `environment/`.
+    """Returns the name of the container image of the agent's box (sandbox): the image that the task declares,
+    or the tag of the image that air builds from the task's folder `environment/`.
 
     Raises MissingError if the task has neither an image nor a Dockerfile.
     """
@@ -24,9 +24,9 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the name of the image of a separate verifier (Harbor's word for a grader in a box of its own),
-    if the task has an image that already contains the tests. Returns None if there is no such image, or if
-    the tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
+    """Returns the name of the image of a separate verifier (a grader that runs in a sandbox of its own), if
+    the task has an image that already contains the tests. Returns None if there is no such image, or if the
+    tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     source = folder.verifier_image(step)
@@ -34,7 +34,7 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
 
 
 def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
-    """Yields the images that a task needs, each image once."""
+    """Yields the container images that a task needs, each image once."""
     environment = folder.config.environment
     image = agent_image(folder)
     context = None if environment.docker_image else folder.path / "environment"
@@ -53,8 +53,9 @@ def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
 
 
 def wanted_of(task_id: str, root: Path) -> tuple[list[WantedImage], list[str]]:
-    """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the images that they
-    need, and one line of text for each task that cannot be played. Relative paths start at `root`.
+    """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the container images
+    that the tasks need, and one line of text (the reason) for each task that air cannot run. Relative paths
+    start at `root`.
 
     Raises MissingError if there is no such task, and ConfigError if a data set's file is invalid.
     """

@@ -1,4 +1,5 @@
-"""Finds a task by its id (in folders of tasks, a checkout of MLGym, or Harbor's folders) and reads it."""
+"""Finds a task by its id and reads it. A task lies in a folder of tasks in air's own format, in a checkout of
+MLGym (a public collection of research tasks), or in a folder in the format of the framework Harbor."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 _MLGYM, _HARBOR = "mlgym:", "harbor:"
 PREFIXES = ("mlgym", "harbor")
-"""The prefixes of ids of research tasks that are not in air's own format. An id with another prefix does not
-name a research task."""
+"""The prefixes, before a colon, of the ids of research tasks that are not in air's own format. An id with any
+other prefix does not name a research task."""
 _SHARED = "_shared"
 
 
@@ -32,13 +33,13 @@ def load(
     mlgym_root: Path | None = None,
     harbor: HarborSettings | None = None,
 ) -> TaskSpec:
-    """Finds a task by its id and returns its declaration.
+    """Finds a task by its id, reads its settings, and returns them.
 
     `roots` are the folders of tasks in air's own format, in order of search; the default is the folder of
     shipped tasks. An id `mlgym:NAME` is looked up in the MLGym checkout `mlgym_root`, by default the folder
     that the environment variable `AIR_MLGYM_ROOT` names. An id `harbor:PATH` names a Harbor task, for which
     `harbor` holds the settings. Raises MissingError if there is no such task or checkout, and ConfigError,
-    which names file and key, if the task's declaration is invalid.
+    which names file and key, if the task's settings are invalid.
     """
     if task_id.startswith(_HARBOR):
         from air.tasks.sources.harbor import source
@@ -60,9 +61,9 @@ def load(
 
 
 def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[str]:
-    """Returns the ids `ids`, in which each id that names a folder or file of Harbor tasks is replaced by the
-    ids of these tasks. Reads no task. Raises MissingError if an id names no task, and ConfigError if a file
-    is invalid."""
+    """Returns a list like `ids`, in which each id that names a folder or file of Harbor tasks is replaced by
+    the ids of these tasks. `harbor` are the settings for Harbor tasks. Does not read the tasks' files. Raises
+    MissingError if an id names no task, and ConfigError if a file is invalid."""
     if not any(name.startswith(_HARBOR) for name in ids):
         return list(ids)
     from air.tasks.sources.harbor.ids import expanded
@@ -71,8 +72,8 @@ def expanded(ids: Sequence[str], harbor: HarborSettings | None = None) -> list[s
 
 
 def unknown(task_id: str, known: Sequence[str]) -> MissingError:
-    """Returns a MissingError for the id `task_id`, which is not among the ids `known`; its remedy suggests
-    similar ids."""
+    """Returns a MissingError for the id `task_id`, which is not among the ids `known`; its text suggests a
+    similar id or, if there is none, lists all known ids."""
     if similar := difflib.get_close_matches(task_id, known, n=1):
         return MissingError(f"there is no task {task_id!r}", remedy=f"did you mean {similar[0]!r}?")
     names = ", ".join(known) or "none"
@@ -130,8 +131,8 @@ def _read(file: Path) -> TaskSpec:
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
     """Returns the paths of the files in the task's setting `grader.shared`, which are copied beside the
-    grader's program. `file` is the task's `task.toml`. Raises ConfigError if such a file does not exist, or
-    would replace another file of the grader."""
+    grader's program. `file` is the path of the task's `task.toml`. Raises ConfigError if such a file does not
+    exist, or would replace another file of the grader."""
     files: list[Path] = []
     for entry in task.grader.shared:
         folder, _, name = entry.rpartition("/")

@@ -40,8 +40,8 @@ __all__ = ["MOST_CHARACTERS", "MOST_DEPTH", "Fault", "evaluate"]
 
 
 def evaluate(text: str) -> Number:
-    """Returns the value of an expression. Raises Fault with a message for the model if the expression is
-    malformed or has no real value."""
+    """Returns the value of an expression. Raises Fault, with a message for the model, if the expression is
+    malformed or its value is not a real number."""
     if len(text) > MOST_CHARACTERS:
         raise Fault(f"The expression is longer than {MOST_CHARACTERS} characters.")
     try:
@@ -56,7 +56,8 @@ def evaluate(text: str) -> Number:
 
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Returns the tokens of an expression. Each token is a pair of its type (`number`, `name` or `sign`) and
-    its text; the last token has the type `end`. Raises Fault for a character that no token contains."""
+    its text; the last token has the type `end`. Raises Fault for a character that cannot be part of a
+    token."""
     plain = "".join(map(_plain, text.translate(_SIGNS))).strip().removesuffix("=").rstrip()
     tokens, position = [], 0
     while position < len(plain):
@@ -96,7 +97,8 @@ class _Parser:
         raise Fault(f"{text[:20]!r} follows a value: an operator such as * is missing before it.")
 
     def _next(self, *signs: str) -> str:
-        """If the next token is one of `signs`, consumes and returns it; otherwise returns an empty text."""
+        """Consumes and returns the next token if it is one of `signs`; otherwise consumes nothing and returns
+        an empty string."""
         kind, text = self._tokens[self._position]
         if kind == "sign" and text in signs:
             self._position += 1

@@ -16,8 +16,8 @@ from typing import Any
 
 Number = Fraction | float
 MOST_BITS = 4000
-"""The maximum size of a numerator or denominator, in bits: about 1,200 digits. It keeps every operation
-fast."""
+"""The maximum size of a numerator or denominator, in bits: about 1,200 decimal digits. This limit keeps every
+operation fast."""
 _DIGITS = 12
 """The number of significant digits with which a result is printed if it has no short exact form."""
 TOO_LARGE = "The result is too large or has too many digits."
@@ -28,8 +28,8 @@ class Fault(Exception):
 
 
 def bounded(value: Number | int) -> Number:
-    """Returns `value`, with an int converted to a Fraction. Raises Fault if the value is too large, not
-    finite, or not a real number."""
+    """Checks a number and returns it; an int is converted to a Fraction. Raises Fault if the number is too
+    large, not finite, or not a real number."""
     if isinstance(value, complex):
         raise Fault("The result is not a real number.")
     if isinstance(value, float):
@@ -74,8 +74,8 @@ def exact_root(value: Fraction) -> Fraction | None:
 
 
 def written(value: Number) -> str:
-    """Formats a number as text. A fraction is exact if it is an integer or has at most 15 decimals. Every
-    other number is rounded to 12 significant digits."""
+    """Formats a number as text. A fraction that is an integer, or needs at most 15 decimals, is written
+    exactly. Every other number is rounded to 12 significant digits."""
     if isinstance(value, float):
         return _of_float(value)
     if value.denominator == 1:
@@ -91,8 +91,8 @@ def written(value: Number) -> str:
 
 
 def _decimals(denominator: int) -> int | None:
-    """Returns the number of decimals of a fraction with this denominator, or None if there are more than
-    15."""
+    """Returns the number of decimals that a reduced fraction with this denominator needs to be written
+    exactly, or None if it needs more than 15."""
     return next((places for places in range(1, 16) if 10**places % denominator == 0), None)
 
 

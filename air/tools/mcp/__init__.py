@@ -1,2 +1,2 @@
-"""Tools from servers of the Model Context Protocol (MCP). A server is a program in the episode's box, or is
-remote."""
+"""Tools from servers of the Model Context Protocol (MCP). A server is a program in the episode's box
+(sandbox), or is remote."""

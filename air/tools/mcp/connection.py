@@ -1,8 +1,9 @@
-"""A connection to an MCP server: a session of the package `mcp` over a `Channel`, with time and size limits.
+"""Defines `Connection`, a connection to a server of the Model Context Protocol (MCP): a session of the
+package `mcp` over a `Channel` (a transport), with time and size limits.
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
 or does not answer, the methods of `Connection` raise `ConnectionLost` or `ErrorResponse`. Infrastructure
-errors of the box or of this machine are raised unchanged.
+errors (the box, which is the server's sandbox, or this machine failed) are raised unchanged.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MESSAGE_BYTES = 4 * 2**20
-"""The maximum size of one message from a server, in bytes."""
+"""The maximum size of one message from an MCP server, in bytes."""
 CALL_BYTES = 16 * 2**20
-"""The maximum number of bytes that a server may send during one call. Bytes that it sends between two calls
-count towards one of the two."""
+"""The maximum number of bytes that an MCP server may send during one call. Bytes that it sends between two
+calls count towards the call before or the call after."""
 MOST_PAGES, MOST_TOOLS = 20, 256
 _TEXT = 500
 _UNWIND_SECONDS = 2.0
@@ -38,25 +39,26 @@ server itself reports have the same codes."""
 
 
 class ErrorResponse(Exception):
-    """Raised if the server answered a request with an error, or with something that is not a valid
+    """Raised if an MCP server answered a request with an error, or with something that is not a valid
     response."""
 
 
 class ConnectionLost(Exception):
-    """Raised if the server did not answer in time, ended the connection, or violated the protocol."""
+    """Raised if an MCP server did not answer in time, ended the connection, or violated the protocol."""
 
 
 class Channel(Protocol):
-    """The transport to one server: it opens the streams of a connection and limits what the server may
-    send."""
+    """The transport to one MCP server (a pipe or HTTP): opens the message streams of a connection and limits
+    how much the server may send."""
 
     reason: str
     """The reason why the connection broke; empty if it did not break or the reason is unknown."""
     status: str
-    """The status of the last HTTP response with an error code (400 or higher); empty if there was none."""
+    """The status line (code and phrase) of the last HTTP response with an error code (400 or higher); empty
+    if there was none."""
 
     broken: asyncio.Event
-    """Set if a request could not be sent, so that no response will come."""
+    """An event that is set if a request could not be sent, so that no response will come."""
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
         """Returns a context manager that opens the incoming and outgoing message streams, and closes them
@@ -86,7 +88,7 @@ def check_package() -> None:
 
 
 class Connection:
-    """A session with one server. `open` starts the session and `close` ends it."""
+    """A session with one MCP server. `open` starts the session and `close` ends it."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -165,9 +167,9 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Runs `work` with the session and returns its result. Raises ConnectionLost if there is no result
-        within `seconds` or the connection ends first, and ErrorResponse if the server responds with an error
-        or with an invalid response."""
+        """Calls `work` with the session, which sends a request, and returns the result. Raises ConnectionLost
+        if there is no result within `seconds` or the connection ends first, and ErrorResponse if the server
+        responds with an error or with an invalid response."""
         assert self._task is not None
 
         async def working() -> T:
@@ -229,14 +231,15 @@ class Connection:
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Returns a flat list of the exceptions in `error`: those inside a possibly nested exception group, the
-    exception itself if it is no group, or none for None."""
+    """Returns the exceptions in `error` as a flat list: all exceptions in an exception group, which may be
+    nested; only `error` if it is not a group; an empty list if it is None."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in leaves(one)]
     return [] if error is None else [error]
 
 
 def short(text: str) -> str:
-    """Returns a server's text as one line of limited length, in which lone surrogates are replaced by `?`."""
+    """Returns `text`, which comes from a server, as one line of limited length. Lone surrogates, which cannot
+    be encoded as UTF-8, are replaced by `?`."""
     line = " ".join(text[: 4 * _TEXT].split()).encode("utf-8", "replace").decode()
     return line if len(line) <= _TEXT else f"{line[:_TEXT]}…"

@@ -1,5 +1,5 @@
-"""The channel to an MCP server that runs as a program in a box and communicates over standard input and
-output.
+"""Connects to a server of the Model Context Protocol (MCP) that runs as a program in a box (sandbox) and
+communicates over its standard input and output.
 
 The box needs no other software than the program. The program is not trusted: the length of its lines and
 the amount of output per call are limited. Between calls its output is not read: a program that prints much
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from air.sandbox.contract.running import RunningCommand
 
 MOST_NOISE = 1000
-"""The maximum number of lines that are not protocol messages, such as log lines, that a program may print
-in one call."""
+"""During one call, a program may print at most this number of lines that are not protocol messages, such as
+log lines."""
 _KILL = 9
 _STDERR = 500
 
 
 class ProgramChannel:
-    """A `Channel` over the standard input and output of one program in a box."""
+    """A `Channel` (transport to an MCP server) over the standard input and output of one program in a box
+    (sandbox)."""
 
     def __init__(
         self,
@@ -101,8 +102,8 @@ class ProgramChannel:
         session: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         """Forwards the program's messages to the session until the program's output ends. Never returns
-        normally: raises ConnectionLost if the program ended or exceeded a limit, or else the box's
-        failure."""
+        normally: raises ConnectionLost if the program ended or exceeded a limit, or the error with which its
+        box (sandbox) failed."""
         lines = _Lines()
         async for stream, data in running.output():
             await self._wanted.wait()

@@ -1,4 +1,5 @@
-"""Converts the tool list of an MCP server into names, descriptions and schemas for a prompt.
+"""Converts the tool list of a server of the Model Context Protocol (MCP) into names, descriptions and schemas
+for the model's prompt.
 
 The server is not trusted: names, descriptions and schemas have a maximum size. A tool that violates a limit
 is left out, and the reason is reported.
@@ -33,31 +34,32 @@ class Listed:
     """A tool of an MCP server that can be offered to the model."""
 
     name: str
-    """The tool's name in the prompt, which the model uses."""
+    """The name under which the model sees and calls the tool."""
     remote: str
     """The tool's name on the server."""
     description: str
     parameters: Mapping[str, Any]
-    """The JSON schema of the arguments."""
+    """The JSON schema of the tool's arguments."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The tools of a server that can be offered to the model, and the reasons why other tools cannot."""
+    """The tools of an MCP server that can be offered to the model, and the reasons why other tools cannot be
+    offered."""
 
     tools: Sequence[Listed] = ()
     refused: Sequence[str] = field(default_factory=tuple)
-    """One text for each tool that cannot be offered or does not exist, with the tool's name and the
-    reason."""
+    """One message for each tool that cannot be offered, or was asked for but does not exist: the tool's name
+    and the reason."""
 
 
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Checks the tools `tools` of the MCP server with the name `server`. Returns the tools that can be
-    offered to the model, and for each other tool the reason why not. Only tools whose names are in `wanted`
-    are considered (None: all tools). If a tool's name is in `taken`, the model sees the tool's name with the
-    server's name before it."""
+    """Checks `tools`, the tools of the MCP server with the name `server`. Returns the tools that can be
+    offered to the model, and for each other tool the reason why it cannot. Only tools whose names are in
+    `wanted` are considered (None: all tools). `taken` are the names of other tools: a tool whose name is
+    among them is offered under its name with the server's name before it."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS
@@ -91,7 +93,7 @@ def listing(
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
     """Returns the name under which the model sees a tool: its own name, or if that is in `taken`, its name
-    with the server's name before it. Returns an empty text if the tool's name is empty or both names are
+    with the server's name before it. Returns an empty string if the tool's name is empty or both names are
     taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
@@ -106,8 +108,8 @@ def _cut(text: str, most: int = DESCRIPTION_CHARS) -> str:
 
 
 def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """Returns the schema of a tool's arguments if it can be used, else a text that says what is wrong with
-    it."""
+    """Checks the JSON schema of a tool's arguments. Returns the schema, with the key `type`, if it can be
+    used; otherwise a string that says what is wrong with it."""
     try:
         text = json.dumps(schema, allow_nan=False)
         text.encode()
@@ -122,8 +124,8 @@ def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
 
 
 def _fault(schema: Any, depth: int) -> str:
-    """Returns a text that says what is wrong with a schema, or an empty text. Only the keywords that air uses
-    are checked. `depth` is the number of levels of nesting that are still allowed."""
+    """Returns a string that says what is wrong with a JSON schema; an empty string if nothing is. Only the
+    keywords that air uses are checked. `depth` is the number of levels of nesting that are still allowed."""
     if isinstance(schema, bool):
         return ""
     if not isinstance(schema, Mapping):

@@ -1,4 +1,5 @@
-"""Makes tools from the MCP server that a run file names, by asking the server for its tool list.
+"""Makes tools from a server of the Model Context Protocol (MCP) that a run file (the settings of a run)
+names, by asking the server for its tool list.
 
 Each process asks a server for the list only once. If the server changes its tools later, episodes do not see
 the change.
@@ -35,21 +36,22 @@ _LOCK = threading.Lock()
 
 
 class McpSettings(McpServer):
-    """The settings of one MCP server in a run file."""
+    """The settings of one MCP server in a run file, from which the server's tools are made."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         """Returns the server's tools. Only the first call in a process asks the server for its tool list; a
-        server that is a program is started in a box for that purpose."""
+        server that is a program is started in a box (sandbox) for that purpose."""
         return tools_of(self)
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool unchanged, because `tools` has already applied the limits."""
+        """Returns the tool unchanged: the method `tools` has already applied these settings' limits to it,
+        but the base class demands this method."""
         return tool
 
 
 def tools_of(settings: McpServer) -> list[Tool]:
-    """Returns the tools of a server. Raises MissingError if the server cannot be reached or started, and
-    ConfigError if one of its tools cannot be offered."""
+    """Asks an MCP server for its tools and returns them. Raises MissingError if the server cannot be reached
+    or started, and ConfigError if one of its tools cannot be offered."""
     check_package()
     where = f"tool 'mcp' (server {settings.server!r})"
     found = listing(settings.server, _listed(settings, where), (), settings.only)

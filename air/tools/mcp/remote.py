@@ -1,7 +1,8 @@
-"""The channel to a remote MCP server, over streamable HTTP or server-sent events.
+"""Connects to a remote server of the Model Context Protocol (MCP), over streamable HTTP or server-sent events
+(SSE).
 
-All connections go through an egress proxy (`air.sandbox.network`), which allows only the host and port of
-this server, and checks the address to which the host name resolves. Only redirects to the same origin are
+All connections go through an egress proxy (`air.sandbox.network`), which connects only to the host and port
+of this server, and checks the address to which the host name resolves. Only redirects to the same origin are
 followed. The size of responses is limited, and compressed responses are rejected.
 """
 
@@ -29,7 +30,7 @@ _REFUSED, _FORGOTTEN, _SERVER_FAILED = 400, 404, 500
 
 
 class RemoteChannel:
-    """A `Channel` to one remote server."""
+    """A `Channel` (transport) to one remote MCP server."""
 
     def __init__(
         self,
@@ -58,8 +59,8 @@ class RemoteChannel:
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
-        """Context manager that connects to the server through a new egress proxy and yields the message
-        streams."""
+        """Context manager that connects to the server through a new egress proxy, which allows only the
+        server's host, and yields the incoming and the outgoing message stream."""
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
@@ -117,15 +118,16 @@ class RemoteChannel:
             self.reason = self.status
 
     def take(self, size: int) -> None:
-        """Counts `size` received bytes. Raises ConnectionLost if the server has sent more than `CALL_BYTES`
-        since the current request began."""
+        """Counts `size` further bytes that the server has sent. Raises ConnectionLost if the server has sent
+        more than `CALL_BYTES` since the current request began."""
         self._left -= size
         if self._left < 0:
             raise self.lost(f"it sent more than {CALL_BYTES // 2**20} MiB in one call")
 
 
 class _Factory:
-    """A callable that the SSE transport of the package `mcp` uses to create its HTTP client."""
+    """A callable that the transport for server-sent events in the package `mcp` uses to create its HTTP
+    client. So this client, too, has the channel's limits and uses the proxy."""
 
     def __init__(self, channel: RemoteChannel, proxy: str) -> None:
         self._channel, self._proxy = channel, proxy

@@ -1,4 +1,4 @@
-"""Converts the result of an MCP tool into the text that the model sees."""
+"""Converts the result of a tool of the Model Context Protocol (MCP) into the text that the model sees."""
 
 from __future__ import annotations
 

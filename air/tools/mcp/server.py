@@ -1,10 +1,11 @@
-"""`Server`: an MCP server during one episode. This module decides whether a failure of the server is the
-agent's doing or an infrastructure error.
+"""Defines `Server`: a server of the Model Context Protocol (MCP) that an episode uses. This module decides
+whether the agent may have caused a failure of the server, or whether it is an infrastructure error.
 
-Any failure of a server in the box is an observation, because the agent may have caused it. If a remote server
-does not answer a call, air tries to reach the server again for up to `PATIENCE_SECONDS`, because the call may
-have crashed the server and a supervisor may restart it. If the server can be reached again, the model is told
-that the call had no result. Otherwise this is an infrastructure error.
+Any failure of a server in the box (the agent's sandbox) is an observation, which the model sees, because the
+agent may have caused it. If a remote server does not answer a call, air tries to reach the server again for
+up to `PATIENCE_SECONDS`, because the call may have crashed the server and a supervisor may restart it. If the
+server can be reached again, the model is told that the call had no result. Otherwise this is an
+infrastructure error, which the model does not see.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ ATTEMPTS, PAUSE_SECONDS = 3, 1.0
 """The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
 seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""The time that a remote server may be unreachable, once it has been reached, before this is an
-infrastructure error, and the longest pause between two attempts, both in seconds."""
+"""Two times in seconds: for how long a remote server that answered before may be unreachable until this
+counts as an infrastructure error (not the agent's fault), and the longest pause between two attempts to reach
+it."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The result of a tool call, as text for the model."""
+    """The result of a call of an MCP tool, as text for the model."""
 
     text: str
     error: bool = False
@@ -42,8 +44,9 @@ class Answer:
 
 
 class Server:
-    """An MCP server during one episode. If the connection to a remote server breaks, it is opened again at
-    once. A program in the box that has ended is started again at the next call."""
+    """A server of the Model Context Protocol (MCP) that one episode uses. If the connection to a remote
+    server breaks, it is opened again at once. A program in the box (sandbox) that has ended is started again
+    at the next call."""
 
     def __init__(
         self,
@@ -66,13 +69,14 @@ class Server:
         return not isinstance(self._channel, ProgramChannel)
 
     async def start(self) -> None:
-        """Starts the server's program, or connects to the remote server. Raises InfrastructureError if that
-        fails."""
+        """Starts the server's program in the box (sandbox), or connects to the remote server. Raises
+        InfrastructureError if that fails."""
         await self._reach(0.0)
 
     async def _reach(self, patience: float) -> None:
-        """Starts or connects to the server. For a remote server, repeats this until `patience` seconds have
-        passed and `ATTEMPTS` attempts were made. Raises InfrastructureError if no attempt succeeds."""
+        """Starts or connects to the server. For a remote server, tries until an attempt succeeds, but gives
+        up once `patience` seconds have passed and `ATTEMPTS` attempts were made. Then, or if a server in the
+        box (sandbox) does not start, raises InfrastructureError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         for attempt in itertools.count(1):
@@ -98,9 +102,9 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool of the server, with the time limit `seconds`, and returns its result as text. Any
-        failure is an answer with `error`, except that InfrastructureError is raised if a remote server is
-        unreachable for too long."""
+        """Calls a tool of the server, with the time limit `seconds`, and returns its result as text. A
+        failure gives an answer whose `error` is true. Only if a remote server is unreachable for too long,
+        InfrastructureError is raised."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()
@@ -116,13 +120,13 @@ class Server:
         return Answer(text_of(result), error=result.is_error)
 
     async def close(self) -> None:
-        """Ends the connection to the server; a server in the box is killed."""
+        """Ends the connection to the server; a server in the box (sandbox) is killed."""
         await self._close()
 
     async def _connected(self) -> Connection:
         """Returns the current connection, or a new one if the current connection has broken. Raises
         InfrastructureError if a remote server is unreachable for too long, and ConnectionLost or
-        ErrorResponse if a server in the box cannot be started."""
+        ErrorResponse if a server in the box (sandbox) cannot be started."""
         if self._connection is None or not self._connection.alive:
             await self._close()
             if self._remote:

@@ -1,4 +1,5 @@
-"""`McpServer`: the settings in a run file for one MCP server whose tools are offered to the agent.
+"""Defines `McpServer`: the settings in a run file for one server of the Model Context Protocol (MCP) whose
+tools are offered to the agent. Examples:
 
 tools = [{name = "mcp", url = "https://mcp.example.org/mcp", only = ["search"]}]
 tools = [{name = "mcp", command = ["notes-server", "--quiet"], box = {image = "notes"}}]
@@ -21,24 +22,24 @@ _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 class McpServer(ToolSettings):
-    """One MCP server: a program in the episode's box (`command`), or a remote server (`url`)."""
+    """One server of the Model Context Protocol (MCP) whose tools the agent gets: a program in the episode's
+    box, a sandbox (`command`), or a remote server (`url`)."""
 
     server: str = Field("mcp", pattern=r"^[A-Za-z0-9_-]{1,32}$")
     """A short name for the server, used in messages and as a prefix for tools whose names are already
     taken."""
     command: tuple[str, ...] = ()
-    """The program and its arguments. The program runs in the box and communicates over standard input and
-    output."""
+    """The program and its arguments. The program runs in the box (sandbox) and communicates over standard
+    input and output."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the program."""
     cwd: str = ""
-    """The program's working directory. Empty: the box's workspace."""
+    """The program's working directory in the box (sandbox). Empty: the box's workspace."""
     box: BoxSpec = BoxSpec()
-    """The specification of the box in which the program runs. All tools of a world must specify the same
-    box."""
+    """The specification of the box (sandbox) in which the program runs. All tools of an episode must specify
+    the same box."""
     url: str = ""
-    """The URL of a remote server. The tools of this server may connect to the URL's host and port, and to
-    nothing else."""
+    """The URL of a remote server. The tools connect only to the host and the port of this URL."""
     transport: Transport | None = None
     """The MCP transport. None: `stdio` with a `command`, `streamable-http` with a `url`."""
     headers: dict[str, str] = Field(default_factory=dict)
@@ -48,8 +49,8 @@ class McpServer(ToolSettings):
     only: tuple[str, ...] | None = None
     """The names, as the server lists them, of the tools that are offered to the agent. None: all tools."""
     start_seconds: float = Field(30.0, gt=0, le=600)
-    """The time limit, in seconds, for starting or reaching the server. The request for its tool list has the
-    same limit of its own."""
+    """The time limit, in seconds, for starting or reaching the server. The request for the server's tool list
+    has a separate limit of the same length."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -83,7 +84,7 @@ class McpServer(ToolSettings):
 
     @property
     def kind(self) -> Transport:
-        """The transport: `transport`, or its default if it is None."""
+        """The MCP transport: the setting `transport`, or its default if it is None."""
         return self.transport or self._default
 
     @property

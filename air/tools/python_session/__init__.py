@@ -1,5 +1,5 @@
-"""The tool `code_interpreter`: a Python session in the episode's box whose variables persist between
-calls."""
+"""The tool `code_interpreter`: a Python session in the episode's box (sandbox). Its variables persist from
+call to call."""
 
 from __future__ import annotations
 

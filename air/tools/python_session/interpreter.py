@@ -1,9 +1,10 @@
-"""The harness side of a Python session in the box of an episode. The session itself is the program
-`program.py`.
+"""The tool `code_interpreter`: runs the model's Python code, cell by cell as a notebook does, in one Python
+session in the episode's box (sandbox). This module is the part in air's own process (the harness); in the box
+runs `program.py`.
 
-The code that a cell runs may end its session, block it, or forge its responses. This affects only what the
-agent itself sees. Every wait has a time limit and every line a maximum size. A session that does not
-respond as expected is ended, and the next call starts a new session.
+The code in a cell (the code of one call) may end its session, block it, or forge its responses. This affects
+only what the agent itself sees. Every wait has a time limit and every line a maximum size. A session that
+does not respond as expected is ended, and the next call starts a new session.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""The number of seconds after a cell's time limit at which the harness ends the session if no response has
-come. The program in the box needs about 3 of these seconds to interrupt the cell and, if necessary, kill its
-process."""
+"""The number of seconds after a cell's time limit at which air ends the session if no response has come. (A
+cell is the code of one call.) The program in the box (sandbox) needs about 3 of these seconds to interrupt
+the cell and, if necessary, kill its process."""
 STREAM_BYTES = 16_000
-"""The maximum size of a cell's output per stream, in bytes. The middle of a longer output is left out."""
+"""The maximum size, in bytes, of what a cell (the code of one call) writes to standard output, and also to
+standard error. The middle of a longer output is left out."""
 _LINE_BYTES = 16 * STREAM_BYTES + (1 << 20)
 _BOOT = (
     "import builtins, sys\n"
@@ -41,7 +43,8 @@ _LOST = "Its variables are lost; the next call starts a new session."
 
 
 class _Answer(BaseModel, strict=True):
-    """A response of the program in the box. The docstring of `program.py` explains the fields."""
+    """A response of the program that runs the cells in the box (sandbox). The docstring of `program.py`
+    explains the fields."""
 
     number: int
     stdout: str
@@ -69,9 +72,9 @@ class Interpreter:
         self._number = 0
 
     async def run(self, code: str) -> Reply:
-        """Runs the Python code of one cell. Returns a reply with the cell's output, the value of its last
-        expression and, if the cell raised an exception, the traceback. Raises ToolError if the box cannot
-        start another process, and BoxDiedError if the box has ended."""
+        """Runs Python code as one cell (as in a notebook). Returns a reply with the cell's output, the value
+        of its last expression and, if the cell raised an exception, the traceback. Raises ToolError if the
+        box (sandbox) cannot start another process, and BoxDiedError if the box has ended."""
         self._number += 1
         if self._session is None:
             self._session = await self._start()
@@ -101,8 +104,8 @@ class Interpreter:
         return _Running(command, command.output())
 
     async def _ask(self, session: _Running, code: str) -> _Answer | None:
-        """Sends a cell to the program and returns its response, or None if no valid response comes in
-        time."""
+        """Sends `code`, one cell, to the program in the box (sandbox) and returns its response, or None if no
+        valid response comes in time."""
         fields = {"number": self._number, "code": code, "seconds": self._seconds}
         request = json.dumps(fields | {"most": STREAM_BYTES}).encode() + b"\n"
         try:
@@ -154,16 +157,18 @@ class CodeInterpreterSettings(ToolSettings):
     """The settings of the tool `code_interpreter`."""
 
     seconds: float = Field(30.0, gt=0, lt=86_400)
-    """The time limit of a cell in seconds. A cell that takes longer is interrupted, and the session's
-    variables persist; if the cell does not stop then, the session is ended."""
+    """The time limit of a cell (the code of one call) in seconds. A cell that takes longer is interrupted,
+    and the session's variables persist. If the cell does not stop then, the session is ended."""
     box: BoxSpec = BoxSpec()
-    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
-    the same box."""
+    """The specification of the episode's box (sandbox): image, limits, hosts. All tools of an episode must
+    specify the same box."""
     server: str = ""
-    """The URL of a server that speaks SandboxFusion's protocol, such as `air serve sandbox`. It runs each
-    call as a program of its own. Empty: the calls run in one session in the episode's box."""
+    """The URL of a server that runs code and speaks the protocol of SandboxFusion, such as `air serve
+    sandbox`. It runs each call as a program of its own, without a common session. Empty: the calls run in one
+    session in the episode's box (sandbox)."""
     key_variable: str = ""
-    """The environment variable that holds the token of `server`. Empty: the server needs none."""
+    """The name of the environment variable that holds the access token of `server`. Empty: the server needs
+    no token."""
 
     @model_validator(mode="after")
     def _box_or_server(self) -> Self:
@@ -174,7 +179,8 @@ class CodeInterpreterSettings(ToolSettings):
         return self
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tool `code_interpreter` with these settings."""
+        """Returns the tool `code_interpreter` with these settings, as a list. `folder` is not used, because
+        the settings contain no paths; the base class demands it."""
         if self.server:
             from air.tools.python_session.on_server import server_tool
 
@@ -197,9 +203,9 @@ class CodeInterpreterSettings(ToolSettings):
         return [code_interpreter]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The program in the box, or the server,
-        enforces `seconds`. The time limit of the call itself is longer; it applies if they fail to enforce
-        `seconds`."""
+        """Returns a copy of `tool` with the limits that are set here. The program in the box (sandbox), or
+        the server, enforces `seconds`. The time limit of the call itself is longer; it applies if they fail
+        to enforce `seconds`."""
         longest = self.seconds
         if self.server:
             from air.tools.python_session.on_server import longest_call

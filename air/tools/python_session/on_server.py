@@ -1,9 +1,10 @@
-"""The tool `code_interpreter` on a server that speaks SandboxFusion's protocol, such as `air serve sandbox`.
-Each call runs a program of its own, so nothing stays for later calls.
+"""The tool `code_interpreter` if a server runs the code. The server speaks the protocol of SandboxFusion, as
+`air serve sandbox` does. Each call runs a program of its own, so variables do not stay for later calls.
 
-What the agent's program does is an observation, also its end at its time limit. If the server fails, a
-harmless program and then the agent's program run again. Only if the agent's program alone fails again, it is
-the cause, which is an observation. Otherwise InfrastructureError is raised, so that the episode is masked.
+The model sees what its program does, including that it exceeds its time limit. If the server fails, a
+harmless program runs, and then the agent's program again. If only the agent's program fails again, it counts
+as the cause, and the model sees an error. If the harmless program fails too, InfrastructureError is raised,
+and the episode is left out of training.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ COMPILE_SECONDS = 10.0
 """The time limit of the compiler, in seconds. Python needs none, but servers expect a limit."""
 HARMLESS = "print(1)"
 ANSWER_BYTES = 64 << 20
-"""The maximum size of a server's answer, in bytes. It bounds the memory that a program's output can take."""
+"""The maximum size of a server's answer, in bytes. This limits the memory that a program's output takes."""
 
 
 class ServerPrograms:
-    """Runs the programs of one episode on the server at `url`, each for at most `seconds` seconds. `token` is
-    the server's token; empty if it has none."""
+    """Runs the Python programs of one episode on the server at `url`, each for at most `seconds` seconds.
+    `token` is the server's access token; empty if it needs none."""
 
     def __init__(self, url: str, token: str, seconds: float) -> None:
         self._server = CodeServer(url, token=token, most_bytes=ANSWER_BYTES)
@@ -74,15 +75,15 @@ class ServerPrograms:
 
 
 def longest_call(seconds: float) -> float:
-    """Returns how long a call takes at most, in seconds, if `seconds` is the time limit of a program: three
-    programs, if the server fails."""
+    """Returns the longest time, in seconds, that a call of the tool can take, if `seconds` is the time limit
+    of a program. If the server fails, a call runs three programs."""
     return 3 * longest_run(COMPILE_SECONDS + seconds)
 
 
 def server_tool(url: str, key_variable: str, seconds: float) -> Tool:
     """Returns the tool `code_interpreter` for the server at `url`. The environment variable `key_variable`
-    holds the server's token; empty: it has none. `seconds` is the time limit of a program. Raises ConfigError
-    if `url` is not the URL of a server, or the variable is not set."""
+    holds the server's access token; empty: the server needs none. `seconds` is the time limit of a program.
+    Raises ConfigError if `url` is not the URL of a server, or the variable is not set."""
     address = base_url(url)
     token = os.environ.get(key_variable, "") if key_variable else ""
     if key_variable and not token:

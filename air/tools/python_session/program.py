@@ -1,4 +1,5 @@
-"""Runs Python cells in a box, as a notebook does. The program is this single file and does not import air.
+"""The program that runs the model's Python code in a box (sandbox), cell by cell, as a notebook does. It
+consists of this single file and does not import air.
 
     python3 -I -c BOOT PROGRAM
 
@@ -55,12 +56,12 @@ class Stream:
         self.clear(PIECE)
 
     def clear(self, most: int) -> None:
-        """Discards the stored output. From now on at most `most` bytes are stored."""
+        """Discards the stored output. From now on, at most `most` bytes of output are stored."""
         self.half = most // 2
         self.head, self.tail, self.cut = bytearray(), bytearray(), 0
 
     def read(self) -> bool:
-        """Reads one chunk. Returns whether any data was available."""
+        """Reads and stores one chunk of output. Returns whether any data was available."""
         try:
             data = os.read(self.fd, PIECE)
         except OSError:
@@ -90,8 +91,8 @@ class Stream:
 
 
 class Supervisor:
-    """The process that communicates with air. It starts the worker, which is the child process that runs the
-    cells, and kills the worker if necessary."""
+    """The main process, which communicates with air. It starts the worker, which is the child process that
+    runs the cells, and kills the worker if necessary."""
 
     def __init__(self) -> None:
         pipes = [os.pipe() for _ in range(4)]
@@ -109,7 +110,8 @@ class Supervisor:
         self.status = ""
 
     def serve(self) -> None:
-        """Answers requests until standard input or the worker ends."""
+        """Answers requests (cells to run) from standard input until standard input ends or the worker process
+        has ended."""
         for line in sys.stdin.buffer:
             answer = self.run(json.loads(line))
             sys.stdout.write(json.dumps(answer) + "\n")
@@ -153,8 +155,9 @@ class Supervisor:
         return dict(empty, **(answer or {}), stdout=out, stderr=err, **end)
 
     def move(self, rest: memoryview, seconds: float) -> memoryview:
-        """Waits up to `seconds` for data from the worker, reads its output, and writes to the worker the
-        part `rest` of the request that is not yet sent. Returns the part that is still not sent."""
+        """Waits up to `seconds` seconds until the worker process has data or can take data; reads its output,
+        and sends it `rest`, the part of the request that is not sent yet. Returns the part that is still not
+        sent."""
         reads = [self.answers, *(stream.fd for stream in self.streams)]
         ready, writes, _ = select.select(reads, [self.asked] if rest else [], [], seconds)
         for stream in self.streams:
@@ -194,8 +197,8 @@ class Supervisor:
 
 
 def parsed(line: bytes, number: int) -> dict[str, Any] | None:
-    """Parses a line as the worker's response to the request `number`. Returns None if the line is not such
-    a response."""
+    """Parses a line as the worker's response to the request `number`. Returns None if the line is anything
+    else."""
     try:
         answer = json.loads(line)
         fields = {name: answer[name] for name in ("shown", "error", "kind")}
@@ -206,7 +209,8 @@ def parsed(line: bytes, number: int) -> dict[str, Any] | None:
 
 
 def worker(fds: list[int]) -> None:
-    """Runs cells in the worker process until the supervisor ends. Exits the process; never returns."""
+    """The main function of the worker process: runs cells until the supervisor (the parent process) ends, and
+    then exits the process. Never returns."""
     status = 70
     try:
         os.setsid()
@@ -287,8 +291,8 @@ class Session:
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:
-        """Runs a cell. Returns the value of its last expression, its traceback and the type of its
-        exception, as texts."""
+        """Runs the cell `code`. Returns three strings, each empty if there is none: the value of its last
+        expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
         shown = error = kind = ""
         name = "Cell In[%d]" % number
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
@@ -313,8 +317,8 @@ class Session:
 
 
 def told(error: BaseException) -> str:
-    """Formats the traceback of an exception as a notebook does: it begins at the cell, and omits the frame of
-    the SIGINT handler."""
+    """Returns the traceback of a cell's exception as text, as a notebook shows it: it begins at the cell, and
+    leaves out the frame of the SIGINT handler."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
         trace = trace.tb_next
@@ -328,8 +332,8 @@ def told(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text of about `most` characters, without its middle if it is longer, and with lone
-    surrogates escaped so that it can be encoded."""
+    """Returns `text`, shortened to about `most` characters by leaving out its middle if it is longer. Lone
+    surrogates are escaped, so that the result can be encoded as UTF-8."""
     text = text.encode("utf-8", "backslashreplace").decode()
     over = len(text) - most
     if over <= 0:

@@ -1,8 +1,8 @@
-"""A corpus: a JSON Lines file with a passage `{"text": …, "title": …, "id": …}` in each line. Only `text`
-is required.
+"""Reads a corpus for the tool `search`: a JSON Lines file with a passage `{"text": …, "title": …, "id": …}`
+in each line. Only `text` is required.
 
-Memory holds only the offsets and the checksums of the lines. A passage is read from the file when a search
-shows it.
+Only the offsets and the checksums of the lines are kept in memory. A passage is read from the file when a
+search shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from air.errors import ConfigError, InfrastructureError, MissingError, boundary
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage of a corpus."""
+    """A passage of a corpus: one line of its file."""
 
     id: str
     """The field `id` of the line, or the line's number, from 1, if the field is missing."""
@@ -31,15 +31,15 @@ class Passage:
 
     @property
     def whole(self) -> str:
-        """The title and the text together, as they are indexed."""
+        """The title and the text together, which is what a search index contains."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 
 class Corpus:
-    """The passages of a JSON Lines file. `digest` is a digest of the file. The constructor raises
-    MissingError if the file does not exist, and ConfigError if a line is malformed or the file has no
-    passage. Later, reading a passage raises InfrastructureError if the file cannot be read or its line is no
-    longer the same."""
+    """The passages of a JSON Lines file. The attribute `digest` is the SHA-256, in hex, of the file. The
+    constructor raises MissingError if the file does not exist, and ConfigError if a line is malformed or the
+    file has no passage. Reading a passage later raises InfrastructureError if the file cannot be read or the
+    passage's line has changed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -91,7 +91,8 @@ class Corpus:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Yields the offset in bytes, the number (from 1) and the bytes of each line."""
+    """Yields for each line of the file a tuple: the line's offset in bytes, its number (from 1) and its
+    bytes."""
     offset = 0
     try:
         with path.open("rb") as file:

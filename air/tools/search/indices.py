@@ -40,7 +40,8 @@ _STOP = frozenset(
 _BATCH = 256
 _LONGEST_PROBLEM = 300
 Encoder = Callable[[list[str]], Any]
-"""A function that returns one vector for each text, as the rows of an array or as a list of lists."""
+"""The type of a function that takes a list of strings and returns one vector for each: an array with one row
+for each string, or a list of lists of numbers."""
 
 
 class Index(Protocol):
@@ -53,8 +54,8 @@ class Index(Protocol):
 
 
 def words(text: str) -> list[str]:
-    """Splits a text into words as BM25 compares them: lower case, Unicode compatibility forms unified,
-    without stop words."""
+    """Returns the words of a text in the form in which BM25 compares them: in lower case, with Unicode
+    compatibility forms unified, and without English stop words."""
     plain = unicodedata.normalize("NFKC", text).casefold()
     return [word for word in _WORD.findall(plain) if word not in _STOP]
 
@@ -88,11 +89,12 @@ class Dense:
     """An index of dense vectors. The score is the cosine of the vectors of query and passage. Only one thread
     at a time calls the encoder.
 
-    If the encoder fails on a query, it is tried on a text of the corpus and then on the query again. If it
-    succeeds on the text and fails on the query again, the query is at fault, and ToolError is raised. If it
-    fails on the text as well, UserCodeError is raised, which stops the run: the encoder no longer works, and
-    otherwise every agent that searches would be left out of training. But if its exception proves a failure
-    of the machine (see `is_machine_failure`), such as a lost connection, InfrastructureError is raised.
+    If the encoder (the user's function that makes vectors) fails on a query, it is tried on a passage of the
+    corpus. If it succeeds there, it is tried on the query again; if that fails again, the query is at fault,
+    and ToolError is raised, which the model sees. If it fails on the passage as well, it no longer works.
+    Then UserCodeError is raised, which stops the run: otherwise every episode with a search would be left out
+    of training. But if the exception proves a failure of the machine (see `is_machine_failure`), such as a
+    lost connection, InfrastructureError is raised.
 
     The encoder may still work on an earlier query whose episode no longer waits for the result. A query waits
     at most `patience` seconds for the encoder, and then raises HangingToolError, which stops the run, because
@@ -134,7 +136,7 @@ class Dense:
 
     def _encoded(self, query: str) -> NDArray[np.float32]:
         """Returns the vector of a query. Raises ToolError if the encoder fails only on this query, and
-        InfrastructureError or UserCodeError if it also fails on a text that it has encoded before."""
+        InfrastructureError or UserCodeError if it also fails on a passage that it has encoded before."""
         try:
             return self._vector(query)
         except Exception:  # a user's encoder may raise anything
@@ -159,8 +161,8 @@ class Dense:
 
 
 def _unit(vectors: Any, count: int) -> NDArray[np.float32]:
-    """Scales vectors to length 1. Raises ValueError if `vectors` is not an array of `count` finite
-    vectors."""
+    """Returns the vectors, scaled to length 1, as the rows of an array. Raises ValueError if `vectors` is not
+    an array of `count` finite vectors."""
     array: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
     if array.ndim != 2 or array.shape[0] != count or not array.shape[1]:
         raise ValueError(f"it gave an array of the shape {array.shape} for {count} texts")

@@ -1,5 +1,5 @@
-"""The tool `search` and its settings. The first episode of a process builds the index, which all episodes
-share."""
+"""The tool `search` and its settings. The first episode in a process builds the search index, which all
+episodes in the process share."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class SearchSettings(ToolSettings):
     passage_length: int = Field(550, ge=20, le=100_000)
     """The maximum number of characters of a passage in the result of a search."""
     encoder: str = ""
-    """`file.py:function` or `module:function`: a function that takes a list of texts and returns one vector
+    """`file.py:function` or `module:function`: a function that takes a list of strings and returns one vector
     for each. If an encoder is set, passages are ranked by the cosine of vectors, otherwise by BM25."""
     query_prefix: str = ""
-    """A text that is put before each query for the encoder."""
+    """Text that is put before each query that the encoder gets."""
     text_prefix: str = ""
-    """A text that is put before each passage for the encoder."""
+    """Text that is put before each passage that the encoder gets."""
 
     @model_validator(mode="after")
     def _prefixes(self) -> SearchSettings:
@@ -72,8 +72,8 @@ class SearchSettings(ToolSettings):
         return [search.with_digest(corpus.digest)]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The time that a search may wait for the
-        encoder (`patience`) is added to its time limit."""
+        """Returns a copy of `tool` with the limits of these settings. With an encoder, a call may take
+        `patience` seconds longer than its time limit, because it may have to wait for another search."""
         limited = super().applied(tool)
         patience = self.patience if self.encoder else 0.0
         return dataclasses.replace(limited, patience=patience, state_seconds=_INDEX_SECONDS)
@@ -105,7 +105,8 @@ class _Shared:
         self._lock = threading.Lock()
 
     def index(self, context: ToolContext) -> Index:
-        """Returns the index. The first call builds it."""
+        """Returns the index; the first call builds it. `context` is not used, because the index is the same
+        for all episodes; functions that make a tool's state must accept it."""
         with self._lock:
             if self._index is None:
                 self._index = self._made()

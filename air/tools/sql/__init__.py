@@ -1,1 +1,2 @@
-"""Runs SQL in separate processes with limits, and provides the tool `sql`."""
+"""Provides the tool `sql`, and runs SQL queries in separate processes with limits, also for other parts of
+air."""

@@ -1,4 +1,5 @@
-"""Runs SQL queries in worker processes (`worker.py`), which are reused, and classifies failures.
+"""Runs SQL queries on SQLite databases in worker processes (`worker.py`), each of which serves many queries,
+and decides whether a failure is the query's fault.
 
 A failure that a query causes is a `Result` with a `problem`: an error, an exceeded limit, or a crash of the
 process. If the process fails in another way, for example because the machine runs out of memory, a harmless
@@ -37,8 +38,8 @@ _CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGFPE, -s
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of one query: the number of steps of SQLite's virtual machine, the seconds of CPU time, and
-    the numbers of rows and bytes of the result."""
+    """The limits of one SQL query: the number of steps of SQLite's virtual machine (`steps`), the CPU time in
+    seconds (`seconds`), and the size of the result in rows and in bytes."""
 
     steps: int = 50_000_000
     seconds: float = 10.0
@@ -48,7 +49,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Database:
-    """A SQLite database: a file, or the serialized image of an in-memory database."""
+    """A SQLite database: the file `path` or, if that is None, `image`, the serialized content of an in-memory
+    database."""
 
     image: bytes = b""
     path: Path | None = None
@@ -65,10 +67,10 @@ class Database:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a query, as a fingerprint for comparison."""
+    """The result of a query without its rows: only their fingerprint, to compare two results."""
 
     fingerprint: str = ""
-    """A digest of the rows as a multiset; empty if the query failed."""
+    """A digest of the rows, regardless of their order; empty if the query failed."""
     rows: int = 0
     """The number of rows of the result; 0 if the query failed."""
     problem: str = ""
@@ -79,7 +81,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Table:
-    """The first rows of a query's result, as texts for display."""
+    """The first rows of a query's result, with all cells as strings, to be shown to the model."""
 
     columns: list[str] = field(default_factory=list)
     cells: list[list[str]] = field(default_factory=list)
@@ -90,22 +92,25 @@ class Table:
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs a query and returns its result, with `problem` if the query failed. Blocks until the query has
-    ended. Raises InfrastructureError for a failure that the query did not cause."""
+    """Runs the query `sql` and returns the fingerprint and the number of rows of its result. If the query
+    failed, the field `problem` says why. Blocks until the query has ended. Raises InfrastructureError for a
+    failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
 def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table:
-    """Runs a query and returns the first rows of its result, at most `most_rows`, with `problem` if the query
-    failed. Blocks meanwhile. Raises InfrastructureError for a failure that the query did not cause."""
+    """Runs the query `sql` and returns the first rows of its result, at most `most_rows`. If the query
+    failed, the field `problem` says why. Blocks until the query has ended. Raises InfrastructureError for a
+    failure that the query did not cause."""
     reply = _ask(database, sql, limits, show=most_rows)
     reply.pop("unreadable", None)
     return Table(**reply)
 
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
-    """Returns the response to a query. Raises InfrastructureError if the worker process fails at this query,
-    and at a harmless query as well."""
+    """Runs a query in a worker process and returns the process's response, a JSON object; `more` are further
+    fields of the request. Raises InfrastructureError if the process fails at this query, and another process
+    fails at a harmless query as well."""
     given = {**database.request(), "sql": sql, **more}
     try:
         return _answered(given, limits)
@@ -120,7 +125,7 @@ def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str,
 
 
 def _harmless() -> dict[str, Any]:
-    """Returns the fields of a request that a working process can always answer."""
+    """Returns the fields of a request for a harmless query, which every working worker process can answer."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE numbers (number INTEGER)")
         return {**Database(connection.serialize()).request(), "sql": "SELECT 1"}
@@ -142,8 +147,8 @@ def _answered(given: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 _workers: dict[int, list[_Worker]] = {}
-"""The idle worker processes, by the id of the process that started them. The id is the key because a forked
-process inherits this table but must not use the workers of its parent process."""
+"""The idle worker processes. The key is the id of the process that started them, because a process that was
+forked inherits this table but must not use its parent's workers."""
 
 
 class _Worker:
@@ -217,7 +222,7 @@ def _idle_worker() -> _Worker:
 
 
 def _ended(status: int) -> str:
-    """Returns the reason why a query ended its worker process, from the exit status. Raises
+    """Returns, from the exit status of a worker process, the reason why a query made the process end. Raises
     InfrastructureError if the query was not the cause."""
     if status == -signal.SIGPROF:
         return "the query takes too long"

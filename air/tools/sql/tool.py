@@ -30,10 +30,11 @@ class SqlSettings(ToolSettings):
     """The settings of the tool `sql`."""
 
     database: Path | None = None
-    """The SQLite file that all episodes read; None with `field`. A relative path, here and in `field`, is
-    relative to the folder of the run file."""
+    """The SQLite file that all episodes read. None if `field` is set. A relative path, also one in a dataset
+    row, is relative to the folder of the run file."""
     field: str = ""
-    """The field of a dataset row that contains the path of the row's SQLite file, instead of `database`."""
+    """The name of the field of a dataset row that contains the path of that row's SQLite file. It is used
+    instead of `database`. Empty if `database` is set."""
     rows: int = Field(50, ge=1, le=1000)
     """The maximum number of rows of a result that the agent sees."""
 

@@ -4,8 +4,8 @@ import air.
 Each line of standard input is a request, and each line of standard output its response, both as JSON.
 SQLite's authorizer allows a query to read tables and to call functions, and nothing else: no writes, no
 PRAGMA, no ATTACH, no extensions, no random functions. The request's `dates` selects the date and time
-functions that are allowed: "clock" all of them, "fixed" those that do not depend on the clock or the time
-zone of this machine, "none" no such function. A query is stopped at the first limit that it reaches:
+functions that are allowed: "clock" all of them, "fixed" only those that do not depend on the clock or the
+time zone of this machine, "none" none of them. A query is stopped at the first limit that it reaches:
 
 - `steps` of SQLite's virtual machine. This limit is exact: it does not depend on the machine or its load.
 - `seconds` of CPU time, for functions that never return to the virtual machine. This limit ends the process.
@@ -15,7 +15,8 @@ zone of this machine, "none" no such function. A query is stopped at the first l
 A query is also stopped if the parent of this process ends.
 
 The response contains a fingerprint of the result, which is equal for two results with the same rows in any
-order. For a request with `show`, the response contains that many first rows as texts instead.
+order. For a request with `show`, the response contains the first rows instead, at most that many, with all
+cells as strings.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _STEPS_BETWEEN_LOOKS = 10_000
 _LONGEST_CELL = 200
 _MOST_SHOWN = 1_000_000
 """The size limit of a response that shows rows: once its cells have this many characters together, no further
-row is added. It bounds memory, because the parent process reads the whole response at once."""
+row is added. This limits memory, because the parent process reads the whole response at once."""
 _ALLOWED = {
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -83,7 +84,7 @@ _ZONES = ("localtime", "utc")
 
 
 class _LimitReached(Exception):
-    """Raised for a result that exceeds a limit, and for a statement that gives no table. The agent sees the
+    """Raised if a query's result exceeds a limit, or if the SQL statement gives no table. The agent sees the
     exception's message."""
 
 
@@ -108,10 +109,10 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs the query of a request and returns the response. It has `fingerprint` and `rows` (the number of
-    rows). If the request has `show`, it instead has `columns`, `cells` (the first rows) and `more` (whether
-    further rows exist). If the query fails, it has `problem`, and `unreadable` if the database cannot be
-    read."""
+    """Runs the query of a request and returns the response. Its keys are `fingerprint` and `rows` (the number
+    of rows). For a request with `show`, they are `columns`, `cells` (the first rows) and `more` (whether
+    further rows exist). If the query fails, the keys are `problem` and, if the database cannot be read,
+    `unreadable`."""
     try:
         connection = _connect(request)
     except sqlite3.Error as error:
@@ -139,17 +140,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failure(problem: str, error: Exception) -> dict[str, Any]:
-    """Returns the response to a query that failed with `error`."""
+    """Returns the response to a query that failed with `error`. `problem` is the message for the agent."""
     code = getattr(error, "sqlite_errorcode", None) or 0
     return {"problem": problem} | ({"unreadable": True} if code & 0xFF in _UNREADABLE else {})
 
 
 def fingerprint(rows: Iterable[tuple[Any, ...]]) -> str:
-    """Returns a digest of the rows as a multiset: the order of rows does not matter, but the number of
-    equal rows does.
+    """Returns a digest of a query's rows, as a string. The order of the rows does not matter, but the number
+    of equal rows does.
 
     Numbers are compared by value: 2 equals 2.0, and floats are rounded to nine significant digits, so that
-    the order of summation in a query does not matter. A number never equals a text.
+    the order of summation in a query does not matter. A number never equals a string.
     """
     texts = sorted(repr(tuple(map(_canonical, row))) for row in rows)
     return hashlib.sha256("\n".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

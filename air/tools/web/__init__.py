@@ -1,4 +1,5 @@
-"""The tools `web_page` and `web_search`, which access only hosts that the run file allows."""
+"""The tools `web_page` and `web_search`, which access only the hosts that the run file (the settings of a
+run) allows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""HTTP requests of an episode to the hosts that the run allows. All requests go through an egress proxy of
-the episode.
+"""Sends the HTTP requests of the tools `web_page` and `web_search`, only to the hosts that the run allows.
+All requests go through an egress proxy (a local proxy that decides which connections are allowed); each
+episode has its own.
 
 The proxy resolves host names itself and connects only to addresses that it has checked. Therefore neither a
 redirect nor a host name whose address changes can lead to this machine, its network, or a cloud's metadata
@@ -28,8 +29,8 @@ _LONGEST_URL = 2000
 
 
 class WebError(Exception):
-    """Raised if a URL cannot be read. `server` is true if the server or the connection is at fault rather
-    than the URL."""
+    """Raised if a URL cannot be read. The attribute `server` is true if the server or the connection may be
+    at fault, and false if the URL is."""
 
     def __init__(self, message: str, *, server: bool = False) -> None:
         super().__init__(message)
@@ -38,7 +39,7 @@ class WebError(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """The response to a request."""
+    """The response to a GET request: a page with its first bytes."""
 
     url: str
     """The URL after redirects."""
@@ -47,7 +48,7 @@ class Page:
     charset: str
     data: bytes
     whole: bool
-    """Whether `data` is the whole body. If not, `data` is the beginning of the body."""
+    """Whether `data` is the whole body of the response. If not, `data` is only its beginning."""
 
 
 @functools.cache
@@ -60,9 +61,9 @@ def certificates() -> ssl.SSLContext:
 
 
 class Browser:
-    """An HTTP client that may access only the hosts in `entries`, which have the syntax of
-    `BoxSpec.network`. `resolve` replaces the egress proxy's DNS resolution, and `load_certificates` replaces
-    the function that loads the trusted certificate authorities, both for tests."""
+    """An HTTP client that can access only the hosts in `entries`, which have the syntax of `BoxSpec.network`
+    (host names, for example). Tests can replace two functions: `resolve`, with which the egress proxy looks
+    up host names, and `load_certificates`, which loads the trusted certificate authorities."""
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class Browser:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def get(self, url: str, most: int, headers: Mapping[str, str] | None = None) -> Page:
-        """Sends a GET request, with the further headers `headers`, and returns the page at a URL, with at
+        """Sends a GET request, with the additional headers `headers`, and returns the page at `url`, with at
         most `most` bytes of its body. At most `_REDIRECTS` redirects are followed, and none if `headers` are
         given. Raises WebError if the page cannot be read or its host is not allowed."""
         import httpx
@@ -132,8 +133,8 @@ class Browser:
         raise WebError(f"{url[:200]} redirects more than {_REDIRECTS} times.")
 
     def _checked(self, url: str) -> httpx.URL:
-        """Parses a URL. Raises WebError if the URL is malformed or its host is not allowed. The egress proxy
-        checks the host once more."""
+        """Parses and returns a URL. Raises WebError if the URL is malformed or its host is not allowed, for a
+        clear message; the egress proxy checks the host in any case."""
         import httpx
 
         if len(url) > _LONGEST_URL:

@@ -76,9 +76,9 @@ def text_of(page: str) -> str:
 
 
 def _after(page: str, start: int, parts: list[str]) -> int:
-    """Handles the `<` at index `start` of the page. Returns the index after the tag, comment or skipped
-    element that begins there. Appends to `parts` the text that replaces it: a line feed for a block
-    element, or `<` if no tag begins there."""
+    """Handles the `<` at index `start` of `page`. Returns the index after the tag, comment or skipped element
+    (such as a script) that begins there. Appends to `parts` the text that takes its place: a line feed for a
+    block element, or `<` if no tag begins there."""
     if page.startswith("<!--", start):
         return _end(page, "-->", start + 4)
     tag = _TAG.match(page, start)

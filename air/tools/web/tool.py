@@ -3,7 +3,7 @@
 A page that cannot be read is an error that the model sees, because the model chose the URL. If a search
 service fails on the model's query, air tries a fixed query. If the fixed query succeeds and the model's query
 fails again, the query is at fault, and the model sees an error. If the service stays unreachable, this is an
-infrastructure error.
+infrastructure error, and the episode is left out of training.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WebPageSettings(ToolSettings):
     """The hosts whose pages may be read, in the syntax of a box's `network`: host names, `*.` and a domain,
     or `*`. Only public IP addresses can be reached, unless an entry ends with `private`."""
     page_length: int = Field(4000, ge=100, le=1_000_000)
-    """The maximum number of characters of a page in one observation."""
+    """The maximum number of characters of a page that one call shows."""
     most_bytes: int = Field(2_000_000, ge=1000, le=50_000_000)
     """The maximum number of bytes of a page that are downloaded."""
 
@@ -75,23 +75,23 @@ class WebSearchSettings(ToolSettings):
     return JSON."""
 
     url: str
-    """The URL of a search, with the placeholder `{query}`, such as
+    """The URL of a search at the service, with the placeholder `{query}` for the query, such as
     `https://search.example.org/search?format=json&q={query}`."""
     results: str = "results"
     """The key of the list of results in the response; dots separate the keys of nested objects. A result
     has `title`, `url`, and `content` or `snippet`."""
     top: int = Field(5, ge=1, le=50)
-    """The maximum number of results in an observation."""
+    """The maximum number of results that one call shows."""
     private: bool = False
-    """Whether the service's host name may resolve to a non-public IP address, such as an address of this
-    machine."""
+    """Whether the service may have a non-public IP address, such as an address of this machine."""
     patience: float = Field(20.0, ge=0, le=600)
     """The time, in seconds, for which air waits for a failing service to recover. If the service still fails
-    then, the episode ends with an infrastructure error."""
+    then, the episode ends with an infrastructure error and is left out of training."""
     key_header: str = "Authorization"
-    """The HTTP header that carries the API key of the service."""
+    """The name of the HTTP header in which the service expects its API key."""
     key_variable: str = ""
-    """The environment variable that holds the header's value. Empty: the service needs no key."""
+    """The name of the environment variable that holds the value of this header. Empty: the service needs no
+    key."""
 
     @model_validator(mode="after")
     def _address(self) -> WebSearchSettings:
@@ -177,7 +177,7 @@ def _pause(patience: float) -> float:
 async def _probe(ask: Ask, patience: float) -> None:
     """Sends the fixed query `_PROBE` until the service answers it. Raises InfrastructureError if the service
     does not answer within `patience` seconds. The service gets this time because the model's query may have
-    crashed it, so that it must restart."""
+    crashed it, and a restart takes time."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + patience, _pause(patience)
     while True:

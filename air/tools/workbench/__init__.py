@@ -1,5 +1,5 @@
-"""The tools `bash` and `files` in the episode's box: a shell whose state persists between calls, and a text
-editor."""
+"""The tools `bash` and `files` in the episode's box (sandbox): a shell whose state persists between calls,
+and a text editor."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The state that the tools `bash` and `files` share in one episode: a shell, and the history of edits for the
-tool `undo_edit`. Relative paths are relative to the shell's working directory."""
+"""Defines `Workbench`: the object that the tools `bash` and `files` share in one episode. It has a shell, and
+the history of edits for the tool `undo_edit`. Relative paths are relative to the shell's working
+directory."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ from air.tools.workbench.lines import Lines
 
 OUTPUT_BYTES = 16_000
 MARGIN = 4
-"""The number of lines that the observation after an edit shows above and below the edited lines."""
+"""The number of lines above and below the edited lines that the model sees after an edit."""
 MOST_LINES = 10_000
-"""The maximum number of lines in an observation. It bounds memory: a file of 16 MB can have 16 million
-empty lines, which take gigabytes once they are numbered."""
+"""The maximum number of lines of a file that one call shows. It limits memory: a file of 16 MB can have 16
+million empty lines, which take gigabytes once they are numbered."""
 MOST_UNDO_CHARACTERS = 16_000_000
-"""The maximum total size of the texts that `undo_edit` can restore, in characters. The oldest texts are
-dropped first."""
+"""The maximum total size, in characters, of the old file contents that are kept for `undo_edit`. The oldest
+contents are dropped first."""
 
 
 class Workbench:
-    """The shell and the editor of one episode, which both act on the episode's box."""
+    """The shell and the editor of one episode, which both act on the episode's box (sandbox)."""
 
     def __init__(self, context: ToolContext) -> None:
         assert context.box is not None
@@ -34,8 +35,8 @@ class Workbench:
 
     async def bash(self, command: str, seconds: float) -> Reply:
         """Runs a command in the shell, for at most `seconds` seconds, and returns its output and exit status.
-        Raises ToolError if the command is empty or contains a NUL character, and BoxDiedError if the box has
-        ended."""
+        Raises ToolError if the command is empty or contains a NUL character, and BoxDiedError if the box
+        (sandbox) has ended."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -68,8 +69,8 @@ class Workbench:
         return await _shown(file.lines, first, last)
 
     async def create(self, path: str, text: str) -> str:
-        """Writes a new file, and returns the observation. Raises ToolError if the file exists or cannot be
-        written."""
+        """Writes a new file, and returns the observation (the message for the model). Raises ToolError if the
+        file exists or cannot be written."""
         target = await self._files.resolve(path, self._shell.cwd)
         if await self._files.mode(target) is not None:
             raise ToolError(f"{target} exists. Use `str_replace` or `insert` to edit it.")
@@ -77,8 +78,9 @@ class Workbench:
         return f"Created {target}, {len(Lines(text))} lines."
 
     async def str_replace(self, path: str, old: str, new: str) -> str:
-        """Replaces the text `old` in a file by `new`, and returns the observation, which shows the edited
-        lines. Raises ToolError unless the file can be edited and contains `old` exactly once."""
+        """Replaces the text `old` in a file by `new`, and returns the observation (the text for the model),
+        which shows the edited lines. Raises ToolError unless the file can be edited and contains `old`
+        exactly once."""
         if not old:
             raise ToolError("`old` is empty: there is nothing to replace.")
         file = await self._open(path)
@@ -92,8 +94,8 @@ class Workbench:
 
     async def insert(self, path: str, after: int, text: str) -> str:
         """Inserts `text` after the line with the number `after` (0: at the beginning of the file), and
-        returns the observation, which shows the inserted lines. Raises ToolError if there is no such line or
-        the file cannot be edited."""
+        returns the observation (the text for the model), which shows the inserted lines. Raises ToolError if
+        there is no such line or the file cannot be edited."""
         file = await self._open(path)
         total = len(file.lines)
         if not 0 <= after <= total:
@@ -103,8 +105,9 @@ class Workbench:
         return await self._edit(file, lines.text, after + 1, after + len(body))
 
     async def undo_edit(self, path: str) -> str:
-        """Restores a file's text from before its latest edit, even if something else has changed the file
-        since, and returns the observation. Raises ToolError if there is no edit to undo."""
+        """Gives a file the content that it had before its latest edit, even if something else has changed the
+        file since, and returns the observation (the message for the model). Raises ToolError if there is no
+        edit to undo."""
         target = await self._files.resolve(path, self._shell.cwd)
         for number in reversed(range(len(self._before))):
             if self._before[number][0] == target:
@@ -130,8 +133,8 @@ class Workbench:
 
 
 async def _shown(lines: Lines, first: int, last: int) -> str:
-    """Returns the lines `first` to `last` as text, each with its number. If these are more than `MOST_LINES`
-    lines, the others are left out, and a note at the end says which."""
+    """Returns the lines `first` to `last` as text, each with its number. Only the first `MOST_LINES` of them
+    are shown; a note at the end says which lines are left out."""
     last = min(last, len(lines))
     end = min(last, first + MOST_LINES - 1)
     text = await asyncio.to_thread(lambda: numbered(lines.between(first, end), first))

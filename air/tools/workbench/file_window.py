@@ -1,38 +1,41 @@
-"""Formats a file's text for the agent: a limited number of numbered lines (the window)."""
+"""Formats a file's text for the agent, which sees a limited number of lines at a time (a window), each with
+its number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 SHOWN_BYTES = 64_000
-"""The maximum size, in bytes, of a text in an observation."""
+"""The maximum size, in bytes, of the text that one observation (the text that the model sees after a call)
+contains."""
 LINE_CHARS = 1000
-"""The maximum number of characters of a line in an observation; longer lines are cut."""
+"""The maximum number of characters of a line that the model sees; longer lines are cut."""
 PATH_CHARS = 200
 """The maximum number of characters of a path in a prompt; a longer path loses its beginning."""
 
 
 def around(line: int, total: int, window: int) -> int:
-    """Returns the number of the first line of a window of `window` lines in which `line` is about a sixth of
-    the window below the top. Lines count from 1; `total` is the number of lines in the file."""
+    """Returns the number of the first line of a window of `window` lines that shows `line` near its top:
+    about a sixth of the window is above it. Lines count from 1; `total` is the number of lines in the
+    file."""
     return clamp(line - window // 6, total, window)
 
 
 def clamp(first: int, total: int, window: int) -> int:
-    """Returns the number of the first line of a window of `window` lines in a file of `total` lines. It is
-    `first`, moved as little as necessary for the window to stay within the file."""
+    """Returns the number of the first line of a window of `window` lines in a file of `total` lines. This is
+    `first`, unless the window would reach beyond the file; then it is the nearest possible line."""
     return max(1, min(first, total - window + 1))
 
 
 def numbered(lines: Sequence[str], first: int) -> str:
-    """Returns lines as one text, each with its number before it, and cut if it is long. `first` is the number
-    of the first line."""
+    """Returns lines as one string. Each line has its number before it, and is cut if it is long. `first` is
+    the number of the first line."""
     return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
 def shortened(line: str) -> str:
-    """Returns a line for an observation. After `LINE_CHARS` characters it is cut, with a note of how many
-    were cut."""
+    """Returns a line as the model sees it: cut after `LINE_CHARS` characters, with a note that gives the
+    number of missing characters."""
     line = line.rstrip("\r")
     over = len(line) - LINE_CHARS
     return line if over <= 0 else f"{line[:LINE_CHARS]} [… {over} characters cut …]"
@@ -45,7 +48,7 @@ def one_line(path: str) -> str:
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Cuts the middle out of a text that is larger than `SHOWN_BYTES`. Returns the text, and whether it was
+    """Returns a pair: `text`, without its middle if it is larger than `SHOWN_BYTES` bytes, and whether it was
     cut."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES

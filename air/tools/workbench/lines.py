@@ -1,7 +1,8 @@
-"""Access to the lines of a text by number, without splitting the whole text.
+"""Defines `Lines`, which gives access to the lines of a text by number, without splitting the whole text. The
+agent's file tools use it.
 
-Splitting a file of 16 MB can give a list of 16 million lines, and Python runs no other thread meanwhile.
-`Lines` counts the line feeds of each chunk of the text instead, and splits only the requested lines.
+Splitting a file of 16 MB can give a list of 16 million lines, and while Python does this, it runs no other
+thread. `Lines` counts the line feeds of each chunk of the text instead, and splits only the requested lines.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Lines:
         return Lines(head + "".join(line + "\n" for line in body) + tail)
 
     def having(self, text: str, most: int) -> list[tuple[int, str]]:
-        """Returns the first lines that contain `text`, at most `most`, each with its number. The list is
-        empty if `text` contains a line feed."""
+        """Returns the first lines that contain `text`, at most `most`, as pairs (number of the line, line).
+        The list is empty if `text` contains a line feed."""
         found: list[tuple[int, str]] = []
         if "\n" in text:
             return found

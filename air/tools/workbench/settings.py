@@ -1,4 +1,4 @@
-"""The tool `bash` and the five tools that `files` stands for, with their settings."""
+"""The tool `bash`, and the five tools that the name `files` in a run file stands for, with their settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from air.tools.load import ToolSettings
 from air.tools.workbench.bench import Workbench
 
 MAX_LENGTH = 16_000
-"""The default maximum length of an observation of the tool `view`, in characters."""
+"""The default maximum length, in characters, of what the tool `view` shows to the model."""
 GRACE = 45.0
 """The number of seconds by which the time limit of a call exceeds the time limit of its command. The box
-enforces the command's limit. The harness enforces the call's limit, in case the box fails to stop the
-command."""
+(sandbox) enforces the command's limit. Air's own process enforces the call's limit, in case the box fails to
+stop the command."""
 
 
 class BashSettings(ToolSettings):
@@ -28,11 +28,12 @@ class BashSettings(ToolSettings):
     """The time limit of a command in seconds. After it, the command and every process that it started are
     killed."""
     box: BoxSpec = BoxSpec()
-    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
-    the same box."""
+    """The specification of the episode's box (sandbox): image, limits, hosts. All tools of an episode must
+    specify the same box."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tool `bash` with these settings."""
+        """Returns the tool `bash` with these settings, as a list. `folder` is not used, because the settings
+        contain no paths; the base class demands it."""
 
         @tool(state=Workbench, box=self.box, replays=False)
         async def bash(bench: Workbench, command: str) -> Reply:
@@ -47,8 +48,8 @@ class BashSettings(ToolSettings):
         return [bash]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The box enforces `seconds`. The time
-        limit of the call itself is longer; it applies if the box fails to enforce `seconds`."""
+        """Returns a copy of `tool` with the limits that are set here. The box (sandbox) enforces `seconds`.
+        The time limit of the call itself is longer; it applies if the box fails to enforce `seconds`."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + GRACE)
 
 
@@ -56,11 +57,12 @@ class FilesSettings(ToolSettings):
     """The settings of the tools `view`, `create`, `str_replace`, `insert` and `undo_edit`."""
 
     box: BoxSpec = BoxSpec()
-    """The specification of the episode's box: image, limits, hosts. All tools of an episode must specify
-    the same box."""
+    """The specification of the episode's box (sandbox): image, limits, hosts. All tools of an episode must
+    specify the same box."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
-        """Returns the tools `view`, `create`, `str_replace`, `insert` and `undo_edit` with these settings."""
+        """Returns the tools `view`, `create`, `str_replace`, `insert` and `undo_edit` with these settings.
+        `folder` is not used, because the settings contain no paths; the base class demands it."""
         return [dataclasses.replace(one, box=self.box) for one in _FILES]
 
 

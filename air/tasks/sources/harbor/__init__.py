@@ -1,1 +1,2 @@
-"""Reads task folders in the format of Harbor (version 0.25 of its Python package)."""
+"""Reads and runs tasks in the format of Harbor, a framework that runs agents on tasks in containers (version
+0.25 of its Python package)."""

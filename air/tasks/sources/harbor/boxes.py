@@ -1,4 +1,5 @@
-"""Computes the settings of a Harbor task's boxes: environment variables, network access, limits and users."""
+"""Computes the settings of a Harbor task's boxes (sandboxes): environment variables, network access, limits
+and users."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from air.tasks.sources.harbor.settings import HarborSettings
 from air.tasks.spec import TaskLimits
 
 CPUS, MEMORY_MB, DISK_MB, PIDS = 1.0, 2048, 4096, 512
-"""Limits of a box whose task declares none: CPU cores, memory in MiB, disk in MiB, number of processes.
-Harbor sets no limits for such a task, but every box of air has limits."""
+"""Limits of a box (sandbox) whose task declares none: CPU cores, memory in MiB, disk in MiB, number of
+processes. Harbor sets no limits for such a task, but every box of air has limits."""
 EPISODE_SECONDS = 3600.0
 """The time limit of the agent, in seconds, if the task declares none."""
 COMMAND_SECONDS = 600.0
@@ -50,10 +51,11 @@ def box(
     *,
     where: str,
 ) -> BoxSpec:
-    """Returns the settings of a box with the image `image` and the task's declared `environment`. `phase` is
-    the task's section `agent` or `verifier`, whose network keys take precedence over those of `environment`.
-    The box's commands run as `user`, and its lifetime suffices for `seconds` of work. Raises ConfigError,
-    whose message begins with `where`, if an environment variable has no value (see `resolved`)."""
+    """Returns the settings of a box (sandbox) with the container image `image` and the settings in
+    `environment`, a section of the task's `task.toml`. `phase` is the task's section `agent` or `verifier`,
+    whose network keys take precedence over those of `environment`. The box's commands run as `user`, and its
+    lifetime suffices for `seconds` seconds of work. Raises ConfigError, whose message begins with `where`, if
+    an environment variable has no value (see `resolved`)."""
     env = resolved(environment.env, settings, where=f"{where}: environment.env")
     return BoxSpec(
         image=image,
@@ -70,9 +72,10 @@ def box(
 
 
 def hosts(environment: Network, phase: Network, settings: HarborSettings) -> tuple[str, ...]:
-    """Returns the hosts that a box can reach in a phase of the episode (agent or verifier). If the phase
-    declares a network mode, this mode replaces the environment's. `*` means all public hosts; this is
-    Harbor's default."""
+    """Returns the names of the hosts that a box (sandbox) can reach while the agent works or while the
+    verifier (the tests) runs; `phase` is the task's section for one of the two. If the phase declares a
+    network mode, this mode replaces the environment's. `*` means all public hosts; this is Harbor's
+    default."""
     declared = phase if phase.network_mode is not None else environment
     if settings.network == "none" or declared.network_mode == "no-network":
         return ()

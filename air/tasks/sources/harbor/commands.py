@@ -1,4 +1,5 @@
-"""Runs commands as a given user in a box, and waits until a box is ready for the agent."""
+"""Runs commands in a Harbor task's box (sandbox) as a given user, and waits until a box is ready for the
+agent."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ async def run_as(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> tuple[ExecResult, str]:
-    """Runs a command as `user` (None: the box's default user). Returns its result and the end of its output
-    as text: at most 20,000 bytes of standard output and standard error together. If the command cannot start,
-    the result has the exit status 126, and its field `began` is False."""
+    """Runs a command as `user` (None: the box's default user). Returns a pair: its result, and the end of its
+    output (standard output and standard error together, at most 20,000 bytes) as text. If the command cannot
+    start, the result has the exit status 126, and its field `began` is False."""
     try:
         running = await box.start(
             command, user=None if user is None else str(user), timeout=timeout, env=env, cwd=cwd
@@ -40,8 +41,8 @@ async def run_as(
 
 
 async def as_root(box: Box, script: str, *, what: str) -> None:
-    """Runs a short shell script as root in an agent's or grading box. Raises StagingError if the script
-    fails; `what` states the script's purpose in the message."""
+    """Runs a short shell script as root in an agent's or grading box (sandbox). Raises StagingError if the
+    script fails; `what` states the script's purpose in the message."""
     result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
     if result.code != 0:
         lines = output.strip().splitlines() or result.text.strip().splitlines()
@@ -52,7 +53,7 @@ async def as_root(box: Box, script: str, *, what: str) -> None:
 
 async def wait_until_healthy(box: Box, check: Healthcheck | None, user: User) -> None:
     """Repeats the task's health check until it succeeds; does nothing if `check` is None. Raises StagingError
-    after `check.retries` failures; those in the start period do not count."""
+    after `check.retries` failures; failures in the start period do not count."""
     if check is None:
         return
     began, failures, last = time.monotonic(), 0, ""

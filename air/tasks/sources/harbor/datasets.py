@@ -19,7 +19,7 @@ from air.tasks.sources.harbor.schema import Author
 
 @dataclass(frozen=True)
 class TaskPath:
-    """The path of one task. The task's files are read only when `read` is called."""
+    """The name and path of one Harbor task. The task's files are read only when `read` is called."""
 
     name: str
     """The task's name in its data set, or its folder's name."""
@@ -87,7 +87,7 @@ class _Dataset(BaseConfig):
 
 
 def find(path: Path) -> list[TaskPath]:
-    """Returns the tasks that `path` names, sorted by name. No task is read.
+    """Returns the tasks that `path` names, sorted by name. Does not read the tasks' files.
 
     `path` is a task's folder, a folder of such folders, a `dataset.toml` beside them, or a `registry.json`
     whose tasks have local paths. If the registry has several data sets, `registry.json#NAME` names one of
@@ -109,7 +109,8 @@ def find(path: Path) -> list[TaskPath]:
 
 
 def _version(file: Path) -> tuple[int, ...]:
-    """Returns numbers that change if a file is written again or replaced; none if there is no such file."""
+    """Returns numbers from the status of a file that change if the file is written again or replaced. Returns
+    an empty tuple if there is no such file."""
     if not file.is_file():
         return ()
     status = file.stat()
@@ -119,8 +120,9 @@ def _version(file: Path) -> tuple[int, ...]:
 @lru_cache(maxsize=16)
 def _of_file(file: Path, dataset: str, version: tuple[int, ...]) -> tuple[TaskPath, ...]:
     """Returns the tasks in a data set's file. `dataset` is the name of a data set in a registry; empty if
-    there is only one. `version` (see `_version`) is a part of the cache's key: a run looks up each of
-    thousands of tasks in the file, so each version of the file is read once."""
+    there is only one. The function is cached, because a run can look up thousands of tasks in one file.
+    `version` (see `_version`) is used only as a part of the cache's key, so that a changed file is read
+    again."""
     return tuple(_of_registry(file, dataset) if file.suffix == ".json" else _of_dataset(file))
 
 

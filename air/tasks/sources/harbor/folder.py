@@ -56,15 +56,15 @@ class HarborFolder:
         return "\n".join(lines[first:])
 
     def tests(self, step: Step | None = None) -> dict[str, Path]:
-        """Returns the test files by their path relative to `/tests` in the box: the test files of the task
-        and, unless `step` is None, those of the step. A file of the step replaces the task's file at the same
-        path."""
+        """Returns the test files by their path relative to `/tests` in the box (sandbox): the test files of
+        the task and, unless `step` is None, those of the step. A file of the step replaces the task's file at
+        the same path."""
         files = dict(_files(self.path / "tests"))
         return files if step is None else files | dict(_files(self._of(step) / "tests"))
 
     def solution(self, step: Step | None = None) -> dict[str, Path]:
         """Returns the files of the reference solution of the task, or of one of its steps, by their path
-        relative to `/solution` in the box; an empty dict if there is no solution."""
+        relative to `/solution` in the box (sandbox); an empty dict if there is no solution."""
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:

@@ -1,10 +1,10 @@
-"""Translates task ids `harbor:PATH` to Harbor's task folders, and ids of sets of tasks to the ids of their
-tasks.
+"""Translates task ids of the form `harbor:PATH` to the folders of Harbor tasks, and the id of a set of tasks
+to the ids of its tasks.
 
 The id of a task in a folder is `harbor:FOLDER/NAME`. The id of a task in a data set's file is
 `harbor:dataset.toml#NAME`, `harbor:registry.json##NAME`, or `harbor:registry.json#DATASET#NAME`. Relative
-paths start at the root folder in the settings, which is the parameter `root` of the functions. So an id
-reveals no more of this machine's folders than the user wrote.
+paths start at the root folder that the settings name (the parameter `root` of the functions). Ids keep paths
+as the user wrote them, so records do not reveal more of this machine's folders.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _FILES = (".json", ".toml")
 
 
 def expanded(ids: Iterable[str], root: Path) -> list[str]:
-    """Returns the ids `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of the
-    tasks in it."""
+    """Returns a list like `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of
+    the tasks in this set."""
     return [member for name in ids for member in members(name, root)]
 
 
 def members(task_id: str, root: Path) -> Iterator[str]:
     """Yields the ids of all tasks in the set that an id names, or the id itself if it names no set of Harbor
-    tasks. Reads no task. Raises MissingError if there is no task, and ConfigError if a data set's file is
-    invalid."""
+    tasks. Does not read the tasks' files. Raises MissingError if there is no task, and ConfigError if a data
+    set's file is invalid."""
     text = task_id.removeprefix(PREFIX)
     if text == task_id or _member(text) is not None or (root / text / "task.toml").is_file():
         yield task_id

@@ -46,8 +46,8 @@ def read_text(data: bytes) -> dict[str, float]:
 
 def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
     """Returns the rewards as metrics, plus the metric `reward`, which is the task's score. Its value is the
-    reward named `key` or, if `key` is empty, the one named `reward` or else the only one. Raises ValueError
-    if there is no such reward."""
+    reward named `key`. If `key` is empty, it is the reward named `reward` or, if there is no such reward, the
+    only reward. Raises ValueError if the value cannot be determined."""
     chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
     if chosen not in rewards:
         keys = ", ".join(sorted(rewards))[:200] or "none"
@@ -63,8 +63,8 @@ def total(
     *,
     unplayed: int = 0,
 ) -> float:
-    """Returns the reward of a task from the rewards of its played steps, as Harbor computes it: the mean over
-    the steps (strategy `mean`), or the reward of the last step (`final`).
+    """Computes a task's reward from `rewards`, the rewards of its played steps (stages), as Harbor does: the
+    mean over the steps (strategy `mean`), or the reward of the last step (`final`).
 
     A reward of None means that grading failed; it counts as `lowest`. `unplayed` is the number of further
     steps that were not played because the agent ended the episode. They count as `lowest`, too, so that an

@@ -1,5 +1,5 @@
-"""Defines the keys of a Harbor task's file `task.toml`, schema versions 1.0 to 1.4, with older spellings of
-keys.
+"""Defines the keys of `task.toml`, the settings file of a task in the format of Harbor (a framework that runs
+agents on tasks in containers). It covers the schema versions 1.0 to 1.4 and older spellings of keys.
 
 Harbor ignores unknown keys; air reports each unknown key as an error. The meaning and the default of each key
 are those of Harbor 0.25. If Harbor sets no limit, air sets one of its own (see
@@ -28,7 +28,8 @@ if its task sets another limit."""
 
 NetworkMode = Literal["public", "no-network", "allowlist"]
 User = str | int | None
-"""The name or the numeric id of a user of the container. None: a default user, which each key states."""
+"""The name or the numeric id of a user of the container. None: a default user; the description of each key of
+this type says which."""
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
@@ -36,8 +37,8 @@ _FORBIDDEN_IN_STEPS = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 
 
 def _megabytes(size: str) -> int:
-    """Returns the number of MiB in a text such as `2G` or `512M`. Raises ValueError if the text is not a
-    size."""
+    """Returns the size in MiB that a string such as `2G` or `512M` states. Raises ValueError if the string is
+    not a size."""
     text = size.strip().upper()
     try:
         number = float(text[:-1]) * _SIZES[text[-1:]]
@@ -49,15 +50,15 @@ def _megabytes(size: str) -> int:
 
 
 class Network(BaseConfig):
-    """Keys of `task.toml` that limit which hosts a box can reach. The section of the environment and that of
-    each phase (agent, verifier) have them."""
+    """Keys of `task.toml` that limit which network hosts a container can reach. They can stand in the
+    sections `environment`, `agent` and `verifier`; the last two are the phases of a task."""
 
     network_mode: NetworkMode | None = None
-    """`public`, `no-network` or `allowlist`. None in a phase: the environment's mode applies. None in an
-    environment: `public`."""
+    """`public`, `no-network` or `allowlist`. None in the section `agent` or `verifier`: the mode of the
+    section `environment` applies. None in `environment`: `public`."""
     allowed_hosts: tuple[str, ...] | None = None
-    """Host names, addresses or address ranges that the mode `allowlist` opens; `*.name` stands for all host
-    names that end in `.name`."""
+    """Host names, addresses or address ranges that can be reached in the mode `allowlist`; `*.name` stands
+    for all host names that end in `.name`."""
 
     @model_validator(mode="after")
     def _hosts_need_the_mode(self) -> Network:
@@ -92,8 +93,8 @@ class McpServer(BaseConfig):
         Literal["stdio", "sse", "streamable-http"],
         BeforeValidator(lambda value: "streamable-http" if value == "http" else value),
     ] = "sse"
-    """The transport of the protocol. `stdio`: the server is a program that is started in the box. `sse` and
-    `streamable-http`: the server is reached over HTTP."""
+    """The transport of the protocol. `stdio`: the server is a program that is started in the box (sandbox).
+    `sse` and `streamable-http`: the server is reached over HTTP."""
     url: str | None = None
     """The server's address, unless `transport` is `stdio`."""
     command: str | None = None
@@ -122,7 +123,8 @@ class Tpu(BaseConfig):
 
 
 class Environment(Network):
-    """The container in which the agent works, or in which a separate verifier runs."""
+    """The container in which the agent works, or in which a separate verifier (the tests, in a container of
+    their own) runs."""
 
     docker_image: str | None = None
     """The name of an existing image. None: the image is built from the Dockerfile."""
@@ -136,8 +138,8 @@ class Environment(Network):
     workdir: str | None = None
     """The folder in which commands start. None: the image's working directory."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine that plays the
-    task."""
+    """Environment variables; `${VAR}` and `${VAR:-default}` stand for variables of the machine on which the
+    task is run."""
     cpus: float | None = Field(None, gt=0, allow_inf_nan=False)
     """CPU cores. None: no limit in Harbor."""
     memory_mb: int | None = Field(None, ge=1)
@@ -161,7 +163,7 @@ class Environment(Network):
     @field_validator("workdir")
     @classmethod
     def _without_slash(cls, workdir: str | None) -> str | None:
-        """Returns the folder's path in the form that boxes take: `/app` for `/app/`."""
+        """Returns the folder's path in the form that boxes (sandboxes) take: `/app` for `/app/`."""
         return posixpath.normpath(workdir) if workdir else None
 
     @model_validator(mode="before")
@@ -193,18 +195,20 @@ class Environment(Network):
 
 
 class Artifact(BaseConfig):
-    """A file or folder of the agent's container that is copied into the container of a separate verifier."""
+    """A file or folder of the agent's container that is copied into the container of a separate verifier (the
+    tests, in a container of their own)."""
 
     source: str = Field(min_length=1)
     """The path of the file or folder in the agent's container, absolute or relative to the working
     directory."""
     destination: str | None = None
-    """The path of a further copy in the folder where Harbor stores the artefacts of a run for people. The
-    verifier gets its copy at `source`."""
+    """The path of a second copy, in the folder in which Harbor keeps the artefacts (collected files) of a run
+    for people to look at. The verifier gets its copy at `source`."""
     exclude: tuple[str, ...] = ()
     """Patterns of files that are not copied, in the syntax of tar's `--exclude`."""
     service: str | None = None
-    """The Docker Compose service from whose container the artefact is copied. None: the agent's container."""
+    """The Docker Compose service from whose container the artefact (the file or folder) is copied. None: the
+    agent's container."""
 
     @field_validator("source", "destination")
     @classmethod
@@ -229,12 +233,14 @@ Artifacts = tuple[Annotated[Artifact, BeforeValidator(_as_artifact)], ...]
 
 
 class Collect(BaseConfig):
-    """A command that runs after the agent has ended, before artefacts are collected."""
+    """A command that runs after the agent has ended, before its artefacts (the files to grade) are
+    collected."""
 
     command: str = Field(min_length=1)
     """The shell command."""
     service: str = MAIN_SERVICE
-    """The Docker Compose service in whose container the command runs; `main` is the agent's container."""
+    """The name of the Docker Compose service in whose container the command runs; `main` is the agent's
+    container."""
     timeout_sec: Seconds = 60.0
     """Time limit of the command, in seconds."""
     user: User = None
@@ -265,9 +271,10 @@ class Verifier(Network):
     None: `separate` if `environment` is given; otherwise a step takes the task's mode, and a task is
     `shared`."""
     environment: Environment | None = None
-    """The container of a separate verifier. None: a container with the agent's settings."""
+    """The settings of the container of a separate verifier. None: a container with the agent's settings."""
     collect: tuple[Collect, ...] = ()
-    """Commands that run after the agent has ended, before artefacts are collected."""
+    """Commands that run after the agent has ended, before its artefacts (the files to grade) are
+    collected."""
 
     @model_validator(mode="after")
     def _shared_has_no_environment(self) -> Verifier:
@@ -306,7 +313,7 @@ class Step(BaseConfig):
     healthcheck: Healthcheck | None = None
     """A command that must succeed before the agent begins this step. None: there is no check."""
     artifacts: Artifacts = ()
-    """Artefacts of this step, in addition to the task's."""
+    """The artefacts (files and folders to grade) of this step, in addition to the task's artefacts."""
 
     @field_validator("min_reward")
     @classmethod
@@ -335,7 +342,7 @@ class Author(BaseConfig):
 
 
 class Package(BaseConfig):
-    """The description of the task as a package in Harbor's registry."""
+    """The description of a task as a package in Harbor's public registry of tasks."""
 
     name: str
     """The package's name, `organisation/name`."""
@@ -369,7 +376,7 @@ class HarborConfig(BaseConfig):
     """Any other information about the task, for people."""
     artifacts: Artifacts = ()
     """The files and folders of the agent's container that are copied into the container of a separate
-    verifier."""
+    verifier (the tests, in a container of their own)."""
     agent: Agent = Agent()
     """Settings of the agent: time limit, user and network access."""
     verifier: Verifier = Verifier()
@@ -382,7 +389,7 @@ class HarborConfig(BaseConfig):
     """How the reward of a task in several steps is computed: as the mean over the steps, or as the reward of
     the last step. None: the mean."""
     steps: tuple[Step, ...] = ()
-    """The steps of the task; empty if the task has a single part without steps."""
+    """The steps of the task; empty if the task is not divided into steps."""
 
     @model_validator(mode="before")
     @classmethod

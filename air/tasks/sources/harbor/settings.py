@@ -1,4 +1,5 @@
-"""Defines `HarborSettings`: a run's settings for the Harbor tasks that it plays."""
+"""Defines `HarborSettings`: a run's settings for tasks in the format of Harbor (a framework that runs agents
+on tasks in containers)."""
 
 from __future__ import annotations
 
@@ -14,27 +15,29 @@ ROOT_VARIABLE = "AIR_HARBOR_ROOT"
 
 
 class HarborSettings(BaseConfig):
-    """Settings for tasks whose id begins with `harbor:`."""
+    """A run's settings for tasks in Harbor's format, whose ids begin with `harbor:`. Harbor is a framework
+    that runs agents on tasks in containers."""
 
     root: Path | None = None
     """The folder at which relative paths in ids begin. None: `$AIR_HARBOR_ROOT`, or the current folder."""
     verifier: Literal["separate", "shared"] = "separate"
-    """Where a task's tests run. `separate`: in a fresh box in which no process of the agent has run.
-    `shared`: in the agent's own box after its processes were killed, for tasks that need more of this box
-    than its files. An agent can have changed the programs there, so rewards of `shared` can be forged."""
+    """Where a task's tests run. `separate`: in a fresh box (sandbox) in which no process of the agent has
+    run. `shared`: in the agent's own box, after its processes were killed; this is for tasks whose tests need
+    more of this box than the agent's files. With `shared`, an agent can forge rewards, because it can change
+    the programs in its box."""
     reward_key: str = ""
-    """The name of the reward that counts, among the rewards that the tests write. Empty: the reward named
+    """The name of the reward that is used, if a task's tests write several rewards. Empty: the reward named
     `reward`, or the only reward. Grading fails if there is no such reward."""
     range: tuple[float, float] = (0.0, 1.0)
-    """The lowest and the highest reward. Rewards beyond them are clipped. The lowest is also the reward of an
-    agent whose work makes the tests write no reward."""
+    """The lowest and the highest reward. Rewards outside this range are clipped to it. The lowest reward also
+    goes to an agent whose work makes the tests fail, so that they write no reward."""
     network: Literal["task", "none"] = "task"
-    """The hosts that boxes can reach. `task`: the hosts that the task declares, through air's proxy. `none`:
-    no host, because boxes have no network."""
+    """The network hosts that boxes (sandboxes) can reach. `task`: the hosts that the task declares, through
+    air's proxy. `none`: no host, because boxes have no network."""
     host_env: tuple[str, ...] = ()
     """Names of environment variables of this machine that tasks may read as `${NAME}`."""
     artefact_mb: float = Field(64.0, gt=0)
-    """The largest total size of an artefact's files, in MiB."""
+    """The largest total size of an artefact's files (the agent's files to grade), in MiB."""
 
     @field_validator("root")
     @classmethod
@@ -54,6 +57,6 @@ class HarborSettings(BaseConfig):
         return self.root or Path(os.environ.get(ROOT_VARIABLE) or ".").expanduser().absolute()
 
     def fixed(self) -> HarborSettings:
-        """Returns a copy of these settings with an absolute `root`, so that ids mean the same in every
-        process."""
+        """Returns a copy of these settings whose `root` is an absolute path, so that ids name the same tasks
+        in every process, whatever its working directory is."""
         return self.model_copy(update={"root": self.folder})

@@ -1,4 +1,5 @@
-"""Runs the reference solution of a Harbor task in the agent's box, as Harbor's agent `oracle` does."""
+"""Runs the reference solution of a Harbor task in the agent's box (sandbox), as Harbor does with its agent
+`oracle`."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ def files(folder: HarborFolder, step: Step | None) -> dict[str, Path]:
 async def run(
     box: Box, folder: HarborFolder, step: Step | None, settings: HarborSettings, seconds: float
 ) -> str:
-    """Copies the files of the reference solution into the box, and runs `solve.sh` there as the agent's user,
-    for at most `seconds`. `step` is a step of the task, or None for a task without steps. Returns a message
-    if the script fails or exceeds the time limit, otherwise an empty text. As in Harbor, the script's exit
-    status does not affect the reward. Raises MissingError if there is no such script, ConfigError if an
-    environment variable for it is missing, and StagingError if the files do not fit into the box."""
+    """Copies the files of the reference solution into the box (sandbox), and runs `solve.sh` there as the
+    agent's user, for at most `seconds` seconds. `step` is a step of the task, or None for a task without
+    steps. Returns a message if the script fails or exceeds the time limit, otherwise an empty string. As in
+    Harbor, the script's exit status does not affect the reward. Raises MissingError if there is no such
+    script, ConfigError if an environment variable for it is missing, and StagingError if the files do not fit
+    into the box."""
     if not (laid_out := files(folder, step)):
         raise MissingError("there is no solution/solve.sh", where=str(folder.path))
     where = f"{folder.path / 'task.toml'}: solution.env"

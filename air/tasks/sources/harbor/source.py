@@ -1,4 +1,5 @@
-"""Loads a Harbor task's folder as a `TaskSpec` whose `Rules` play and grade the task as Harbor does."""
+"""Loads a Harbor task's folder as a `TaskSpec` (air's declaration of a task), whose `Rules` prepare the
+task's sandboxes and grade the task as Harbor does."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ SHARED_CAVEAT = "the tests run in the agent's own box, whose programs the agent 
 
 
 def load(task_id: str, settings: HarborSettings) -> TaskSpec:
-    """Returns the task with the id `harbor:PATH`. Raises MissingError if there is no such task, and
-    ConfigError, which names the file and the key, if the task is invalid or air cannot play it."""
+    """Returns the Harbor task with the id `task_id`, which has the form `harbor:PATH`. Raises MissingError if
+    there is no such task, and ConfigError, which names the file and the key, if the task is invalid or air
+    does not support it."""
     settings = settings.fixed()
     folder = ids.locate(task_id, settings.folder).read()
     if refused := unsupported_features.refusals(folder):
@@ -55,7 +57,8 @@ def load(task_id: str, settings: HarborSettings) -> TaskSpec:
 
 @dataclass(frozen=True)
 class HarborRules:
-    """The `Rules` (see `air.tasks.rules`) by which one Harbor task is played and graded."""
+    """The `Rules` (see `air.tasks.rules`) of one Harbor task: they prepare the task's boxes (sandboxes), and
+    collect and grade the agent's files, as Harbor does."""
 
     task_id: str
     """The task's id."""
@@ -96,12 +99,13 @@ class HarborRules:
 
     @cached_property
     def image(self) -> str:
-        """The image of the agent's box."""
+        """The name of the container image of the agent's box (sandbox)."""
         return images.agent_image(self.folder)
 
     @property
     def images(self) -> Sequence[str]:
-        """The names of the image of the agent's box and of the images that the tests have of their own."""
+        """The names of the container images that the task needs: first the image of the agent's box
+        (sandbox), then the images of the tests, if the tests have their own."""
         return [wanted.tag for wanted in images.wanted(self.folder)]
 
     @property
@@ -123,8 +127,8 @@ class HarborRules:
         return steps[number] if steps else None
 
     def _agent(self, number: int) -> Agent:
-        """Returns the agent's settings in the task's step numbered `number`, from 0. The settings of the step
-        take precedence over those of the task."""
+        """Returns the agent's settings (time limit, user, network access) in the task's step numbered
+        `number`, from 0. The settings of the step take precedence over those of the task."""
         task, step = self.folder.config.agent, self._step(number)
         if step is None:
             return task
@@ -137,10 +141,10 @@ class HarborRules:
         )
 
     def _verifier(self, number: int) -> Verifier:
-        """Returns the settings of grading in the task's step numbered `number`, from 0. The settings of the
-        step take precedence over those of the task. Environment variables and `collect` commands of the step
-        are added to those of the task. As in Harbor, the time limit is always the step's own, even if only
-        the task sets one."""
+        """Returns the settings of the verifier (the tests) in the task's step numbered `number`, from 0. The
+        settings of the step take precedence over those of the task. Environment variables and `collect`
+        commands of the step are added to those of the task. As in Harbor, the time limit is always the step's
+        own, even if only the task sets one."""
         task, step = self.folder.config.verifier, self._step(number)
         if step is None:
             return task
@@ -157,9 +161,9 @@ class HarborRules:
         return own.model_copy(update=settings)
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the container settings in `verifier.environment` of the task's step numbered `number`, from
-        0. None if the task's author wants the tests to run in the agent's container, or gives no such
-        settings."""
+        """Returns the settings of the tests' own container (`verifier.environment` in `task.toml`) in the
+        task's step numbered `number`, from 0. Returns None if there are no such settings, or if the task's
+        author wants the tests to run in the agent's container."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment
@@ -282,8 +286,8 @@ class HarborRules:
         return "; ".join(filter(None, problems))
 
     async def solve_step(self, box: Box, step: int) -> str:
-        """Runs the reference solution of one step of the task in the agent's box. Returns a message if its
-        script failed, otherwise an empty text (see `solution.run`)."""
+        """Runs the reference solution of one step of the task in the agent's box (sandbox). Returns a message
+        if its script failed, otherwise an empty string (see `solution.run`)."""
         seconds = self._limits.exec_seconds
         return await solution.run(box, self.folder, self._step(step), self.settings, seconds)
 

@@ -1,4 +1,5 @@
-"""Lists the features of a valid Harbor task that air does not support, and for which it refuses the task."""
+"""Finds the features of a Harbor task that air does not support. Air refuses a task that uses one of them,
+even if the task is valid."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose
 
 
 def refusals(folder: HarborFolder) -> list[str]:
-    """Returns the reasons why air cannot play the task. Each is one line that begins with the key or file.
-    The list is empty if air can play the task."""
+    """Returns the reasons why air cannot run the task. Each reason is one line of text that begins with the
+    name of a key in `task.toml` or of a file. The list is empty if air can run it."""
     return [*_of_files(folder), *_of_config(folder)]
 
 
@@ -83,7 +84,8 @@ def _is_never_handed_in(source: str) -> bool:
 
 
 def _of_servers(config: HarborConfig) -> Iterator[str]:
-    """Yields the reasons why air cannot offer the task's MCP servers to the agent."""
+    """Yields the reasons why air cannot offer the task's tool servers (of the Model Context Protocol, MCP) to
+    the agent."""
     names = [server.name for server in config.environment.mcp_servers]
     for server in config.environment.mcp_servers:
         where = f"environment.mcp_servers: {server.name!r}"
@@ -109,7 +111,8 @@ def _of_servers(config: HarborConfig) -> Iterator[str]:
 
 
 def _opened(config: HarborConfig) -> Sequence[str]:
-    """Returns the hosts to which the agent's network settings allow connections."""
+    """Returns the names of the hosts to which the task's network settings for the agent allow connections;
+    `*` stands for all hosts."""
     phase = config.agent if config.agent.network_mode is not None else config.environment
     mode = phase.network_mode or "public"
     hosts = [host for host in phase.allowed_hosts or () if not _ADDRESS.fullmatch(host)]
@@ -143,8 +146,8 @@ def _of_user(name: str, user: User) -> Iterator[str]:
 
 
 def _of_box(name: str, **settings: str) -> Iterator[str]:
-    """Yields the reason if a box cannot have a setting of `OpenBox`. `name` is the setting's key in
-    `task.toml`."""
+    """Yields one reason if a box (sandbox) cannot be given `settings`, fields of `OpenBox`; nothing if it
+    can. `name` is the name of the key in `task.toml`, for the message."""
     try:
         OpenBox(keep=True, **settings)
     except ValidationError as error:

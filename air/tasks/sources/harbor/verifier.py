@@ -1,4 +1,4 @@
-"""Runs a Harbor task's tests in a box, and reads the reward that the tests wrote.
+"""Runs a Harbor task's tests in a box (sandbox), and reads the reward that the tests wrote.
 
 The exit status of the tests has no meaning. If the tests exceed their time limit, there is no reward, even if
 they wrote a reward file.
@@ -24,7 +24,7 @@ _RUN = f"{TESTS}/test.sh > {LOGS}/test-stdout.txt 2>&1"
 
 
 async def prepare_logs(box: Box) -> None:
-    """Creates Harbor's folders for logs in the box. Every user of the box may write into them."""
+    """Creates Harbor's folders for logs in the box (sandbox). Every user of the box may write into them."""
     await as_root(
         box,
         "mkdir -p /logs/agent /logs/verifier /logs/artifacts && "
@@ -34,8 +34,8 @@ async def prepare_logs(box: Box) -> None:
 
 
 async def put(box: Box, files: Mapping[str, Path], folder: str, user: User = ROOT) -> None:
-    """Copies files of this machine into a box. `files` maps the path of each copy, relative to the box's
-    folder `folder`, to the file. `user` owns the copies; None: the box's default user."""
+    """Copies files of this machine into a box (sandbox). `files` maps the path of each copy, relative to the
+    box's folder `folder`, to the file. `user` owns the copies; None: the box's default user."""
     entries = list(files.items())
     for start in range(0, len(entries), _AT_ONCE):
         batch = entries[start : start + _AT_ONCE]
@@ -98,7 +98,7 @@ async def _rewards(box: Box) -> dict[str, float]:
 
 
 async def _last_words(box: Box) -> str:
-    """Returns a text for an error message that quotes the last line which the tests printed."""
+    """Returns the end of an error message, which quotes the last line that the tests printed."""
     try:
         data = await box.read(f"{LOGS}/test-stdout.txt", user=ROOT)
     except BoxFileError:

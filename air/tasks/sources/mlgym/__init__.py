@@ -1,9 +1,11 @@
-"""Makes the tasks in the user's own checkout of MLGym available under the ids `mlgym:<config name>`.
+"""Makes the tasks of MLGym (a public collection of machine-learning research tasks) available, from the
+user's own checkout of its repository, under the ids `mlgym:<config name>`.
 
 This package contains nothing from MLGym (licence CC-BY-NC), and never changes the checkout. The checkout
 provides descriptions, starter code, data, time limits, baseline scores and evaluation scripts. Air's
 `table.toml`, and the optional file `configs/air.toml` in the checkout, provide what MLGym lacks: primary
-metric, target, artefact, the names of the data files that the agent may see, and the resources of a box.
+metric, target, artefact (the files to grade), the names of the data files that the agent may see, and the
+resources of a box (sandbox).
 
 Intended differences from MLGym:
 
@@ -11,10 +13,10 @@ Intended differences from MLGym:
   answers.
 - Only the artefact is evaluated, in a fresh grader box, with the checkout's evaluation script.
 - MLGym has one evaluation, so air uses it for the validation and for the test split. If the evaluation is
-  random, its random numbers follow from a fixed key for each split, so that equal artefacts get equal scores.
-  The key follows from the split seed, which is secret in episodes. In a game (a task whose artefact is the
-  strategy of a player), the strategy can compute neither the key nor later random numbers from the moves of
-  its opponents. The noise floors in `table.toml` prevent rewards for small random gains.
+  random, its random numbers are computed from a fixed key for each split, so that equal artefacts get equal
+  scores. The key is computed from the split seed, which is secret in episodes. In a game (a task whose
+  artefact is the strategy of a player), the strategy can compute neither the key nor later random numbers
+  from the moves of its opponents. The noise floors in `table.toml` prevent rewards for small random gains.
 - In a game, the strategy (`strategy.py`) does not run in the evaluation script's process. Air's runner plays
   it in a process of its own, with limits and a public seed, and passes only its moves to the evaluation
   script. A strategy may use a tenth of MLGym's time limit as processor time. If the strategy fails after its

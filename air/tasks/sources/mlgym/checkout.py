@@ -26,16 +26,17 @@ from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimi
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The path of the workspace that MLGym's scripts contain. In a grader box, the workspace has another path."""
+"""The path of the workspace that is written in MLGym's scripts. In a grader box (sandbox) the workspace has
+another path, which replaces this one in the script."""
 _SPARE_SECONDS = 120.0
 _MIN_COMMANDS_PER_EPISODE = 4
-"""The smallest time limit of an episode, as a multiple of the time limit of one command, so that an agent has
-time for several long commands."""
+"""The time limit of an episode is at least this many times the time limit of one command, so that an agent
+has time for several long commands."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of one of MLGym's tasks: whether air can use the task, and the reason if not."""
+    """Says whether air can use one of MLGym's tasks, and if not, why."""
 
     id: str
     """The task's id: `mlgym:<config name>`."""
@@ -61,8 +62,8 @@ def find_checkout(root: Path | None = None) -> Checkout | None:
 
 
 class Checkout:
-    """A clone of MLGym in the folder `root`, from which tasks are read. The clone is never changed. Each call
-    of `load` or `status` reads the files of the task again.
+    """A clone of MLGym's repository in the folder `root`, from which tasks are read. The clone is never
+    changed. Each call of `load` or `status` reads the files of the task again.
 
     `said_by` is the name of the setting that gave `root`, for error messages. Raises MissingError if `root`
     is not a checkout of MLGym.
@@ -145,8 +146,8 @@ class Checkout:
         return task.read_from(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
-        """Returns the evaluation script's path in the workspace. Raises Unusable if the script is not part of
-        the task's starter code."""
+        """Returns the path of the task's evaluation script, relative to the workspace. Raises Unusable if the
+        script is not part of the task's starter code."""
         if not config.evaluation_paths:
             raise Unusable("its config names no evaluation script")
         script = config.evaluation_paths[0]
@@ -194,8 +195,8 @@ class Checkout:
         )
 
     def _needs(self, name: str, task: TaskSpec) -> str:
-        """Returns a text that lists the GPUs, the image and the downloads that the task needs and this
-        machine lacks; an empty text if nothing is missing."""
+        """Returns a string that lists the GPUs, the image and the downloads that the task needs and this
+        machine lacks; an empty string if nothing is missing."""
         datasets = read_datasets(self.root, read_task(self.root, name))
         hub = [] if task.data.downloads else [d.data_path for d in datasets if not d.is_local]
         loads = [f"{name} (name its files under `downloads` in configs/air.toml)" for name in hub]
@@ -209,9 +210,9 @@ class Checkout:
 
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
-    """Returns a task's limits. The time limits of a command and of a grading come from MLGym's config, all
-    other limits from the entry of `table.toml`. The time limit of an episode is raised if it is too short for
-    several commands.
+    """Returns a task's limits of time and resources. The time limits of a command and of a grading come from
+    MLGym's config, all other limits from the entry of `table.toml`. The time limit of an episode is raised if
+    it is too short for several commands.
 
     `waits`: whether the grader runs the agent's code and waits for it. If so, the grader's time limit is 120
     seconds longer.
@@ -228,7 +229,8 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """Returns the settings that `air/tasks/sources/mlgym/grader/grade.py` reads from `how.json`."""
+    """Returns the settings of a task's evaluation, as a dict with plain JSON values. They are written to the
+    file `how.json`, from which the grader (`air/tasks/sources/mlgym/grader/grade.py`) reads them."""
     return {
         "kind": config.kind,
         "script": script,
@@ -244,8 +246,9 @@ def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> d
 
 
 def _baseline(config: TaskConfig, entry: Entry) -> float:
-    """Returns the baseline score that MLGym's config states for the task's metric, whose name may differ in
-    letter case. Returns `entry.baseline` if the config states none, or if `entry.own_baseline` is set."""
+    """Returns the baseline score that MLGym's config states for the task's metric. Upper and lower case in
+    the metric's name do not matter. Returns `entry.baseline` if the config states none, or if
+    `entry.own_baseline` is set."""
     scores_by_name = config.baseline_scores[0] if config.baseline_scores else {}
     scores = {name.lower(): score for name, score in scores_by_name.items()}
     if entry.own_baseline:

@@ -1,4 +1,5 @@
-"""Reads MLGym's configuration files: `configs/tasks/*.yaml` and the dataset configs that they name.
+"""Reads the configuration files in a checkout of MLGym (a public collection of research tasks):
+`configs/tasks/*.yaml` and the dataset configs that they name.
 
 Keys that air does not use are ignored. Paths of dataset configs are relative to `configs/`, paths of data and
 starter code to the checkout's root, and paths of evaluation and baseline scripts to the workspace.
@@ -20,7 +21,8 @@ KINDS: dict[str, Kind] = {
     "ModelSubmissionTasks": "model",
     "LMSubmissionTasks": "lm",
 }
-"""The kind of evaluation that a task needs, by the name of MLGym's class for this kind of task."""
+"""The kind of evaluation that a task needs, by the name of the class in MLGym that the task's config
+names."""
 _DEFAULT_SECONDS = 3600.0
 
 

@@ -1,9 +1,9 @@
 """Generates formulas for MLGym's 3-SAT task, because MLGym does not publish the task's data.
 
-The task's own files show the form of the data: `evaluate.py` reads `dataset.pkl` and solves all formulas but
-the first three, and the baseline solved 24000 formulas in 16 seconds. The baseline takes about as long for
-random formulas with eight variables whose ratio of clauses to variables is close to the threshold at which
-half of all large formulas can be satisfied.
+The form of the data follows from the task's own files: `evaluate.py` reads `dataset.pkl` and solves all
+formulas except the first three, and the baseline solved 24000 formulas in 16 seconds. The baseline takes
+about as long for random formulas with eight variables whose ratio of clauses to variables is close to the
+threshold at which half of all large formulas can be satisfied.
 """
 
 from __future__ import annotations

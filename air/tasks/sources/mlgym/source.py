@@ -32,12 +32,14 @@ _LARGE = 64 << 20
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """Provides the files of one of MLGym's tasks from a checkout, as a `Source` (see `air.tasks.spec`)."""
+    """Provides the files of one of MLGym's tasks from a checkout. It is the `Source` of the task (see
+    `air.tasks.spec`), from which the agent's and the grader's folders are filled."""
 
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
     how: dict[str, Any]
-    """Settings for the grader's program; `fill` adds the seed and writes them to `how.json`."""
+    """Settings for the grader's program, as JSON values. The method `fill` adds the seed and writes them to
+    the file `how.json`."""
     own_solvers: Path
     """Path of the file in the checkout with the task's reference solutions; it might not exist."""
     starter: tuple[Path, ...]
@@ -51,11 +53,11 @@ class CheckoutSource:
     generates: bool = False
     """Whether `air.tasks.sources.mlgym.sat` generates the data."""
     downloads: tuple[str, ...] = ()
-    """Paths, relative to the workspace, of the files that `air tasks fetch` downloads."""
+    """The files that `air tasks fetch` downloads for the task, as paths relative to the workspace."""
     shown: tuple[str, ...] = ()
     """Shell patterns (such as `*.csv`) for the names of the files in `data/` that the agent gets."""
     protected: tuple[str, ...] = field(default=())
-    """Write-protected files and folders of the agent's workspace, as paths relative to it."""
+    """Files and folders of the workspace that are write-protected for the agent, as paths relative to it."""
 
     @property
     def solvers(self) -> Path:
@@ -65,7 +67,7 @@ class CheckoutSource:
 
     def digest(self, *more: str) -> str:
         """Returns the SHA-256, in hex, of everything on which a score depends: the grader's settings and
-        programs, the task's files, and the texts `more`."""
+        programs, the task's files, and the strings `more`."""
         digest = hashlib.sha256(json.dumps([self.how, self.shown, more], sort_keys=True).encode())
         for name, file in (*self._files(), *_programs()):
             digest.update(f"{name}\n{_stamp(file)}\n".encode())
@@ -125,8 +127,8 @@ def _programs() -> Iterator[tuple[str, Path]]:
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields a pair for the file `path`, or for each file below the folder `path` in a fixed order: the
-    file's name below `name`, and its path."""
+    """Yields pairs (name, path): one for the file `path`, or one for each file below the folder `path`, in a
+    fixed order. The names are paths that begin with `name`."""
     if path.is_file():
         yield name or path.name, path
         return

@@ -52,11 +52,11 @@ def original(data_path: Path) -> Path:
 
 
 def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
-    """Splits the rows of the CSV file `table` into files in the folder `dest`.
+    """Splits the rows of the CSV file `table`, and writes them into four files in the folder `dest`.
 
-    They are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of the
-    test rows). `state` is numpy's random state (seed) with which the rows are drawn: one number below 2³² or
-    several.
+    The files are `train.csv`, `validation.csv`, `test.csv` (without prices) and `answer.csv` (the prices of
+    the test rows). `state` is numpy's random state (seed) with which the rows are drawn: one number below 2³²
+    or a sequence of such numbers.
     """
     with table.open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
@@ -72,8 +72,8 @@ def house_prices(table: Path, dest: Path, state: State = STATE) -> None:
 
 
 def _cut(items: Sequence[ItemT], share: float, state: State) -> tuple[list[ItemT], list[ItemT]]:
-    """Draws a share of `items` as scikit-learn does; returns two lists: the items that were not drawn, and
-    the drawn ones."""
+    """Draws a part of `items` at random, as scikit-learn's `train_test_split` does. `share` is the size of
+    this part, from 0 to 1. Returns two lists: the items that were not drawn, and the drawn items."""
     import numpy
 
     order = numpy.random.RandomState(state).permutation(len(items))

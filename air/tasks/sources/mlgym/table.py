@@ -48,23 +48,25 @@ class Entry(RewardScale):
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
     probe: str = ""
-    """A file of the checkout, as a path relative to the workspace, that the grader evaluates after the
-    evaluation of an artefact failed. If the evaluation of this file fails too, the failure counts as an
-    infrastructure error, not as a fault of the artefact."""
+    """A file of the checkout, as a path relative to the workspace. The grader evaluates it after the
+    evaluation of an agent's artefact failed. If this fails too, air or the machine counts as the cause, not
+    the artefact. Empty: there is no such file."""
     image: str = "air-base"
-    """The container image of the agent's box and the grader's box."""
+    """The container image of the agent's box (sandbox) and of the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
-    """Number of times that each artefact is graded, each time with another seed; its score is the mean."""
+    """Number of times that each artefact (an agent's files) is graded, each time with another seed; its score
+    is the mean."""
     gpus: int = Field(0, ge=0)
-    """Number of GPUs of the agent's box and, if the artefact is a model, of the grader's box. The evaluation
-    of a language model runs one process on each GPU."""
+    """Number of GPUs of the agent's box (sandbox) and, if the artefact (what the agent hands in) is a model,
+    of the grader's box. The evaluation of a language model runs one process on each GPU."""
     without_gpu: str = ""
-    """A text that is appended to the task's description if this machine has no GPU; the boxes then have none
-    either. Empty if the task cannot be played without GPUs."""
+    """Text that is appended to the task's description if this machine has no GPU. The boxes (sandboxes) then
+    have no GPU either. Empty if the task needs GPUs."""
     caveat: str = ""
     """A warning about the task's scores, in one line."""
     limits: TaskLimits = TaskLimits()
-    """Limits of the task's boxes; the time limits of commands and grading come from the task's config."""
+    """Limits of the task's boxes (sandboxes); the time limits of commands and grading come from the task's
+    config."""
 
 
 def read_table(root: Path) -> dict[str, Entry]:
@@ -78,8 +80,8 @@ def read_table(root: Path) -> dict[str, Entry]:
 
 
 def _entries(file: Path) -> dict[str, Entry]:
-    """Reads the entries of one file. An entry with `like = "other"` inherits the keys of the entry
-    `other`."""
+    """Returns the entries in one file, by config name. An entry with `like = "other"` inherits the keys of
+    the entry `other`."""
     raw = read_toml(file)
     entries = {}
     for name, fields in raw.items():
