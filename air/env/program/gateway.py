@@ -197,7 +197,8 @@ class Gateway:
 
         verifiers treats an exit code other than 0 as a failure that is not the agent's fault. Therefore the
         returned exit code is 0 if the program failed because of the agent, for example because the agent
-        ended its box. If running the program raised an error that the agent cannot have caused, raises it."""
+        ended its box. If running the program raised an error that the agent cannot have caused, raises it.
+        """
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended

@@ -63,7 +63,8 @@ def added(messages: list[Json], reply: Any) -> list[Json]:
     """Returns `messages`, which a request adds after the model's `reply`, with only their known fields.
 
     They must be one result for each tool call of the reply (or no results), then at most one user message.
-    Raises MessageError if there are other messages or none, or if a message's content is not text."""
+    Raises MessageError if there are other messages or none, or if a message's content is not text.
+    """
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):

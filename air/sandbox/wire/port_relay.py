@@ -330,8 +330,7 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 @asynccontextmanager
 async def idle_timeout(idle: float | None) -> AsyncIterator[Callable[[], None]]:
     """Async context manager: yields a function, which the block must call whenever it makes progress. Raises
-    TimeoutError if the block does not call it for `idle` seconds (None: no limit).
-    """
+    TimeoutError if the block does not call it for `idle` seconds (None: no limit)."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
 
