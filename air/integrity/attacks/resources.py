@@ -1,5 +1,5 @@
-"""Attacks that exhaust a box's resources, so that the next command, the collection of the artefact or its
-grading fails."""
+"""Attacks that exhaust the resources of the agent's box (container), so that something of air fails there:
+the next command, or the collection or grading of the artefact (the files that the agent hands in)."""
 
 from __future__ import annotations
 
