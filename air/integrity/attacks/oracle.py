@@ -43,15 +43,15 @@ def _rounded(target: Target, played: AttackEpisode) -> str:
 
 def _ended_at_once(target: Target, played: AttackEpisode) -> str:
     """Checks that the episode ended at its first `submit`. Returns a message if anything was graded or any
-    action ran after the first `submit`, otherwise an empty text."""
+    action ran after the first `submit`, otherwise an empty string."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
         return "the episode went on after it was submitted"
     return ""
 
 
 def _nothing_but_scores(target: Target, played: AttackEpisode) -> str:
-    """Checks that no observation reveals whether a grade came from the cache, or how long grading took.
-    Returns a message if an observation reveals this, otherwise an empty text."""
+    """Checks that no observation (text for the agent) reveals whether a grade came from the cache, or how
+    long the grading took. Returns a message if one reveals this, otherwise an empty string."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 

@@ -1,4 +1,5 @@
-"""Attacks on the tools that work in a box: code interpreter, bash, file tools, and MCP servers."""
+"""Attacks on the agents' tools that work in a box (container): code interpreter, bash, file tools, and tools
+of MCP (Model Context Protocol) servers."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ for line in sys.stdin:
         result = {"content": [{"type": "text", "text": str(say.get("text", ""))}]}
     print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
 """
-"""The program of an MCP server that runs code which the agent sends. So the agent decides how the server
-behaves."""
+"""The program of an MCP server (a server of tools) that runs Python code which the agent sends. So the agent
+decides how the server behaves."""
 
 INTERPRETER = AttackedPart(
     "tool", "code_interpreter", [{"name": "code_interpreter", "seconds": _SECONDS}], in_box=True
