@@ -20,9 +20,11 @@ from air.worlds.research.tools import ToolSettings
 from air.worlds.sources import VALIDATION_SEED, is_world
 
 RESEARCH_FORMAT = "fenced"
-"""The action format of research tasks if the settings name no other."""
+"""The action format (the syntax in which the model writes actions) of research tasks, if the settings name no
+other."""
 DEFAULT_TURNS = 10
-"""The number of turns in an episode of a research task if the settings set no other."""
+"""The maximum number of turns (model calls) in an episode of a research task, if the settings set no
+other."""
 DEFAULT_VALIDATES = 32
 """The maximum number of validates (gradings that the agent requests) in an episode, if the settings limit
 neither validates nor turns."""
@@ -200,7 +202,8 @@ class AirHarnessConfig(vf.HarnessConfig):
         )
 
     def check_history(self) -> None:
-        """Raises ConfigError if `history` is set, because training needs all observations in the prompt."""
+        """Raises ConfigError if `history` is set, which leaves old observations out of the prompt, because
+        training needs all of them."""
         if self.history is not None:
             raise ConfigError(
                 "leaving out old observations rewrites the prompt, so an episode would not be one sample",
@@ -229,8 +232,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=DEFAULT_TURNS)
     """Settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess` (boxes are
-    processes). `max_turns` limits the turns of all tasks of the source. Without it, a research task has 10
-    turns, and each other world has its own number."""
+    processes). `max_turns` limits the turns (model calls) of an episode, for all tasks. Without it, a
+    research task has at most 10 turns, and each other task has its own limit."""
     credit: Literal["episode", "segment"] = "episode"
     """The way in which the reward of an episode is assigned to training samples. (Each sample is one of
     verifiers' traces.) `episode`: one sample, with the sum of all reward terms. `segment`: one sample for
@@ -256,8 +259,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
     files."""
     record_traces: bool = True
-    """Whether verifiers' traces (tokens and log-probabilities) are written to files beside the
-    trajectories."""
+    """Whether verifiers' traces (its records of episodes, with tokens and log-probabilities) are written to
+    files beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
     """The size in MiB up to which an artefact (the graded files of the agent) is stored beside the
     trajectories, so that it can be graded again later. 0: no artefact is stored."""
@@ -302,7 +305,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     and the run stops when the count reaches this number. Set this limit above the number of episodes that run
     at the same time, because one outage can end all of them. 0: infrastructure errors never stop the run."""
     grader_boxes: int = Field(2, ge=1)
-    """The maximum number of grader boxes that run at the same time in this process."""
+    """The maximum number of grader boxes, in which the work of agents is graded, that run at the same time in
+    this process."""
 
     @model_validator(mode="before")
     @classmethod
@@ -397,7 +401,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def research_turns(self) -> int | None:
-        """The number of turns of an episode of a research task; None if turns are not limited."""
+        """The maximum number of turns (model calls) in an episode of a research task; None if turns are not
+        limited."""
         turns: int | None = self.agent.max_turns
         mixed = isinstance(self.taskset, AirTasksetConfig) and self.taskset.worlds
         return turns or (DEFAULT_TURNS if mixed else None)
@@ -420,8 +425,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Raises ConfigError if the harness's setting `history` is set, because training needs all observations
-    in the prompt."""
+    """Raises ConfigError if the setting `history` of air's harness is set, which leaves old observations out
+    of the prompt, because training needs all of them."""
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()

@@ -68,8 +68,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
         images and GPUs, and opens the pools of boxes. For research tasks without grading rules of their own
         (Harbor tasks have such rules), also prepares their data, and checks that every grader works on an
-        empty artefact (result of an agent). Measures their baselines and targets, the scores to which scores
-        are compared, if no earlier run has measured them on the same secret split of the data.
+        empty artefact (result of an agent). Measures their baselines and targets (the reference scores with
+        which results are compared), if no earlier run has measured them on the same secret split of the data.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -134,7 +134,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
         """Returns the research tasks `specs` with the data splits `chosen`, and with the baselines and
-        targets (the scores to which scores are compared) for these splits. Measures them first for a task
+        targets (reference scores with which results are compared) for these splits. Measures them for a task
         whose split is secret, unless an earlier run has measured them. Also checks that each task's grader
         works on an empty artefact. Raises InfrastructureError if a grader fails."""
         at_once, provider = self.config.grader_boxes, self.config.provider
@@ -147,7 +147,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return measured
 
     def _images(self, specs: Sequence[TaskSpec]) -> set[str]:
-        """Returns the names of all images that the boxes of research tasks and worlds need."""
+        """Returns the names of all container images that boxes need: for the research tasks `specs`, and for
+        all other tasks of the run."""
         of_worlds = [box for one in self._worlds.values() for box in (one.box, one.check_box)]
         images = {spec.image for spec in specs} | {
             box.image for box in of_worlds if box is not None
@@ -297,8 +298,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for the agent of the research task `spec` (see
-        `WorldBoxes.lease`)."""
+        """Async context manager: yields a box for the agent of the research task `spec`. After the block, the
+        box is reset for another episode, or removed (see `WorldBoxes.lease`)."""
         self._check_serving()
         assert self._boxes is not None
         async with self._boxes.lease(self._box_spec(spec)) as box:

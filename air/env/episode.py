@@ -79,7 +79,8 @@ class Episode(ABC):
     `[end of the episode]` if the error occurred in the last gradings. None if there was no error, or if it
     occurred elsewhere, for example in a model call."""
     user_error: str = ""
-    """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
+    """The message of an error that must stop the run: code of the user failed (UserCodeError), or the task
+    itself is broken (BrokenTaskError). Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """The duration and the token counts of the latest model call, for the next line of the trajectory."""
     why_ended: str = ""
@@ -150,7 +151,7 @@ class Episode(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Sets `why_ended` after the world has ended the episode."""
+        """Sets `why_ended`, the reason of the end. Called after the world has ended the episode."""
 
     @abstractmethod
     async def finish(self) -> None:

@@ -87,7 +87,8 @@ class Breaker:
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises InfrastructureError if the breaker is open, so that no further episode starts."""
+        """Raises InfrastructureError if the breaker has opened. Called before each episode, so that none
+        starts after that."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
@@ -119,7 +120,7 @@ class Breaker:
         self, change: Callable[[_Count], _Count], task: str = "", action: str | None = None
     ) -> _Count:
         """Applies the function `change` to the stored counts of failures, stores the result, and returns it.
-        Logs the opening of the breaker, and a warning if the failures of `task` rise."""
+        Logs a message if the breaker opens, and a warning if failures of `task` become more frequent."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
             _log_changes(before, self._own, task, action)

@@ -114,8 +114,9 @@ class ResearchEpisode(Episode):
         shown: str,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that the turn made in the workspace. If the
-        turn's action was graded, also writes the grading."""
+        """Writes one turn to the trajectory (air's record of the episode), with the changes that the turn
+        made in the workspace. If the turn's action led to a grading, also writes the grading. The parameters
+        are those of `Episode.record_step`."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -134,7 +135,7 @@ class ResearchEpisode(Episode):
             return None
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes one grading as a line of the trajectory."""
+        """Writes `validation`, one grading, as a line of the trajectory (air's record of the episode)."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,

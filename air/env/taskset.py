@@ -27,7 +27,8 @@ the gradings at the end of the episode, this text takes the action's place."""
 
 class AirData(vf.TaskData):
     """The data of one prompt: the task's text and id, a digest of its files, and the episode's seed.
-    verifiers writes these fields into its traces, so they must not contain labels, answers or paths."""
+    verifiers writes these fields into its traces (records of episodes), so they must not contain labels,
+    answers or paths."""
 
     task_id: str = ""
     """The id of the task."""
@@ -45,8 +46,8 @@ class AirTask(vf.Task[AirData]):
     commands, or a runtime that the command `vf-validate` or `vf-debug` started."""
 
     spec: TaskSpec | None = None
-    """The specification of a research task; never serialised. None for tasks of other worlds, and if
-    verifiers itself made this object (not `AirTaskset`)."""
+    """The specification of a research task; it is never serialised. None for all other tasks, and if
+    verifiers, instead of `AirTaskset`, made this object."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Starts the episode: resets its world (for a research task, copies the task's files into the box),

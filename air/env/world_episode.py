@@ -260,7 +260,8 @@ class WorldEpisode(Episode):
         return [*([first] if first["content"] else []), *opening, user]
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's first line that describe the world."""
+        """Returns the fields, by name, that describe the world in the first line of the trajectory, air's
+        record of the episode."""
         return {
             "opening": self.task.opening,
             "metric": self.metric,
@@ -295,7 +296,8 @@ class WorldEpisode(Episode):
     async def record_step(
         self, reply: str, action: Action | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory, with the world's reward for its action."""
+        """Writes one turn to the trajectory (air's record of the episode), with the world's reward for its
+        action. The parameters are those of `Episode.record_step`."""
         more |= {} if step is None else {"reward": float(step.reward), "done": step.done}
         await super().record_step(reply, action, step, shown, **more)
         if step is not None and step.reward:

@@ -24,7 +24,7 @@ class Host:
     """air's cache folder. It contains prepared data, labels, and the secret from which the splits of the data
     are computed."""
     records: Path
-    """The folder in which trajectories are recorded."""
+    """The folder for trajectories, the records of episodes."""
     secret: Path
     """A file that every user of the machine may read; its text is `word`."""
     word: str

@@ -68,7 +68,7 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The reply as a `Message`, which action formats can parse."""
+        """The reply as a `Message`, the form from which action formats read actions."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,

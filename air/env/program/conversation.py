@@ -47,8 +47,8 @@ class Conversation:
     """The bytes of the model endpoint's response to the last request with a reply."""
 
     def read(self, request: HttpRequest) -> Json | str:
-        """Checks a request. Returns the JSON object to send to the model, or a text with the reason for
-        refusing the request."""
+        """Checks a request of the program. Returns the JSON object to send to the model or, if the request
+        must be refused, a string with the reason."""
         if request.method != "POST" or request.path != PATH:
             return f"only POST {PATH} is served"
         if request.header("content-encoding"):

@@ -35,8 +35,8 @@ class HttpRequest:
     body: bytes
 
     def header(self, name: str) -> str:
-        """Returns the value of the first header with the name `name`, which must be in lower case; an empty
-        text if there is none."""
+        """Returns the value of the first header with the name `name`, which must be in lower case. Returns ""
+        if there is none."""
         values = (value for key, value in self.headers if key == name.encode())
         return next(values, b"").decode("ascii", "replace")
 

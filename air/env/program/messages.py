@@ -106,7 +106,7 @@ def _content(content: Any) -> str | list[Json]:
 
 
 def _text(value: Any) -> str:
-    """Returns `value` if it is a text that can be encoded in UTF-8. Raises MessageError otherwise."""
+    """Returns `value` if it is a string that can be encoded in UTF-8. Raises MessageError otherwise."""
     if not isinstance(value, str):
         raise MessageError("a message contains something other than text")
     try:

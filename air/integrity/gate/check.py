@@ -182,7 +182,8 @@ class _Judge:
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
-    """The artefacts of the reference solution, one for each step of the Harbor task that was played."""
+    """The artefacts (files to hand in) that the reference solution made, one for each step of the Harbor task
+    that was played."""
     _before: dict[str, bytes] = field(default_factory=dict)
     _workdir: str = "/"
 

@@ -92,7 +92,7 @@ class Gate:
 
 
 def write(file: Path, verdicts: Sequence[GateVerdict]) -> None:
-    """Writes a report: the verdicts, and the versions of air and Python."""
+    """Writes the report `file` in JSON: the verdicts on Harbor tasks, and the versions of air and Python."""
     report = {
         "v": VERSION,
         "kind": "harbor",

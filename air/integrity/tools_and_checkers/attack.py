@@ -56,8 +56,8 @@ class AttackedPart:
     file name that ends in `.sqlite`, the contents are SQL statements that create the database. The files are
     written beside the file with the question."""
     in_box: bool = False
-    """Whether the tool or checker runs programs in a box. If so, its attacks are not run in process boxes
-    without isolation, because they would damage this machine."""
+    """Whether the tool or checker runs programs in a box (container or process). If so, its attacks are not
+    run in process boxes that isolate nothing, because they would damage this machine."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"

@@ -56,9 +56,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """A group of boxes of a `Pool`: all boxes with equal settings (`BoxSpec`) and the same version of the
-    image that no caller has. `ready` contains those that a caller can get, and `starting` counts those that
-    are starting."""
+    """The boxes of a `Pool` that no caller has, and that have the same settings `spec` and the same version
+    of the image. `ready` contains those that a caller can get at once, and `starting` counts those that are
+    starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
@@ -442,10 +442,10 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Handles the failed start of a box for `subpool`, the spare boxes with equal settings: raises
-        `error` in the first caller that waits for such a box. Other callers keep waiting.
+        """Handles the failed start of a box in `subpool`, a group of boxes with equal settings. In the first
+        caller that waits for such a box, `take` raises `error`; other callers keep waiting.
 
-        `subpool` starts no spare boxes until a caller requests such a box again.
+        No spare box of this group is started until a caller requests such a box again.
         """
         if not self._open:
             return

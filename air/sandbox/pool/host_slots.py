@@ -46,8 +46,8 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """The GPUs and the host slot that one box holds. `slot` is None if the number of boxes is not
-    limited."""
+    """The GPUs and the host slot (the right to have one box on this machine) that one box holds. `slot` is
+    None if the number of boxes is not limited."""
 
     gpus: GpuLease = field(default_factory=GpuLease)
     slot: file_locks.Lock | None = None
@@ -121,7 +121,8 @@ class HostSlots:
         return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether any process on this host waits for a host slot, or for GPUs if `spec` needs GPUs."""
+        """Whether any process on this machine waits for a host slot (the right to have one box on it) or, if
+        `spec` needs GPUs, for GPUs."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -137,8 +138,8 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether host slots limit the number of boxes. False if the default folder of locks cannot be used.
-        Raises ConfigError if the folder in `AIR_LOCK_DIR` cannot be used."""
+        """Whether host slots, which are file locks, limit the number of boxes. False if the default folder of
+        locks cannot be used. Raises ConfigError if the folder that `AIR_LOCK_DIR` names cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

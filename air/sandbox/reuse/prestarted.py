@@ -3,8 +3,7 @@ it, so that commands begin sooner. A box is an isolated place for commands, here
 
 `Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). Before each
 command it makes a fork, which already runs as the Unix user of commands and waits. The fork runs one command
-and ends. The command is the interpreter's own script, or any other program. Standard library only, Python >=
-3.8.
+(the interpreter's own script, or any other program) and ends. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations

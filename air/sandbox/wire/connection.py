@@ -212,7 +212,8 @@ class Connection:
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest is ready, and returns the header of its `ready` frame.
+        """Waits until the guest is ready, and returns the header (the fields) of its first message, the frame
+        `ready`.
 
         Raises BoxDiedError if the stream ends first, and TimeoutError after `seconds`.
         """
@@ -318,8 +319,7 @@ class Connection:
 
     def route(self, ident: int, sink: AnswerReceiver) -> None:
         """Makes `sink` receive the guest's answers to the request with the id `ident`, until `unroute` is
-        called.
-        Raises BoxDiedError if the stream to the guest has ended."""
+        called. Raises BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 

@@ -243,8 +243,9 @@ class GuestBox(Box):
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
-        """Returns the request field that names a user: `{"user": user}`, or an empty dict if `user` is None.
-        Raises ConfigError if a user is given but the box is not an open box."""
+        """Returns the field of a request that names the user for it: `{"user": user}`, or an empty dict if
+        `user` is None. Raises ConfigError if a user is given although the box is not an open box; only in an
+        open box can commands run as other users."""
         if user is None:
             return {}
         if self.spec.open is None:
