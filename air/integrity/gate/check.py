@@ -1,5 +1,6 @@
-"""Judges whether one Harbor task is sound, by the rewards for its reference solution, for doing nothing, and
-for hacks (scripts that try to earn a reward without doing the work)."""
+"""Judges whether one Harbor task (a task folder in the format of the project Harbor) is sound, by the rewards
+for its reference solution, for doing nothing, and for hacks (scripts that try to earn a reward without doing
+the work)."""
 
 from __future__ import annotations
 
