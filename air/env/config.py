@@ -20,12 +20,14 @@ from air.worlds.research.tools import ToolSettings
 from air.worlds.sources import VALIDATION_SEED, is_world
 
 RESEARCH_FORMAT = "fenced"
-"""The action format of research tasks if the settings name no other."""
+"""The action format (the syntax in which the model writes actions) of research tasks, if the settings name no
+other."""
 DEFAULT_TURNS = 10
-"""The number of turns in an episode of a research task if the settings set no other."""
+"""The maximum number of turns (model calls) in an episode of a research task, if the settings set no
+other."""
 DEFAULT_VALIDATES = 32
-"""The number of validates in an episode if the settings limit neither validates nor turns. A validate is a
-grading that the agent requests."""
+"""The maximum number of validates (gradings that the agent requests) in an episode, if the settings limit
+neither validates nor turns."""
 
 
 class AirTasksetConfig(vf.TasksetConfig):
@@ -34,13 +36,14 @@ class AirTasksetConfig(vf.TasksetConfig):
     id: str = "air"
     """The name of the verifiers plugin that provides the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
-    """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks and tasks
-    of other worlds (`game:sokoban6`) may be mixed."""
+    """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks (such as
+    `titanic`) and tasks in other worlds, such as games (`game:sokoban6`), may be mixed."""
     weights: dict[str, float] = Field(default_factory=dict)
     """Weights of tasks, by task id: `{ "titanic" = 3 }`. A weight is a positive number; a task that is not
-    named here has weight 1. The weight of a set of Harbor tasks applies to each of its tasks. A task with
-    weight 3 gets three times as many prompts as a task with weight 1. To mix lists of tasks with different
-    settings, define two sources in the run file, each with the setting `ratio` (its share of the prompts)."""
+    named here has weight 1. A task with weight 3 gets three times as many prompts as a task with weight 1. If
+    an id names a set of Harbor tasks, its weight applies to each task of the set. To mix lists of tasks with
+    different settings, define two sources in the run file, each with the setting `ratio` (its share of the
+    prompts)."""
     task_roots: list[Path] = Field(default_factory=list)
     """Folders of tasks: each direct subfolder with a file `task.toml` is a task, and its name is the task's
     id. If two folders have the same id, the first folder counts. Empty: the folder of tasks that ships with
@@ -61,8 +64,8 @@ class AirTasksetConfig(vf.TasksetConfig):
     purpose: Literal["training", "evaluation"] = "training"
     """The purpose of the episodes. In worlds other than research tasks, the seeds of an `evaluation` begin at
     1000123 + `first_seed`, which is above all seeds of `training`, so that no model is evaluated on seeds on
-    which it was trained. The embedded engine sets `purpose` in evaluations; with prime-rl, set it in each
-    `[[orchestrator.eval.source]]`."""
+    which it was trained. air's own training engine (`embedded`) sets `purpose` in evaluations. With the
+    engine prime-rl, set it in each `[[orchestrator.eval.source]]`."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -74,16 +77,18 @@ class AirTasksetConfig(vf.TasksetConfig):
     @field_validator("task_roots", "mlgym_root")
     @classmethod
     def _absolute(cls, value: list[Path] | Path | None) -> list[Path] | Path | None:
-        """Makes the folders absolute, so that they stay valid when the working directory changes."""
+        """Returns the paths of the folders made absolute, so that they stay valid when the working directory
+        changes."""
         if isinstance(value, list):
             return [root.expanduser().absolute() for root in value]
         return None if value is None else value.expanduser().absolute()
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
-        """Raises ValueError for unknown task ids when the settings are read, because verifiers' own commands
-        print an error in the settings as one clear line. Tasks of Harbor or MLGym, and tasks in folders that
-        this machine lacks, are checked only when the run starts."""
+        """Raises ValueError for unknown task ids, and returns the settings otherwise. The check is made here,
+        when the settings are read, because verifiers' commands print such an error as one clear line. Ids
+        with a prefix (such as Harbor's or MLGym's) are checked only when the run starts; so are all ids if
+        this machine lacks one of the folders `task_roots`."""
         if all(root.is_dir() for root in self.task_roots):
             known = tasks.available(self.task_roots)
             for name in self.tasks:
@@ -114,12 +119,13 @@ class AirTasksetConfig(vf.TasksetConfig):
 
     @property
     def worlds(self) -> list[str]:
-        """The ids in `tasks` that name tasks of worlds other than research tasks."""
+        """The ids in `tasks` of all tasks that are not research tasks, such as games and questions."""
         return [name for name in self.tasks if is_world(name)]
 
     @property
     def research(self) -> list[str]:
-        """The ids in `tasks` that name research tasks, which are played in boxes."""
+        """The ids in `tasks` of the research tasks, in which an agent works in a box (a container or
+        process)."""
         return [name for name in self.tasks if not is_world(name)]
 
     @property
@@ -128,13 +134,13 @@ class AirTasksetConfig(vf.TasksetConfig):
         return tasks.expanded(self.tasks, self.harbor)
 
     def research_tasks(self) -> list[TaskSpec]:
-        """Loads the research tasks, each once, including all tasks of Harbor sets. Raises the errors of
-        `air.tasks.load`."""
+        """Loads the research tasks that `tasks` names, each once, and returns them. An id of a set of Harbor
+        tasks stands for all tasks of the set. Raises the errors of `air.tasks.load`."""
         names = tasks.expanded(self.research, self.harbor)
         return [self.research_task(name) for name in dict.fromkeys(names)]
 
     def research_task(self, name: str) -> TaskSpec:
-        """Loads one research task. Raises the errors of `air.tasks.load`."""
+        """Loads and returns the research task with the id `name`. Raises the errors of `air.tasks.load`."""
         return tasks.load(name, self.task_roots, mlgym_root=self.mlgym_root, harbor=self.harbor)
 
 
@@ -145,8 +151,8 @@ class AirHarnessConfig(vf.HarnessConfig):
     id: str = "air"
     """The name of the verifiers plugin that provides the harness; `air` is this package."""
     format: str | None = None
-    """The action format, in which the model writes its actions: the name of a format of air, or your own
-    class as `module:Class`. None: the task's own format, which is `fenced` for research tasks."""
+    """The action format, which is the syntax in which the model writes its actions: the name of a format of
+    air, or your own class as `module:Class`. None: the task's own format; for research tasks, `fenced`."""
 
     @field_validator("format")
     @classmethod
@@ -168,9 +174,9 @@ class AirHarnessConfig(vf.HarnessConfig):
     memory: bool = False
     """Format `mlgym`: whether the agent has tools to write and read notes during its episode."""
     history: int | None = Field(None, ge=1)
-    """The number of latest observations whose text is sent to the model; the text of older ones is replaced
-    by a short note. None: all. Only for evaluation: earlier parts of the prompt change, so an episode is no
-    longer a single training sample."""
+    """The number of latest observations (results of actions) whose text is sent to the model; the text of
+    older ones is replaced by a short note. None: all. Only for evaluation: the replacement changes earlier
+    parts of the prompt, so an episode could not be trained on as a single sample."""
     max_observation_tokens: int = Field(1024, ge=16)
     """The maximum number of tokens in one observation. The middle of a longer observation is replaced by a
     note with the number of tokens cut, and the metric `cut_observations` counts the observation."""
@@ -184,8 +190,9 @@ class AirHarnessConfig(vf.HarnessConfig):
 
     @classmethod
     def own_fields(cls) -> set[str]:
-        """Returns the names of the settings that this class adds to verifiers' own, except `format`.
-        Trajectories record these settings, but not verifiers' own, which may contain secrets."""
+        """Returns the names of the settings that this class adds to its base class of verifiers, except
+        `format`. Trajectories (recorded episodes) contain these settings, but not those of verifiers, which
+        may be secret."""
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
     def tool_settings(self, hosts: tuple[str, ...]) -> ToolSettings:
@@ -195,7 +202,8 @@ class AirHarnessConfig(vf.HarnessConfig):
         )
 
     def check_history(self) -> None:
-        """Raises ConfigError if `history` is set, because training needs all observations in the prompt."""
+        """Raises ConfigError if `history` is set, which leaves old observations out of the prompt, because
+        training needs all of them."""
         if self.history is not None:
             raise ConfigError(
                 "leaving out old observations rewrites the prompt, so an episode would not be one sample",
@@ -224,25 +232,26 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.DockerConfig(), max_turns=DEFAULT_TURNS)
     """Settings of the agent. `runtime.type` is `docker` (boxes are containers) or `subprocess` (boxes are
-    processes). `max_turns` limits the turns of all tasks of the source. Without it, a research task has 10
-    turns, and each other world has its own number."""
+    processes). `max_turns` limits the turns (model calls) of an episode, for all tasks. Without it, a
+    research task has at most 10 turns, and each other task has its own limit."""
     credit: Literal["episode", "segment"] = "episode"
-    """The way in which the reward of an episode is assigned to verifiers' traces. Each trace becomes one
-    training sample. `episode`: one trace, with the sum of all reward terms. `segment`: one trace for each
-    segment, with the reward that arose in it (see `air.env.credit`). A segment is the part of the episode up
-    to a `validate` or, in worlds other than research tasks, up to an action with a reward."""
+    """The way in which the reward of an episode is assigned to training samples. (Each sample is one of
+    verifiers' traces.) `episode`: one sample, with the sum of all reward terms. `segment`: one sample for
+    each segment, with the reward that arose in it (see `air.env.credit`). A segment is the part of the
+    episode up to a `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
-    """The maximum number of the agent's validates in an episode that are scored; further ones get a fixed
-    text as their answer. `submit` and the end of the episode are always scored. None: as many as
-    `agent.max_turns`, or 32 if turns are not limited."""
+    """The maximum number of validates (gradings that the agent requests) in an episode that are scored. To
+    further requests, the answer is a fixed text. `submit` and the end of the episode are always scored. None:
+    as many as `agent.max_turns`, or 32 if turns are not limited."""
     split_seed: str | None = Field(None, min_length=1)
-    """The secret text from which the splits of the tasks' data are computed (see `air.tasks.splits`).
-    `public`: the public split, for which the recorded scores of tasks are valid. None: the value of
-    `AIR_SPLIT_SEED`, or else a secret that was generated for this installation. All machines of a run need
-    the same secret. Trajectories contain only its fingerprint."""
+    """The secret text from which the splits of the tasks' data into training, validation and test data are
+    computed (see `air.tasks.splits`). `public`: the public split, for which the recorded scores of tasks are
+    valid. None: the value of the environment variable `AIR_SPLIT_SEED` or, if it is not set, a secret that
+    was generated for this installation. All machines of a run need the same secret. Trajectories (recorded
+    episodes) contain only its fingerprint."""
     image: str | None = None
-    """The container image of agents' boxes; graders always use the task's image. `air-harness` is for
-    harnesses whose agent is a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
+    """The container image of agents' boxes; graders always use the task's image. Choose `air-harness` if the
+    harness runs the agent as a program in the box (`bash`, `mini_swe_agent`). None: each task's own image."""
     record_dir: Path | None = None
     """The folder for trajectories (recorded episodes), one file for each episode. A relative path is relative
     to the working directory. None: no trajectories are recorded."""
@@ -250,8 +259,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
     files."""
     record_traces: bool = True
-    """Whether verifiers' traces (tokens and log-probabilities) are written to files beside the
-    trajectories."""
+    """Whether verifiers' traces (its records of episodes, with tokens and log-probabilities) are written to
+    files beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
     """The size in MiB up to which an artefact (the graded files of the agent) is stored beside the
     trajectories, so that it can be graded again later. 0: no artefact is stored."""
@@ -263,9 +272,9 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """The number of boxes that are started in advance, for each combination of box settings (image, limits,
     GPUs) that the tasks need."""
     reuse_boxes: bool = False
-    """Whether a container is reset after an episode and used for another episode. This saves the time to
-    start a container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it, if
-    an infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
+    """Whether a box (container) is reset after an episode and used for another episode. This saves the time
+    to start a container (see `docs/boxes.md`). A box is removed instead if anything unusual happened in it,
+    if an infrastructure error ended its episode, or if it has GPUs or network. false: each episode has a new
     box."""
     gpus: Literal["auto"] | list[str] = Field(default_factory=list)
     """The GPUs that boxes may use: indices from `nvidia-smi` (`["7"]`), UUIDs, or prefixes of UUIDs. `auto`:
@@ -286,22 +295,24 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return value
 
     slots_per_gpu: int = Field(1, ge=1)
-    """The number of boxes that may share one GPU; its memory is not divided among them. 1: no sharing."""
+    """The number of boxes that may use one GPU at the same time; nothing limits the GPU memory that each of
+    them uses. 1: no sharing."""
     max_failures: int = Field(100, ge=0)
-    """The number of consecutive episodes with infrastructure errors, of all tasks or of one task, after which
-    the run is stopped, counted over all worker processes. Failures that the agent caused do not count. The
-    run is also stopped if a task's count of failures at actions of the agent reaches this number; each such
-    failure adds 1 to the count, and each other episode of the task subtracts 0.1. Set this limit above the
-    number of episodes that run at the same time, because one outage can end all of them. 0: infrastructure
-    errors never stop the run."""
+    """The run is stopped after this number of consecutive episodes (of all tasks together, or of one task)
+    with an infrastructure error: a failure of air or the machine, and not of the agent. All worker processes
+    count together. The run is also stopped if one task fails too often while an action of the agent is
+    carried out: each such failure adds 1 to the task's count, each other episode of the task subtracts 0.1,
+    and the run stops when the count reaches this number. Set this limit above the number of episodes that run
+    at the same time, because one outage can end all of them. 0: infrastructure errors never stop the run."""
     grader_boxes: int = Field(2, ge=1)
-    """The maximum number of grader boxes that run at the same time in this process."""
+    """The maximum number of grader boxes, in which the work of agents is graded, that run at the same time in
+    this process."""
 
     @model_validator(mode="before")
     @classmethod
     def _worlds_limit_turns(cls, data: Any) -> Any:
-        """If the settings set no number of turns, and `tasks` contains worlds other than research tasks,
-        removes the default number of turns, so that each world's own number applies."""
+        """Removes the default limit of turns from the settings `data` if `tasks` contains worlds other than
+        research tasks and the user set no limit, so that each world's own number applies."""
         if not isinstance(data, dict) or not isinstance(data.get("agent", {}), dict):
             return data
         taskset = data.get("taskset") or {}
@@ -384,12 +395,14 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
     @property
     def validates(self) -> int:
-        """The maximum number of the agent's validates in an episode that are scored."""
+        """The maximum number of validates (gradings that the agent requests) in an episode that are
+        scored."""
         return self.max_validates or self.research_turns or DEFAULT_VALIDATES
 
     @property
     def research_turns(self) -> int | None:
-        """The number of turns of an episode of a research task; None if turns are not limited."""
+        """The maximum number of turns (model calls) in an episode of a research task; None if turns are not
+        limited."""
         turns: int | None = self.agent.max_turns
         mixed = isinstance(self.taskset, AirTasksetConfig) and self.taskset.worlds
         return turns or (DEFAULT_TURNS if mixed else None)
@@ -399,8 +412,8 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
         return self.limit_of(task.limits.episode_seconds)
 
     def limit_of(self, seconds: float) -> float:
-        """Returns the time limit of an episode in seconds: that of the settings, or else `seconds`, the
-        task's own."""
+        """Returns the time limit of an episode in seconds: the limit in the settings if there is one,
+        otherwise `seconds`, the task's own limit."""
         limit: float | None = self.agent.timeout.rollout
         return seconds if limit is None else limit
 
@@ -412,16 +425,16 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
 
 
 def check_history(env: vf.EnvConfig) -> None:
-    """Raises ConfigError if the harness's setting `history` is set, because training needs all observations
-    in the prompt."""
+    """Raises ConfigError if the setting `history` of air's harness is set, which leaves old observations out
+    of the prompt, because training needs all of them."""
     harness = env.agent.harness if isinstance(env, ResearchEnvConfig) else None
     if isinstance(harness, AirHarnessConfig):
         harness.check_history()
 
 
 def measures_actions(env: vf.EnvConfig) -> bool:
-    """Whether the environment measures the execution time of each action. It does if air's own harness plays;
-    the actions of a program that plays in the box are not measured one by one."""
+    """Whether the execution time of each action is measured. True if `env` is air's environment and air's own
+    harness plays the agent. If the agent is a program in the box, its actions are not measured singly."""
     if not isinstance(env, ResearchEnvConfig):
         return False
     return env.agent.harness is None or isinstance(env.agent.harness, AirHarnessConfig)

@@ -1,18 +1,21 @@
-"""Assigns each term of an episode's reward to the segment of the episode in which it arose.
+"""Assigns each term of an episode's reward to the segment of the episode in which it arose, so that training
+rewards the replies that earned it.
 
-A segment is the part of an episode up to a `validate`; the last segment ends with the automatic `validate` at
-the episode's end. In worlds other than research tasks, an action with a reward ends a segment. With `credit =
-"segment"`, each segment becomes one verifiers trace (one training sample). The reward terms of a research
+In a research task, a segment is the part of an episode up to a `validate`, a grading that the agent requests;
+the last segment ends with the automatic grading at the episode's end. In other worlds, such as games, an
+action with a reward ends a segment. With the setting `credit = "segment"`, each segment becomes one training
+sample: a trace, which is the record of an episode in the library verifiers. The reward terms of a research
 task are assigned as follows:
 
     delta, failed_validates   to the segment that the `validate` ends
     format                    to the segment with the reply that was not an action
     time                      to each segment, for the agent's time in it
-    test_score, holdout       to the segment that made the artefact that counts (see the setting `delta`)
+    test_score, holdout       to the segment that made the artefact (the agent's result) that counts in the
+                              end, which the setting `delta` determines
     terms of verifiers        to the last segment, because verifiers' judges see the whole episode
 
 If two validates follow each other without a reply between them, both end the same segment, so every segment
-has sampled tokens. The rewards of all segments add up to the reward of the episode.
+has tokens that the model sampled. The rewards of all segments add up to the reward of the episode.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from typing import Any
 from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
-"""A part of an episode's reward, with its position in the trace: the reward that arose since the previous
-payment. Payments are stored in the trace's `info["air"]["paid"]`.
+"""A part of an episode's reward (what arose since the previous payment), with its position in the trace,
+which is verifiers' record of the episode. The trace stores payments in `info["air"]["paid"]`.
 
-`nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a segment ended
-there: by a `validate` in a research task, by an action with a reward in another world. `terms` has the
-amounts by the names of the reward terms.
+The keys: `nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a
+segment of the episode ended there: by a `validate` in a research task, by an action with a reward in another
+world. `terms` maps the name of each reward term to its amount.
 """
 
 ONLY_LAST: dict[str, Any] = {
@@ -40,31 +43,32 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Values for fields of a verifiers trace. If an episode is split into several traces, these values replace
-the fields of all traces but the last, so that sums and means over traces count each episode once."""
+"""Values for fields of a trace, verifiers' record of an episode. If an episode is split into several traces,
+all traces but the last get these values, so that sums and means over traces count the episode only once."""
 
 
 @dataclass
 class Ledger:
-    """The payments of a running episode: each part of its reward, with its position in the trace."""
+    """The list of payments of a running episode. A payment is a part of the episode's reward, with the
+    position in the trace (verifiers' record of the episode) at which it arose."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
-        """Adds a payment of the reward that arose since the last call of `note` or `settle`. Adds none if no
-        reward arose and no segment ends. `nodes` is the present number of nodes in the trace, and `terms`
-        maps the name of each reward term to its present total. `ends` says whether a segment ends here, by a
-        `validate` or by an action with a reward."""
+        """Appends a payment: the reward that arose since the last call of `note` or `settle`. Appends nothing
+        if no reward arose and no segment ends. `nodes` is the present number of nodes (messages) in the
+        trace, and `terms` maps the name of each reward term to its present total. `ends` says whether a
+        segment of the episode ends here, by a `validate` or by an action with a reward."""
         changes = self._changes(terms)
         if changes or ends:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
 
     def settle(self, back: int, terms: Mapping[str, float]) -> None:
         """Adds the reward that arose since the last call of `note` or `settle` to the payment of an earlier
-        `validate`. `back` is the position of this `validate`, counted from the end (0: the last one). This
-        assigns the reward for a test score to the segment that made the tested artefact. `terms` is as in
-        `note`."""
+        `validate`. `back` says which one, counted from the end (0: the last). Used for the test score: its
+        reward goes to the segment that made the tested artefact. `terms` maps the name of each reward term to
+        its present total."""
         payments = [payment for payment in self.payments if payment["ends"]]
         changes = self._changes(terms)
         if back >= len(
@@ -77,8 +81,8 @@ class Ledger:
             paid[name] = paid.get(name, 0.0) + value
 
     def _changes(self, terms: Mapping[str, float]) -> dict[str, float]:
-        """Returns the changes of the reward terms since the last call of this method, by name. Unchanged
-        terms are left out."""
+        """Returns by how much each reward term has changed since the last call of this method, as a dict by
+        name without the unchanged terms. `terms` maps each name to the present total."""
         changes = {
             name: value - self._so_far.get(name, 0.0)
             for name, value in terms.items()
@@ -101,7 +105,7 @@ class Segment:
     """The payments whose sum is `terms`, in the order in which they arose."""
 
     def pay(self, terms: Mapping[str, float]) -> None:
-        """Adds the amounts in `terms` to the amounts of the same names in the segment's reward terms."""
+        """Adds the amounts in `terms` to the segment's reward terms of the same names."""
         for name, value in terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + value
 
@@ -113,8 +117,9 @@ class Segment:
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order, at least one. `sampled` says for each node of the trace
-    whether the model wrote it; `payments` are those of the episode's `Ledger`."""
+    """Returns the segments of an episode in order, at least one. A segment ends at a `validate` or, outside
+    of research tasks, at an action with a reward. `sampled` says for each node (message) of the trace whether
+    the model wrote it; `payments` are those of the episode's `Ledger`."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
@@ -137,12 +142,12 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Returns one trace for each segment of an episode. Returns only `trace` itself if an infrastructure
-    error ended the episode.
+    """Splits the trace of an episode (verifiers' record, a training sample) into one trace for each segment,
+    and returns them in order. Returns only `trace` itself if an infrastructure error ended the episode.
 
-    Each new trace is a copy of `trace` up to the end of its segment. The loss masks of earlier segments are
-    false, so these segments are only context. Only the last trace has the episode's metrics. Raises
-    InfrastructureError if the payments do not add up to the trace's rewards.
+    Each new trace is a copy of `trace` up to the end of its segment. Earlier segments in it are only context:
+    their loss masks are false. Only the last trace has the episode's metrics. Raises InfrastructureError if
+    the rewards of the segments do not add up to those of `trace`.
     """
     if not trace.ok:
         return [trace]
@@ -203,8 +208,9 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether the trace of `segment` must contain a model call: the call was made in this segment or, if
-    `last` is true (this is the last segment), the call failed, so that it has no node in the trace."""
+    """Whether the trace of `segment` must contain the model call `call`, that is, whether the call was made
+    in this segment. A failed call has no position (node) in the trace, and belongs to the last segment;
+    `last` says whether `segment` is the last."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

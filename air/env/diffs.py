@@ -1,8 +1,9 @@
-"""Finds the changes that each turn of an agent made in the files of its workspace, as a unified diff.
+"""Finds the changes that each turn of an agent made in the files of its workspace, as a unified diff. The
+record of an episode contains these diffs.
 
-After a turn, one `find` in the box lists the regular files with size, times and inode; only files for which
-these have changed are read again. Symbolic links are not followed. Unreadable, large and binary files are
-listed without a diff.
+After a turn, one `find` command in the agent's box (container) lists the regular files with size, times and
+inode. Only files for which these have changed are read again. Symbolic links are not followed. Unreadable,
+large and binary files are listed without a diff.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ out."""
 MOST_LINES = 10_000
 """The maximum number of lines of a file that gets a diff. Changed files with more lines are only listed."""
 COMPARED_LINES = 2_000
-"""The maximum number of lines of one file that are compared, because the time of a comparison grows with the
-square of this number. Lines at the start and at the end that are equal before and after the turn do not
-count. A changed file with more lines is only listed."""
+"""The maximum number of lines of one file that are compared. The time of a comparison grows with the square
+of the number of lines. Lines at the start and at the end of the file that did not change in the turn do not
+count. A changed file with more lines is only listed, without a diff."""
 TURN_LINES = 4_000
-"""The maximum number of lines that are compared after one turn, over all changed files. A file counts with
-its old or new number of lines, whichever is larger, without the equal lines at the start and the end."""
+"""The maximum number of lines that are compared after one turn, in all changed files together. For each file,
+the larger of its old and new number of lines counts, without the unchanged lines at its start and end."""
 MOST_READ = 100
 """The maximum number of changed files whose content is read after one turn."""
 MOST_LISTED = 200
@@ -59,8 +60,8 @@ class _File:
 
 @dataclass
 class Differ:
-    """Finds the changes of each turn in a box's workspace: call `start` once, then `diff` after every
-    turn."""
+    """Finds the changes that each turn made in the workspace of a box, the agent's container. Call `start`
+    once, then `diff` after every turn."""
 
     box: Box
     _index: dict[str, _File] = field(default_factory=dict)
@@ -81,8 +82,8 @@ class Differ:
                 self._texts[path] = data
 
     async def diff(self) -> Diff:
-        """Returns the changes in the workspace since the last call of `diff` or `start`. Raises BoxDiedError
-        if the box is gone."""
+        """Returns the changes in the workspace since the last call of `diff` or `start`: a summary for each
+        changed file, and the text of a unified diff. Raises BoxDiedError if the box is gone."""
         began, self._lines_left = time.monotonic(), TURN_LINES
         files = await self._list()
         if isinstance(files, str):

@@ -1,5 +1,6 @@
-"""The verifiers environment of air: runs episodes of research tasks in boxes from a pool, and episodes of all
-other worlds."""
+"""air's environment for the library verifiers, which calls it to run episodes. In a research task, the agent
+works in a box (a container) from a pool, and its result is graded. In other worlds, such as games, the world
+itself gives the rewards."""
 
 from __future__ import annotations
 
@@ -46,9 +47,10 @@ T = TypeVar("T")
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """A verifiers environment. In each episode, one agent works on a research task in a box, or plays in
-    another world, with or without a box. All episodes of a process share two pools of boxes, one for agents
-    and one for graders. If no task needs a box, there are no pools."""
+    """air's environment for verifiers. In each episode, one agent works on a research task in a box (a
+    container), or plays in another world, such as a game, with or without a box. All episodes of a process
+    share two pools of boxes, one for agents and one for graders. If no task needs a box, there are no
+    pools."""
 
     def __init__(self, config: ResearchEnvConfig) -> None:
         super().__init__(config)
@@ -65,9 +67,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def start(self) -> None:
         """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
         images and GPUs, and opens the pools of boxes. For research tasks without grading rules of their own
-        (Harbor tasks have such rules), also prepares their data, measures their baselines and targets if no
-        earlier run has measured them on the same secret split, and checks that every grader works on an empty
-        artefact.
+        (Harbor tasks have such rules), also prepares their data, and checks that every grader works on an
+        empty artefact (result of an agent). Measures their baselines and targets (the reference scores with
+        which results are compared), if no earlier run has measured them on the same secret split of the data.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -87,7 +89,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _start_boxes(self, specs: Sequence[TaskSpec]) -> None:
         """Checks that this machine can start the boxes, prepares the research tasks `specs`, and opens the
         two pools of boxes. Graders have their own pool, because an agent keeps its box while it waits for a
-        grade. In a shared pool, waiting agents could occupy all places, so that no grader could start."""
+        grade. If they shared a pool, waiting agents could hold all its boxes, and no grader could start."""
         config = self.config
         # Not in a thread: an error while verifiers starts its own server would leave its socket open.
         gpus, graders_gpus = start_checks.gpu_pools(config, specs)
@@ -131,10 +133,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the research tasks `specs` on the data splits `chosen`, with the baselines and targets for
-        these splits. Measures the baseline and target of a task first if its split is secret and no earlier
-        run has measured them. Then checks that each task's grader works on an empty artefact. Raises
-        InfrastructureError if a grader fails."""
+        """Returns the research tasks `specs` with the data splits `chosen`, and with the baselines and
+        targets (reference scores with which results are compared) for these splits. Measures them for a task
+        whose split is secret, unless an earlier run has measured them. Also checks that each task's grader
+        works on an empty artefact. Raises InfrastructureError if a grader fails."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -145,7 +147,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return measured
 
     def _images(self, specs: Sequence[TaskSpec]) -> set[str]:
-        """Returns the names of all images that the boxes of research tasks and worlds need."""
+        """Returns the names of all container images that boxes need: for the research tasks `specs`, and for
+        all other tasks of the run."""
         of_worlds = [box for one in self._worlds.values() for box in (one.box, one.check_box)]
         images = {spec.image for spec in specs} | {
             box.image for box in of_worlds if box is not None
@@ -159,8 +162,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Runs one episode to its end, including the gradings, in a world or box of its own. Raises
-        InfrastructureError if the failure breaker has stopped the run."""
+        """Runs one episode to its end, including the gradings, in a new world or box. verifiers calls this
+        method. Raises InfrastructureError if the failure breaker, which counts failed episodes, has stopped
+        the run."""
         assert isinstance(task, AirTask)
         await self.check_breaker()
         name = task.data.task_id
@@ -225,8 +229,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         runtime: vf.Runtime,
         gateway: Gateway | None = None,
     ) -> vf.Trace:
-        """Lets verifiers play the episode in `runtime`, writes the last line of the trajectory, and returns
-        the trace. `gateway` is None unless a program in the box plays the agent."""
+        """Lets verifiers play the episode in `runtime` (the place where commands run), writes the last line
+        of the trajectory (air's record of the episode), and returns the trace (verifiers' record). `gateway`
+        connects a program in the box that plays the agent to the model; None if air's harness plays it."""
         trace: vf.Trace | None = None
         try:
             if gateway:
@@ -248,15 +253,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     @asynccontextmanager
     async def lend_world(self, task_id: str) -> AsyncIterator[WatchedWorld]:
-        """Async context manager: yields a new world of the task `task_id`, with its own box if it needs one.
-        The caller must reset the world, and close it inside the block. Raises MissingError if the run has no
-        such world."""
+        """Async context manager: yields a new world, in which an agent can act, of the task `task_id`, which
+        is no research task. The world gets its own box if it needs one. The caller must call its `reset`,
+        and its `close` inside the block. Raises MissingError if the run has no such task."""
         async with lent(self._world_task(task_id), self._boxes) as world:
             yield world
 
     def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode in `world`, a world that `lend_world` has yielded for the task `task_id`.
-        Raises MissingError if the run has no such world."""
+        """Returns a new episode in `world`, which `lend_world` has yielded for the task `task_id`. `recorder`
+        writes the episode's trajectory. Raises MissingError if the run has no such task."""
         task = self._world_task(task_id)
         name, action_format = self._format(task)
         return WorldEpisode(
@@ -286,15 +291,15 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """If `credit` is `"segment"`, replaces the trace of a finished episode by one trace for each
-        segment."""
+        """If the setting `credit` is `"segment"`, replaces the trace (verifiers' record, a training sample)
+        of a finished episode by one trace for each segment of the episode. verifiers calls this method."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 
     @asynccontextmanager
     async def lease(self, spec: TaskSpec) -> AsyncIterator[Box]:
-        """Async context manager: yields a box for the agent of the research task `spec` (see
-        `WorldBoxes.lease`)."""
+        """Async context manager: yields a box for the agent of the research task `spec`. After the block, the
+        box is reset for another episode, or removed (see `WorldBoxes.lease`)."""
         self._check_serving()
         assert self._boxes is not None
         async with self._boxes.lease(self._box_spec(spec)) as box:
@@ -322,15 +327,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     def spec(self, task_id: str) -> TaskSpec:
-        """Returns the research task with the id `task_id`, one of the run's tasks, with the data split of
-        this run and the baseline and target for that split. Raises MissingError if the run has no such
-        task."""
+        """Returns the research task with the id `task_id`, with the data split of this run and the baseline
+        and target scores for that split. Raises MissingError if the run has no such task."""
         self._check_serving()
         return _named(self._specs, task_id, "research task")
 
     def _world_task(self, task_id: str) -> WorldTask:
-        """Returns the world with the id `task_id`, one of the run's tasks. Raises MissingError if the run has
-        no such world."""
+        """Returns the task with the id `task_id` among the run's tasks that are not research tasks, such as
+        games. Raises MissingError if the run has no such task."""
         self._check_serving()
         return _named(self._worlds, task_id, "world")
 
@@ -356,9 +360,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return harness if isinstance(harness, AirHarnessConfig) else None
 
     def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
-        """Returns the name of the action format, and the format itself, for `world`, or for research tasks if
-        `world` is None. Returns "" and None if the harness is not air's own. Raises ConfigError if the format
-        does not suit the task."""
+        """Returns the name of the action format (the syntax in which the model writes actions) and the format
+        itself: for the task `world`, or for research tasks if `world` is None. Returns ("", None) if the
+        harness is not air's own. Raises ConfigError if the format does not suit the task."""
         harness = self._harness()
         if harness is None:
             return "", None

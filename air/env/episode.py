@@ -1,7 +1,9 @@
-"""The state of one running episode: its world, its trajectory's recorder, its counters and its reward.
+"""Defines `Episode`, the state of one running episode, in which a model as the agent works on one task: its
+world (what the agent acts in), the recorder of its trajectory (air's record of it), its counters and reward.
 
-verifiers shares its task and harness objects between episodes. So air stores this state as an attribute of
-the episode's runtime (see `air.env.runtimes`), which is not shared.
+The library verifiers, which runs episodes, shares its task and harness objects between episodes. So air
+stores this state as an attribute of the episode's runtime (verifiers' name for the place where commands run,
+see `air.env.runtimes`), which is not shared.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from air.trajectories import Call, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
-"""The number of seconds by which air ends an episode before verifiers' deadline for it. At the deadline,
+"""air ends an episode this number of seconds before the deadline of the library verifiers. At the deadline,
 verifiers 0.3 would end the episode with an error, and without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 """Texts that identify the error of a too long prompt: the error message of the model server, in lower case,
@@ -45,9 +47,9 @@ class Counters:
 
 @dataclass
 class Episode(ABC):
-    """The state of one running episode: its world, its recorder, its counters and its reward so far. There is
-    a subclass for research tasks, and one for all other worlds. Not to be confused with `vf.Episode`,
-    verifiers' own class for an episode."""
+    """The state of one running episode: its world (what the agent acts in), the recorder of its trajectory
+    (air's record of it), its counters, and its reward so far. There is a subclass for research tasks, and one
+    for all other worlds. Not to be confused with `vf.Episode`, verifiers' own class for an episode."""
 
     id: str
     world: World[Action]
@@ -55,27 +57,30 @@ class Episode(ABC):
     config: ResearchEnvConfig
     counters: Counters = field(default_factory=Counters)
     format: ActionFormat | None = None
-    """The action format. None if a program in the box plays the agent, and not air's own harness."""
+    """The action format, which is the syntax in which the model writes actions. None if a program in the box
+    plays the agent, and not air's own harness (agent loop)."""
     format_name: str = ""
     """The name of the action format in the settings; empty if `format` is None."""
     malformed_in_a_row: int = 0
     """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
-    """The verifiers trace of the episode. None until verifiers has set up the task."""
+    """The episode's trace, which is the record of the episode that verifiers keeps. None until verifiers has
+    set up the task."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The rewards so far, each with its position in the trace."""
+    """The rewards so far, each with the position in the trace (verifiers' record) at which it arose."""
     exec_seconds: list[dict[str, Any]] = field(default_factory=list)
-    """The execution times of the actions so far, for the trace's `info["air"]["exec_seconds"]`. Each has the
-    index of the reply in the trace's nodes (`node`), and the time in seconds (`seconds`). An action that ran
-    nothing has no entry."""
+    """The execution times of the actions so far, for the trace's `info["air"]["exec_seconds"]`. Each is a
+    dict: `node` is the index of the model's reply among the trace's nodes (messages), and `seconds` the time
+    in seconds. An action that ran nothing has no entry."""
     failed: bool = False
-    """Whether an infrastructure error ended the episode."""
+    """Whether an infrastructure error (a failure that is not the agent's) ended the episode."""
     failed_action: str | None = None
-    """The text of the action that was carried out when the infrastructure error occurred. `[end of the
-    episode]` if it occurred in the last gradings. None if there was no error, or if it occurred elsewhere,
-    for example in a model call."""
+    """If an infrastructure error ended the episode: the text of the action that was being carried out, or
+    `[end of the episode]` if the error occurred in the last gradings. None if there was no error, or if it
+    occurred elsewhere, for example in a model call."""
     user_error: str = ""
-    """The message of a UserCodeError or BrokenTaskError, which must stop the run. Empty if there was none."""
+    """The message of an error that must stop the run: code of the user failed (UserCodeError), or the task
+    itself is broken (BrokenTaskError). Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
     """The duration and the token counts of the latest model call, for the next line of the trajectory."""
     why_ended: str = ""
@@ -118,17 +123,17 @@ class Episode(ABC):
 
     @abstractmethod
     def standing(self, left: int | None) -> Standing:
-        """Returns what an action format may tell the agent about its situation, such as the number of turns
-        that remain (`left`; None: not limited)."""
+        """Returns what an action format may tell the agent about its situation, such as the remaining turns.
+        `left` is the number of turns that remain; None means that turns are not limited."""
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Resets the world with the seed `seed`. This happens before the first line of the trajectory is
-        written."""
+        """Starts the world (what the agent acts in) with the seed `seed`. Called before the first line of the
+        trajectory, air's record of the episode, is written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Hook for subclasses: runs after the first line of the trajectory is written, and before the first
-        turn. Does nothing here; a research task reads the workspace then, for diffs."""
+        """Called after the first line of the trajectory is written, and before the first turn. Does nothing
+        here. The subclass for research tasks reads the workspace's files, to find later changes."""
 
     @abstractmethod
     def instructions(self) -> str:
@@ -136,15 +141,17 @@ class Episode(ABC):
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns the additional fields that this kind of episode has in the trajectory's first line."""
+        """Returns the fields that only this kind of episode has in the first line of its trajectory (air's
+        record of the episode), as a dict by name."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns the additional fields that this kind of episode has in the trajectory's last line."""
+        """Returns the fields that only this kind of episode has in the last line of its trajectory (air's
+        record of the episode), as a dict by name."""
 
     @abstractmethod
     def end(self) -> None:
-        """Sets `why_ended` after the world has ended the episode."""
+        """Sets `why_ended`, the reason of the end. Called after the world has ended the episode."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -153,14 +160,13 @@ class Episode(ABC):
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops everything that the world still does, such as a running grading. It is called at the end of
-        every episode, after `finish` or, if an infrastructure error ended the episode, instead of
-        `finish`."""
+        """Stops everything that the world still does, such as a running grading. Called at the end of every
+        episode: after `finish`, or without it if an infrastructure error ended the episode."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Returns the episode's rewards, metrics and payments, which are stored in the trace's
-        `info["air"]`."""
+        """Returns a summary of the ended episode as a dict: its rewards, metrics and payments (see
+        `air.env.credit`). The trace, verifiers' record, stores it as `info["air"]`."""
 
     def system(self, text: str | None) -> str:
         """Returns the system prompt: `text` from the settings, then the instructions of the action format."""
@@ -183,7 +189,7 @@ class Episode(ABC):
 
     @contextmanager
     def performing(self, action: str) -> Iterator[None]:
-        """Context manager for carrying out an action whose text is `action`. If the block raises an
+        """Context manager; its block carries out the action whose text is `action`. If the block raises an
         exception, stores the text in `failed_action`."""
         try:
             yield
@@ -211,13 +217,13 @@ class Episode(ABC):
         problem: str = "",
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory.
+        """Writes one turn to the trajectory, air's record of the episode.
 
-        `step` is the world's answer to the action. `shown` is the text that the model gets after its reply.
-        `reasoning` is the reasoning that the model server returned apart from the reply (None: none). `left`
-        is the number of turns that remain (None: no limit). If the reply has no action, `action` and `step`
-        are None, and `problem` is `format` (malformed) or `length` (cut). `more` has further fields of the
-        trajectory's line.
+        `reply` is the model's text, and `step` the world's answer to its `action`. `shown` is the text that
+        the model gets after its reply. `reasoning` is what the model server returned as reasoning, apart from
+        the reply (None: nothing). `left` is the number of turns that remain (None: no limit). If the reply
+        has no action, `action` and `step` are None, and `problem` is `format` (malformed) or `length` (cut).
+        `more` contains further fields of the trajectory's line.
         """
         self.write_step(
             reply,
@@ -241,8 +247,9 @@ class Episode(ABC):
         reasoning: str | None = None,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with only those fields that are known under any harness.
-        `action` is the text of the action. The other arguments are as in `record_step`."""
+        """Writes one turn to the trajectory, air's record of the episode. Has only parameters that are known
+        no matter which harness (agent loop) is used. `action` is the text of the action. The other arguments
+        are as in `record_step`."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -264,7 +271,8 @@ class Episode(ABC):
         self._note(ends=False)
 
     def _note_duration(self, seconds: float) -> None:
-        """Stores the execution time of the action in the trace's last reply."""
+        """Stores `seconds`, the execution time of the latest action, in `exec_seconds`, with the position of
+        the model's last reply in the trace."""
         replies = [] if self.trace is None else [n.sampled for n in self.trace.nodes]
         if any(replies):
             last = max(index for index, sampled in enumerate(replies) if sampled)
@@ -275,7 +283,8 @@ class Episode(ABC):
         self.ledger.note(nodes, self.rewards, ends=ends)
 
     def counts(self) -> dict[str, float]:
-        """Returns the metrics that all kinds of episodes have, by name."""
+        """Returns the metrics that all kinds of episodes have (counts, and the seconds of model calls), by
+        name."""
         counters = self.counters
         return {
             "turns": float(counters.turns),

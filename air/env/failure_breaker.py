@@ -1,16 +1,16 @@
 """The failure breaker: a circuit breaker that stops a run after too many episodes with infrastructure
 errors.
 
-In this module, a failure is an episode with an infrastructure error. The breaker opens (stops the run) after
-`limit` consecutive failures of all tasks together or of one task. It also opens at once if code or a task of
-the user failed that would fail in further episodes, too: a reward term, an answer checker, a tool whose calls
-hang, or the tests of a task.
+In this module, a failure is an episode with an infrastructure error, which is an error of air or the machine
+and not of the agent. The breaker opens (stops the run) after `limit` consecutive failures of all tasks
+together or of one task. It opens at once if something of the user fails that would also fail in all further
+episodes: a reward term, an answer checker, a tool whose calls hang, or the tests of a task.
 
 Failed episodes are not trained on, so an agent that can cause failures avoids bad rewards. Therefore the
-breaker counts, for each task, the failures that occurred while an action of the agent was carried out. Each
-of them adds 1 to the count, and each other episode of the task subtracts `FORGIVEN`. At `limit` the breaker
-opens. So one outage does not stop a run, but a task stops the run if its episodes keep failing at actions.
-The breaker also warns if the share of failures rises for one task.
+breaker also keeps, for each task, a count of failures at actions, that is, while an action of the agent was
+carried out. Each of them adds 1 to the count, and each other episode of the task subtracts `FORGIVEN`. When
+the count reaches `limit`, the breaker opens. So one outage does not stop a run, but a task stops the run if
+its episodes keep failing at actions. The breaker also warns if the failures of a task become more frequent.
 
 The worker processes of a run cannot stop prime-rl, which started them. So they count consecutive failures in
 one shared file, whose path is in the environment variable `AIR_BREAKER_FILE`. When the breaker opens, every
@@ -35,14 +35,14 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
 WINDOW = 32
-"""The number of latest episodes of a task whose failures are compared with those of as many episodes
-before."""
+"""The breaker counts the failures in the latest `WINDOW` episodes of a task, and compares them with those in
+the `WINDOW` episodes before."""
 FEWEST = 4
-"""The smallest increase in the number of failures, from one window of `WINDOW` episodes to the next, that
-causes a warning."""
+"""A warning needs at least this increase in the number of failures of a task, from `WINDOW` episodes to the
+next `WINDOW` episodes."""
 FORGIVEN = 0.1
-"""The amount that an episode that did not fail at an action subtracts from its task's count of failures at
-actions. The count grows without end if more than 1 of 11 episodes fail at an action."""
+"""Each failure at an action (while an action of the agent was carried out) adds 1 to its task's count; each
+other episode subtracts this amount. So the count keeps growing if more than 1 of 11 episodes fail so."""
 _FAILED, _WELL = "x", "."
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.breaker")
@@ -51,27 +51,28 @@ _LOG = logging.getLogger("verifiers.v1.air.breaker")
 @dataclass
 class _Count:
     failures: int = 0
-    """The number of consecutive episodes, up to the latest, with an infrastructure error."""
+    """The number of consecutive episodes with an infrastructure error, up to and including the latest
+    episode of the run."""
     opened: str = ""
     """The reason why the breaker opened and the run must stop. Empty while the run may continue."""
     tasks: dict[str, str] = field(default_factory=dict)
     """The last `2 * WINDOW` episodes of each task, oldest first, as characters: `x` for a failed episode,
     else a dot. If there were fewer episodes, the text begins with further dots."""
     rises: int = 0
-    """The number of warnings so far that the failures of some task rise."""
+    """The number of warnings so far that failures of a task become more frequent."""
     in_a_row: dict[str, int] = field(default_factory=dict)
-    """The number of consecutive failures of each task, up to its latest episode. Tasks without a failure
-    are left out."""
+    """For each task, the number of consecutive episodes with an infrastructure error, up to and including its
+    latest episode. Tasks with the number 0 are left out."""
     at_actions: dict[str, float] = field(default_factory=dict)
     """For each task, the count of failures that occurred while an action was carried out, reduced by
     `FORGIVEN` for each other episode. Tasks with a count of 0 are left out."""
 
 
 class Breaker:
-    """Counts episodes with infrastructure errors, over all worker processes of a run. When one of the counts
-    that this module describes reaches `limit` (0: never), or at a call of `open`, the breaker opens: no
-    further episode may start. If `file` is None, only this process is counted. All methods block while
-    another process holds the lock on the file."""
+    """Counts episodes with infrastructure errors, which are not the agent's fault, in all worker processes of
+    a run. When one of the counts that this module describes reaches `limit` (0: never), or when `open` is
+    called, the breaker opens: no further episode may start. The processes share the counts in `file`; if it
+    is None, this process counts alone. All methods block while another process holds the lock on the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file
@@ -79,45 +80,47 @@ class Breaker:
 
     @classmethod
     def of_run(cls, limit: int) -> Breaker:
-        """Returns the breaker, with the limit `limit`, of the run to which this process belongs. The
-        environment variable `AIR_BREAKER_FILE` contains the path of the breaker's file; without the variable,
-        only this process is counted."""
+        """Returns a breaker, with the limit `limit`, for the run to which this process belongs. It shares its
+        counts with the run's other processes in the file that the environment variable `AIR_BREAKER_FILE`
+        names; without the variable, this process counts alone."""
         file = os.environ.get(FILE_ENV)
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises InfrastructureError if the breaker is open, so that no further episode starts."""
+        """Raises InfrastructureError if the breaker has opened. Called before each episode, so that none
+        starts after that."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
-        """Counts an episode of `task` without an infrastructure error, which sets the numbers of consecutive
-        failures (of the task, and of all tasks together) to 0, and subtracts `FORGIVEN` from the task's count
-        of failures at actions."""
+        """Counts an episode of `task` that ended without an infrastructure error. Sets the number of
+        consecutive failures of the task, and that of all tasks together, to 0. Subtracts `FORGIVEN` from the
+        task's count of failures at actions."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:
-        """Counts an episode of `task` with an infrastructure error, whose message is `error`. `action` is the
-        text of the action that was carried out when the error occurred; None if it occurred outside of
-        actions, for example in a model call."""
+        """Counts an episode of `task` that ended with an infrastructure error, whose message is `error`.
+        `action` is the text of the action that was being carried out; None if the error occurred elsewhere,
+        for example in a model call."""
         self._count(error, task, action)
 
     def open(self, reason: str) -> None:
-        """Opens the breaker at once, regardless of the limit. `reason` is one line for the user. If the
-        breaker is open already, the earlier reason stays."""
+        """Opens the breaker, which stops the run, regardless of the limit. `reason` is one line for the user.
+        If the breaker is open already, the earlier reason stays."""
         self._update(lambda count: replace(count, opened=count.opened or reason))
 
     def _count(self, error: str | None = None, task: str = "", action: str | None = None) -> _Count:
-        """Updates the stored counts of failures after an episode of `task`, and returns them. `error` is the
-        message of the episode's infrastructure error, or "" if it had none. If `error` is None, no episode
-        has ended, and the stored counts are only returned."""
+        """Updates the stored counts after an episode of `task` has ended, and returns them. `error` is the
+        message of the episode's infrastructure error, or "" if it had none. `action` is the text of the
+        action that was being carried out when the error occurred. If `error` is None, only returns the
+        counts."""
         return self._update(lambda count: self._next(count, error, task, action), task, action)
 
     def _update(
         self, change: Callable[[_Count], _Count], task: str = "", action: str | None = None
     ) -> _Count:
         """Applies the function `change` to the stored counts of failures, stores the result, and returns it.
-        Logs the opening of the breaker, and a warning if the failures of `task` rise."""
+        Logs a message if the breaker opens, and a warning if failures of `task` become more frequent."""
         if self._file is None:
             before, self._own = self._own, change(self._own)
             _log_changes(before, self._own, task, action)
@@ -190,8 +193,8 @@ def _log_changes(before: _Count, after: _Count, task: str, action: str | None) -
 
 
 def _at(action: str) -> str:
-    """Returns a phrase with the action at which an episode failed. The action's text is quoted, because the
-    agent chose it: it may contain line breaks and escape sequences of terminals."""
+    """Returns a phrase for messages that names the action at which an episode failed. The action's text is
+    quoted, because the agent chose it: it may contain line breaks and escape sequences of terminals."""
     return f"at the action {action[:200]!r}"
 
 
@@ -199,17 +202,18 @@ _NumberT = TypeVar("_NumberT", int, float)
 
 
 def _with(counts: dict[str, _NumberT], task: str, count: _NumberT) -> dict[str, _NumberT]:
-    """Returns `counts` with a new count for `task`; tasks with a count of 0 are left out."""
+    """Returns a copy of `counts` in which `task` has the value `count`, or is absent if `count` is 0."""
     changed = {**counts, task: count}
     return changed if count else {name: n for name, n in changed.items() if name != task}
 
 
 def is_rising(outcomes: str) -> bool:
-    """Whether a task's failures rise: whether the second half of its last `2 * WINDOW` episodes has more
-    failures than the first half. `outcomes` has the form of a value in `_Count.tasks`.
+    """Whether a task fails more often than before: whether the second half of its last `2 * WINDOW` episodes
+    has clearly more failures than the first half. `outcomes` has one character for each of these episodes,
+    oldest first: `x` for a failed episode, else a dot.
 
-    The difference must exceed chance: at least `FEWEST`, and three standard deviations if the number of
-    failures in each half is Poisson-distributed.
+    The difference must be at least `FEWEST`, and at least three standard deviations of a Poisson
+    distribution with the first half's failures plus 1 as its mean.
     """
     before = outcomes[:-WINDOW].count(_FAILED)
     more = outcomes[-WINDOW:].count(_FAILED) - before
@@ -217,8 +221,9 @@ def is_rising(outcomes: str) -> bool:
 
 
 def opened(file: Path) -> str:
-    """Returns the reason why the run with the breaker file `file` must stop. Returns "" if the run may
-    continue, or if there is no such file. Raises ConfigError if the file cannot be used."""
+    """Returns the reason why a run must stop, from its breaker file `file`, in which the failure breaker
+    stores its state. Returns "" if the run may continue, or if there is no such file. Raises ConfigError if
+    the file cannot be used."""
     if not file.exists():
         return ""
     with _open_locked(file) as stream:
@@ -226,9 +231,9 @@ def opened(file: Path) -> str:
 
 
 def fresh(file: Path) -> dict[str, str]:
-    """Deletes the breaker file `file` of an earlier run, so that a new run starts without failures. Returns
-    the environment variable that the new run's processes need, as a dict of its name and its value (the
-    absolute path). Raises ConfigError if the file cannot be used."""
+    """Deletes `file`, in which the failure breaker of an earlier run stored its counts, so that a new run
+    starts without failures. Returns the environment variable that the new run's processes need: {name:
+    absolute path of `file`}. Raises ConfigError if the file cannot be used."""
     with boundary(ConfigError, f"cannot use {file}", OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""Counts the tokens of observations, and cuts the middle out of observations that are too long."""
+"""Limits the length of observations, the texts that a model gets after its actions: counts their tokens, and
+cuts the middle out of an observation that is too long."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ import functools
 from typing import Any, Protocol
 
 BYTES_PER_TOKEN = 3
-"""The number of bytes that are counted as one token if there is no tokenizer. It is low on purpose: the
-estimate should exceed the real number of tokens, so that no limit is exceeded."""
+"""The number of bytes that are counted as one token if there is no tokenizer. It is low on purpose, so that
+the estimated number of tokens is rather too large than too small, and no limit is exceeded."""
 
 
 class TokenCounter(Protocol):
@@ -68,8 +69,8 @@ def _joined(head: str, cut: int, tail: str) -> str:
 
 @functools.cache
 def counter_for(tokenizer: str | None) -> TokenCounter:
-    """Returns a token counter for the tokenizer with this Hugging Face hub id or folder. None: a counter that
-    estimates the number of tokens from the number of bytes."""
+    """Returns an object that counts tokens with the tokenizer `tokenizer`, a Hugging Face hub id or a folder.
+    If `tokenizer` is None, the object estimates the number of tokens from the number of bytes."""
     if tokenizer is None:
         return _ByBytes()
     from renderers.base import load_tokenizer

@@ -1,9 +1,9 @@
-"""Warns if the validation scores of a task rise faster than its test scores: agents then overfit the
-validation split.
+"""Warns if the validation scores of a task rise faster than its test scores during training: agents, which
+see only validation scores, then overfit the validation split of the data.
 
-The gap of an episode is the normalised validation score φ of the artefact that counts, minus φ of its test
-score. Each process watches only its own episodes. A constant gap causes no warning, because one of the two
-splits may simply be harder.
+φ is a normalised score. At its end, an episode has one artefact (result of the agent) that counts. The gap of
+the episode is φ of this artefact's validation score minus φ of its test score. Each process watches only its
+own episodes. A constant gap causes no warning, because one of the two splits may simply be harder.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ import math
 from statistics import fmean, variance
 
 WINDOW = 32
-"""The number of latest episodes of a task whose gaps (φ of the validation score minus φ of the test score)
-are compared with those of as many episodes before."""
+"""The mean gap of the latest `WINDOW` episodes of a task is compared with that of as many episodes before.
+(The gap is the normalised validation score minus the normalised test score.)"""
 LEAST = 0.1
-"""The smallest increase of the mean gap (validation φ minus test φ) that causes a warning."""
+"""A warning needs at least this increase of the mean gap (the normalised validation score minus the
+normalised test score)."""
 # verifiers' servers show the messages of loggers below their own name.
 _LOG = logging.getLogger("verifiers.v1.air.gap")
 
 
 class OverfittingAlarm:
-    """Stores the gaps (φ of the validation score minus φ of the test score) of each task's latest episodes,
-    and logs a warning when their mean has grown, because agents then overfit the validation split."""
+    """Logs a warning when agents overfit the validation split of a task. For each task, stores the gaps of
+    the latest episodes (the normalised validation score φ minus the normalised test score), and warns when
+    their mean has grown."""
 
     def __init__(self) -> None:
         self._gaps: dict[str, list[float]] = {}
 
     def note(self, task: str, gap: float) -> None:
-        """Adds the gap (φ of the validation score minus φ of the test score) of an episode of `task`, and
-        warns if the mean gap has grown. After a warning, later episodes are compared with the latest `WINDOW`
-        gaps."""
+        """Stores the gap of an episode of `task` (the normalised validation score φ minus the normalised test
+        score), and logs a warning if the mean gap has grown. After a warning, the latest `WINDOW` gaps are
+        those with which later gaps are compared."""
         gaps = self._gaps.setdefault(task, [])
         gaps.append(gap)
         del gaps[: -2 * WINDOW]
@@ -47,11 +49,12 @@ class OverfittingAlarm:
 
 
 def grown(gaps: list[float]) -> float:
-    """Returns by how much the gaps of a task (φ of the validation score minus φ of the test score, oldest
-    first) have grown: the mean of the last `WINDOW` gaps minus the mean of the gaps before.
+    """Returns by how much the gaps of a task have grown: the mean of the last `WINDOW` gaps minus the mean of
+    the gaps before. `gaps`, oldest first, has for each episode the normalised validation score φ minus the
+    normalised test score.
 
-    Returns 0 if there are too few gaps, or if the difference is at most three standard errors or at most
-    `LEAST`.
+    Returns 0 if there are fewer than `2 * WINDOW` gaps, or if the difference is at most `LEAST` or at most
+    three standard errors.
     """
     if len(gaps) < 2 * WINDOW:
         return 0.0

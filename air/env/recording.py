@@ -1,5 +1,5 @@
-"""Builds the first line (settings, machine, versions) and the last line (outcome) of an episode's
-trajectory."""
+"""Builds the first line (settings, machine, versions) and the last line (outcome) of an episode's trajectory,
+the file in which air records the episode. Also finds the folders and stores for such records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from air.rewards.terms import RewardSettings
 from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
-"""The subfolder, in the folder of trajectories, for verifiers' traces. Each file contains one verifiers
-episode with one trace, in verifiers' own format."""
+"""The name of the subfolder, in the folder of trajectories, for traces: the records of episodes that the
+library verifiers makes, in its own format. Each file contains one verifiers episode with one trace."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 TRAINING_STEP: ContextVar[int | None] = ContextVar("training_step", default=None)
-"""The training step for which the episodes of this process are played, or None if unknown. `air box ls`
-displays it."""
+"""The number of the training step for which this process plays episodes, or None if unknown. The command `air
+box ls` displays it."""
 
 
 def folder(config: ResearchEnvConfig) -> Path | None:
@@ -37,9 +37,9 @@ def folder(config: ResearchEnvConfig) -> Path | None:
 
 
 def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | int | None]:
-    """Returns the keyword arguments for `Box.note_use` of the box of an episode: the ids of the task and the
-    episode, the training step and, if trajectories are recorded, the name and the path of the run's
-    folder."""
+    """Returns the keyword arguments for `Box.note_use`, which notes for what an episode's box is used: the
+    ids of the task and the episode, the training step and, if trajectories are recorded, the name and the
+    path of the run's folder."""
     where = folder(config)
     root = where.parent if where is not None and where.name == "trajectories" else where
     facts: dict[str, str | int | None] = {"task": task, "step": TRAINING_STEP.get()}
@@ -49,7 +49,7 @@ def use(config: ResearchEnvConfig, task: str, episode: str) -> dict[str, str | i
 
 
 def store(config: ResearchEnvConfig) -> ArtefactStore | None:
-    """Returns the store for artefacts (graded files of agents), or None if the settings turn it off."""
+    """Returns the store for artefacts (files that agents hand in), or None if the settings turn it off."""
     where = folder(config)
     if where is None or not config.record_artefacts_mb:
         return None
@@ -80,8 +80,8 @@ def config_hash(config: ResearchEnvConfig) -> str:
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns the fields of a trajectory's first line that are known to air, and not to verifiers.
-    `air.trajectories.Start` explains each field."""
+    """Returns fields of the first line of a trajectory, the file in which air records an episode: those that
+    come from air's settings and state. `air.trajectories.Start` explains each field."""
     config = episode.config
     harness = config.agent.harness or AirHarnessConfig()
     taskset = config.taskset
@@ -104,8 +104,8 @@ def started(episode: Episode) -> dict[str, Any]:
 
 
 def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str, Any]:
-    """Returns the settings that a trajectory records: those of air's own harness (its agent loop), and those
-    that a subclass adds to `ResearchEnvConfig`."""
+    """Returns settings that a trajectory (the file that records an episode) contains: those of air's own
+    harness (its agent loop), and those that a subclass adds to `ResearchEnvConfig`."""
     added = set(type(config).model_fields) - set(ResearchEnvConfig.model_fields)
     settings = config.model_dump(mode="json", include=added)
     if isinstance(harness, AirHarnessConfig):
@@ -114,8 +114,9 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
-    """Writes verifiers' trace to a file (if there is a trace, and traces are recorded), then the last line of
-    the episode's trajectory. Raises InfrastructureError if the disk is full or the folder is not writable."""
+    """Writes the last line of the trajectory, air's record of an episode. Before that, writes verifiers'
+    record, `trace`, to another file, if there is one and the settings ask for it. Raises InfrastructureError
+    if the disk is full or the folder is not writable."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
     failed = episode.failed
     error = None if trace is None else trace.last_error
@@ -135,8 +136,8 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes verifiers' trace to a new file. Returns its path relative to the folder of trajectories, or ""
-    if traces are not recorded."""
+    """Writes `trace`, verifiers' record of an episode, to a new file. Returns the file's path relative to the
+    folder of trajectories, or "" if traces are not recorded."""
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

@@ -1,5 +1,5 @@
-"""The state of one running episode of a research task: an agent works in a box, and its artefact is
-graded."""
+"""The state of one running episode of a research task: an agent works in a box (a container), and its
+artefact (the files that it hands in) is graded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from air.worlds.research.world import ResearchWorld
 
 @dataclass
 class ResearchEpisode(Episode):
-    """The state of one running episode of a research task."""
+    """The state of one running episode of a research task, in which an agent works in a box (a container) and
+    its artefact (the files that it hands in) is graded."""
 
     world: ResearchWorld
     differ: Differ | None = None
     """Finds the changes that each turn made in the workspace. None if these changes are not recorded."""
     recorded: int = 0
-    """The number of gradings that have been written to the trajectory."""
+    """The number of gradings that have been written to the trajectory, air's record of the episode."""
 
     def __post_init__(self) -> None:
         self.world.on_validated = lambda: self._note(ends=True)
@@ -50,14 +51,15 @@ class ResearchEpisode(Episode):
         return self.world.standing(left)
 
     async def reset(self, seed: int) -> None:
-        """Copies the task's files into the box, and adds the tools of the task's MCP servers to the action
-        format."""
+        """Copies the task's files into the box, and adds the tools of the task's MCP (Model Context Protocol)
+        servers, if it has any, to the action format."""
         await self.world.reset(seed)
         if self.format:
             self.format = self.world.offered(self.format)
 
     async def begin(self) -> None:
-        """If diffs are recorded, reads the workspace, so that the first turn's changes can be found later."""
+        """If the settings ask for a record of the changed files, reads the files of the workspace, with which
+        the files after the first turn are compared."""
         if self.format and self.recorder.path is not None and self.config.record_diffs:
             self.differ = Differ(self.world.box)
             with self.world.times.as_recording():
@@ -69,8 +71,8 @@ class ResearchEpisode(Episode):
         return self.world.instructions(self.format)
 
     def started(self) -> dict[str, Any]:
-        """Returns those fields of the trajectory's first line that concern the task, its grading and its
-        box."""
+        """Returns the fields, by name, of the trajectory's first line that concern the task, its grading and
+        the agent's box. (The trajectory is air's record of the episode.)"""
         world, box = self.world, self.world.box
         task = world.task
         return {
@@ -93,7 +95,8 @@ class ResearchEpisode(Episode):
         }
 
     def ended(self) -> dict[str, Any]:
-        """Returns the field `test` of the trajectory's last line: the score on the test split."""
+        """Returns `{"test": …}`, the field of the trajectory's last line about the test split of the data:
+        the score, its standard error, and the digest and path of the tested artefact."""
         digest, path = self.world.test_artefact
         test = {
             "score": self.world.test_score,
@@ -111,8 +114,9 @@ class ResearchEpisode(Episode):
         shown: str,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, with the changes that the turn made in the workspace. If the
-        turn's action was graded, also writes the grading."""
+        """Writes one turn to the trajectory (air's record of the episode), with the changes that the turn
+        made in the workspace. If the turn's action led to a grading, also writes the grading. The parameters
+        are those of `Episode.record_step`."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -131,7 +135,7 @@ class ResearchEpisode(Episode):
             return None
 
     def record_validation(self, validation: Validation) -> None:
-        """Writes one grading as a line of the trajectory."""
+        """Writes `validation`, one grading, as a line of the trajectory (air's record of the episode)."""
         self.recorder.write(
             "validate",
             turn=self.counters.turns,
@@ -157,9 +161,10 @@ class ResearchEpisode(Episode):
         self.why_ended = "box" if self.world.box_end_reason else "submit"
 
     async def finish(self) -> None:
-        """Ends the episode with its last gradings, and records them. If the agent did not `submit`, the
-        artefact in the box is graded on the validation split. In any case, the artefact that counts is graded
-        on the test split, except in tasks with their own grading rules, such as Harbor tasks."""
+        """Ends the episode with its last gradings, and records them. If the agent did not `submit`, its
+        artefact (the files to hand in) is taken from the box and graded on the validation split. In any case,
+        the artefact that counts is graded on the test split, except in tasks with their own grading rules,
+        such as Harbor tasks."""
         await self.world.finish()
         for validation in self.world.validations[self.recorded :]:
             self.record_validation(validation)
@@ -168,8 +173,8 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
-        """Stops what the world still does. If the world has found that the task itself is broken, stores the
-        message about this in `user_error`."""
+        """Stops what the episode's world still does, such as a grading. If the world has found that the task
+        itself is broken, stores the message about this in `user_error`."""
         await self.world.abandon()
         self.user_error = self.user_error or self.world.task_error
 
@@ -232,8 +237,8 @@ class ResearchEpisode(Episode):
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns φ of the validation score of the artefact that counts minus φ of its test score, or None if
-        one of the two scores is missing."""
+        """Returns the normalised validation score φ minus the normalised test score of the artefact that
+        counts in the end, or None if one of the two scores is missing."""
         world = self.world
         score = (
             None
@@ -245,8 +250,8 @@ class ResearchEpisode(Episode):
         return phi_on(world.task, score) - phi_on(world.task, world.test_score)
 
     def summary(self) -> dict[str, Any]:
-        """Returns the episode's scores, reward terms, metrics and payments, which are stored in the trace's
-        `info["air"]`."""
+        """Returns a summary of the episode as a dict, which the trace (verifiers' record) stores as
+        `info["air"]`: scores, reward terms, metrics, payments (see `air.env.credit`) and others."""
         return {
             "episode": self.id,
             "task": self.world.task.id,

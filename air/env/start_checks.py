@@ -23,9 +23,9 @@ _LOG = logging.getLogger("verifiers.v1.air.environment")
 def gpu_pools(
     config: ResearchEnvConfig, specs: Sequence[TaskSpec]
 ) -> tuple[GpuPool | None, GpuPool | None]:
-    """Returns two GPU pools, one for agents' boxes and one for graders, or (None, None) if the settings name
-    no GPUs. Raises ConfigError if there are too few GPUs, or if the settings name none and a task needs
-    some."""
+    """Returns two pools of GPUs, the first for agents' boxes and the second for graders' boxes, or (None,
+    None) if the settings name no GPUs. Raises ConfigError if there are too few GPUs for the tasks `specs`, or
+    if the settings name none although a task needs some."""
     if not config.gpus:
         for spec in specs:
             if spec.gpus or spec.grader.gpus:
@@ -46,8 +46,8 @@ def gpu_pools(
 
 
 def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Raises ConfigError if the settings do not suit a task that has its own grading rules (`spec.rules`),
-    such as a Harbor task."""
+    """Checks that the settings `config` suit a task with its own grading rules (`spec.rules`), such as a
+    Harbor task. Raises ConfigError if they do not."""
     spec.box_spec(config.provider)
     for name in ("test_weight", "final"):
         if getattr(config, name) != type(config).model_fields[name].get_default():
@@ -76,9 +76,9 @@ def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
 
 
 def _check_servers(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Checks that the tools of a task's MCP servers can be offered to the model. Raises UsageError if the
-    package for MCP is missing, or the action format cannot express tool calls. Only warns if a program plays
-    the agent, because programs do not get these tools."""
+    """Checks that the model can be offered the tools of a task's MCP servers (servers of tools that speak the
+    Model Context Protocol). Raises UsageError if the package for MCP is missing, or the action format cannot
+    express tool calls. If a program plays the agent, only warns that it does not get these tools."""
     rules = spec.rules
     if rules is None or not rules.tool_servers:
         return
@@ -123,7 +123,8 @@ def check_docker(image: str) -> None:
 
 
 async def check_images(spec: TaskSpec) -> None:
-    """Raises MissingError if this machine lacks an image that a task with its own grading rules needs."""
+    """Raises MissingError if this machine lacks a container image that `spec` needs. For tasks with their own
+    grading rules, such as Harbor tasks."""
     from air.sandbox.docker import engine
 
     rules = spec.rules

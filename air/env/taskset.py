@@ -1,4 +1,5 @@
-"""Provides air's tasks to verifiers, with the methods that start, grade and reward an episode."""
+"""Provides air's tasks to the library verifiers, as its plugins taskset and task. Their methods, which
+verifiers calls, start, grade and reward an episode."""
 
 from __future__ import annotations
 
@@ -20,36 +21,38 @@ from air.worlds.research.observations import describe
 from air.worlds.sources import is_world
 
 LAST_GRADINGS = "[end of the episode]"
-"""The text that stands for the failed action, in trajectories and in the failure breaker, if an error occurs
-in the gradings at the end of an episode."""
+"""Trajectories and the failure breaker name the action at which an episode failed. If the error occurred in
+the gradings at the end of the episode, this text takes the action's place."""
 
 
 class AirData(vf.TaskData):
     """The data of one prompt: the task's text and id, a digest of its files, and the episode's seed.
-    verifiers writes these fields into its traces, so they must not contain labels, answers or paths."""
+    verifiers writes these fields into its traces (records of episodes), so they must not contain labels,
+    answers or paths."""
 
     task_id: str = ""
     """The id of the task."""
     task_hash: str = ""
-    """The SHA-256, in hex, of everything that the task consists of: the files in its folder, or the
-    definition of its world."""
+    """The SHA-256, in hex, of the whole task: of the files in the folder of a research task, or of the
+    definition of any other task."""
     seed: int = 0
-    """The seed with which the world is reset."""
+    """The seed with which the episode starts. In worlds such as games, it determines the random choices."""
 
 
 class AirTask(vf.Task[AirData]):
-    """A research task, or a task of another world, with the methods that verifiers calls during an episode.
-    The state of the episode is not stored here but on the runtime (verifiers' name for the place where
-    commands run): a box from a pool of `ResearchEnv`, no box (`NoBox`), or a runtime that `vf-validate` or
-    `vf-debug` started."""
+    """A research task, or a task in another world such as a game, with the methods that verifiers calls
+    during an episode. The episode's state is not stored here but on the runtime (verifiers' name for the
+    place where commands run): a box (container) from a pool of `ResearchEnv`, a `NoBox` for episodes without
+    commands, or a runtime that the command `vf-validate` or `vf-debug` started."""
 
     spec: TaskSpec | None = None
-    """The specification of a research task; never serialised. None for tasks of other worlds, and if
-    verifiers itself made this object (not `AirTaskset`)."""
+    """The specification of a research task; it is never serialised. None for all other tasks, and if
+    verifiers, instead of `AirTaskset`, made this object."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
-        """Resets the world (for a research task, this copies the task's files into the box), then writes the
-        first line of the trajectory."""
+        """Starts the episode: resets its world (for a research task, copies the task's files into the box),
+        then writes the first line of the trajectory, air's record of the episode. `trace` is verifiers'
+        record."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             if is_world(self.data.task_id):
                 raise UsageError(
@@ -87,7 +90,8 @@ class AirTask(vf.Task[AirData]):
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Ends the episode (a research task is graded a last time), and stores the episode's summary in the
-        trace. Raises the error with which a grading failed, such as InfrastructureError."""
+        trace, verifiers' record of the episode. Raises the error with which a grading failed, such as
+        InfrastructureError."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
             raise gateway.failure  # verifiers ignores errors that are raised after it has stopped an episode
@@ -97,9 +101,9 @@ class AirTask(vf.Task[AirData]):
         trace.info["air"] = episode.summary()
 
     async def validate(self, runtime: vf.Runtime) -> bool:
-        """Runs the task's first and last recorded reference solution in the runtime, for the command
-        `vf-validate`. Returns whether both solutions reach their recorded scores, and the last is better than
-        the first (the baseline). Raises UsageError if the runtime belongs to an episode with an agent."""
+        """Checks the task for the command `vf-validate`: runs two recorded reference solutions, the baseline
+        and the best, in the runtime. Returns whether both reach their recorded scores, and the best is better
+        than the baseline. Raises UsageError if the runtime belongs to an episode with an agent."""
         episode = episode_of(runtime)
         if not isinstance(episode, verifiers_owned.UnplayedEpisode):
             raise UsageError(
@@ -111,23 +115,23 @@ class AirTask(vf.Task[AirData]):
     async def terms(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the terms of the episode's reward by name; the reward is their sum. Without a runtime (in
-        the command `vf-replay`), the terms are read from the trace."""
+        """Returns the terms of the episode's reward by name; the reward is their sum. If `runtime` is None,
+        as in the command `vf-replay`, reads them from the trace, verifiers' record of the episode."""
         return dict(_summary(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
     async def facts(
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
-        """Returns the scores, counts and times of the episode by name. Without a runtime (in the command
-        `vf-replay`), they are read from the trace."""
+        """Returns the metrics of the episode (scores, counts and times) by name. If `runtime` is None, as in
+        the command `vf-replay`, reads them from the trace, verifiers' record of the episode."""
         return dict(_summary(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the episode's summary, which `Episode.summary` stored in a finished trace. Raises UsageError if
-    there is none, because an infrastructure error ended the episode, or an older version of air recorded
-    it."""
+    """Returns the summary of an episode, which was made by `Episode.summary`, from `trace`, verifiers' record
+    of it. Raises UsageError if there is none, because an infrastructure error ended the episode, or an older
+    version of air recorded it."""
     summary = trace.info.get("air", {})
     if "terms" not in summary:
         raise UsageError(
@@ -138,7 +142,8 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
 
 
 class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
-    """The prompts that the settings define: `examples_per_task` of each task, with different seeds."""
+    """The prompts of a run, each as a task object. The settings define them: `examples_per_task` prompts from
+    each task, with different seeds. verifiers plays an episode from a prompt."""
 
     def load(self) -> Iterable[AirTask]:
         """Yields one task object for each prompt. The tasks take turns, so that in the first N prompts, for
@@ -157,8 +162,8 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             yield makers[name](number)
 
     def _maker(self, name: str) -> Callable[[int], AirTask]:
-        """Returns a function that takes the number (from 0) of a prompt of the task `name`, and returns its
-        task object."""
+        """Returns a function that makes the prompts of the task with the id `name`: it takes a prompt's
+        number (0, 1, …), which determines the seed, and returns the task object."""
         config = self.config
         if is_world(name):
             world = sources.load(name)
@@ -194,9 +199,9 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
 
 def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
-    """Yields `count` pairs (name, number of earlier pairs with the same name). Each name's share is
-    proportional to its weight, spread as evenly as possible; with equal weights, the names take turns in
-    order."""
+    """Yields `count` pairs (name, number of earlier pairs with the same name). Each name gets a share of the
+    pairs that is proportional to its weight, spread as evenly as possible. With equal weights, the names take
+    turns in order."""
     taken = dict.fromkeys(weights, 0)
     for _ in range(count):
         # The name whose next turn is due first; `min` takes the first of equal ones.

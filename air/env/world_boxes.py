@@ -1,5 +1,6 @@
-"""Provides worlds other than research tasks with boxes: one for each agent, and a new one for each check of
-an answer."""
+"""Provides boxes (containers or processes in which commands run) to worlds, such as question sets with tools,
+that are not research tasks: one box for each agent, and a new box for each check of an answer by running
+code."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ _KILLED = 137
 
 
 class WorldBoxes:
-    """The boxes of all episodes in one process. `agents` is the pool of agents' boxes, and `checks` is the
-    pool of boxes in which answers are checked. The pools are separate, because an agent keeps its box during
-    a check."""
+    """Lends boxes (containers or processes) to all episodes in this process. `agents` is the pool of agents'
+    boxes, and `checks` the pool of boxes in which answers are checked. The pools are separate, because an
+    agent keeps its box during a check, and might otherwise wait for ever for a second one."""
 
     def __init__(self, agents: Pool, checks: Pool, config: ResearchEnvConfig) -> None:
         self.agents, self.checks, self._config = agents, checks, config
 
     def spec(self, spec: BoxSpec) -> BoxSpec:
-        """Returns a copy of `spec` with the kind of box (`docker` or `process`) that the run's settings
-        choose, and with the field that says whether the box may be reused."""
+        """Returns a copy of `spec` in which two fields follow from the run's settings: `provider`, the kind
+        of box (`docker` or `process`), and `reusable`, whether the box may serve several episodes."""
         provider = self._config.provider
         closed = provider == "docker" and not (spec.network or spec.gpus or spec.open)
         return spec.model_copy(
@@ -54,8 +55,9 @@ class WorldBoxes:
 
     @asynccontextmanager
     async def world(self, task: WorldTask) -> AsyncIterator[WatchedWorld]:
-        """Async context manager: yields the world of one episode, with the boxes that it needs. The caller
-        must reset the world, and close it inside the block."""
+        """Async context manager: yields a new world (what an agent acts in) of `task` for one episode, with
+        the boxes that it needs. The caller must call the world's `reset`, and its `close` inside the
+        block."""
         run = None if task.check_box is None else self.runner(task.check_box)
         if task.box is None:
             yield WatchedWorld(task.world(run=run), task.unanswered)
@@ -66,9 +68,9 @@ class WorldBoxes:
             yield WatchedWorld(task.world(box, run), task.unanswered, box=box, box_seconds=seconds)
 
     def runner(self, spec: BoxSpec) -> Run:
-        """Returns a function that runs one command in a new box with the settings `spec`, for a checker that
-        runs the agent's code. If the command ends its box, the function returns a result with exit code 137.
-        If the box fails for another reason, the function raises GradingError."""
+        """Returns a function with which a checker of answers runs the agent's code. The function runs one
+        command in a new box with the settings `spec`, and returns its result; if the command ended the box,
+        the result has exit code 137. If the box fails for another reason, it raises GradingError."""
         spec = spec.model_copy(update={"provider": self._config.provider, "reusable": False})
 
         async def run(
@@ -95,8 +97,8 @@ class WorldBoxes:
 
 @asynccontextmanager
 async def lent(task: WorldTask, boxes: WorldBoxes | None) -> AsyncIterator[WatchedWorld]:
-    """Async context manager: yields the world of one episode. If the task needs boxes, they come from
-    `boxes`. Raises ConfigError if the task needs boxes and `boxes` is None."""
+    """Async context manager: yields a new world (what an agent acts in) of `task` for one episode. If the
+    task needs boxes, takes them from `boxes`; raises ConfigError if `boxes` is None then."""
     if not task.in_boxes:
         yield WatchedWorld(task.world(), task.unanswered)
         return

@@ -1,4 +1,5 @@
-"""The state of one running episode in a world that is not a research task, with or without a box.
+"""The state of one running episode in a world (what an agent acts in) that is not a research task, such as a
+game or a question with tools. The agent may have a box, a container for its commands.
 
 The reward has these terms:
 
@@ -7,14 +8,14 @@ The reward has these terms:
     format       −(the task's `format_penalty` + the settings' `format_penalty`) · number of format errors
     time         −`time_penalty` of the settings · min(1, seconds / limit)
 
-The number u ≤ 0 is the task's `unanswered`. If no action ended the episode (because turns or time ran out)
-and `world` is negative, `world` and `unanswered` together are the lower of u and `world`. If `world` is not
-negative, they are `world` + u.
+The number u ≤ 0 is the task's setting `unanswered`. If no action ended the episode (because turns or time ran
+out) and `world` is negative, the sum of `world` and `unanswered` is the lower of u and `world`. If `world` is
+not negative, the sum is `world` + u.
 
-With `credit = "segment"`, every action with a nonzero reward ends a segment. An action that ends the agent's
-box ends the episode, too. Its reward is the amount that the term `unanswered` would have otherwise. So this
-amount is part of the term `world` and of the segment of this action, and clients of `air serve` get it with
-the action's result.
+With the setting `credit = "segment"`, every action with a nonzero reward ends a segment, a part of the
+episode that is trained on by itself. An action that ends the agent's box also ends the episode. This action
+gets, as its reward, the amount that the term `unanswered` would otherwise have. So this amount is part of the
+term `world` and of the segment of this action, and clients of `air serve` get it with the action's result.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from air.worlds.sources import WorldTask
 
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
-"""The maximum number of turns of episodes that begin in this context. It replaces the worlds' own limits.
-None: the worlds' own limits apply."""
+"""The maximum number of turns of the episodes that begin in this context (see `contextvars`). It replaces the
+limits that the tasks set. None: the tasks' own limits apply."""
 CLOSE_SECONDS = 60.0
-"""The time limit for closing a world, in seconds. If closing takes longer, the episode still counts, with the
-rewards and facts that it had before."""
+"""The time limit, in seconds, for closing a world at the end of an episode. If closing takes longer, the
+episode still counts, with the rewards and facts (numbers about it) that it had before."""
 _REMEDY = (
     "what an agent can cause must be an observation, and any other failure an InfrastructureError"
 )
@@ -57,26 +58,26 @@ BOX_ENDED = "[the box has ended]"
 
 @dataclass
 class WatchedWorld:
-    """Wraps a world: checks and adds up its rewards, recognises when the agent's commands ended the box, and
-    stores the message of an error in `close` instead of raising the error."""
+    """Wraps a world, what an agent acts in, and has the same methods. Checks and records its rewards,
+    recognises when the agent's commands ended the box (its container), and does not raise errors of the
+    world's `close`, but stores their message."""
 
     world: World[Action]
     unanswered: float = 0.0
-    """The setting `unanswered` of the task (see `air.worlds.sources.WorldTask`): the amount that an episode
-    earns at its end if no action ends it; at most 0. If the earlier rewards sum to less than 0, the episode
-    earns only the rest at its end, so that the total is the lower of this amount and their sum (see the
-    formula of the module)."""
+    """The task's setting `unanswered` (see `air.worlds.sources.WorldTask`), at most 0: what an episode earns
+    at its end if no action ended it. If the sum of the earlier rewards is negative, the episode's total is
+    the lower of this amount and that sum (see the formula of the module)."""
     box: Box | None = None
     """The box in which the agent acts; None if the world has none."""
     box_seconds: float = 0.0
-    """The seconds for which the episode waited for its box."""
+    """The number of seconds for which the episode waited for its box."""
     box_end_reason: str = ""
     """A description of how the agent's commands ended the box; empty if they did not."""
     ended: bool = False
     """Whether an action has ended the episode."""
     user_error: str = ""
-    """The message of the UserCodeError that stops the run, for example because a user's answer checker
-    failed; empty if there was none."""
+    """The message of a UserCodeError (code of the user failed, such as an answer checker), which must stop
+    the run; empty if there was none."""
     rewards: list[float] = field(default_factory=list)
     """The reward of each action, in order."""
     seconds: float = 0.0
@@ -92,11 +93,14 @@ class WatchedWorld:
             return _sendable(await self.world.reset(seed))
 
     async def step(self, action: Action) -> Step:
-        """Performs an action. If the action ends the agent's box, the result ends the episode, with the
-        reward `end_reward`. An exception that proves a failure of the machine (see `is_machine_failure`)
-        passes unchanged. Any other failure of the world's code, of an answer checker or of a tool of the user
-        is raised as UserCodeError, which stops the run. If it only excluded the episode from training, an
-        agent could escape bad rewards by actions that cause it."""
+        """Performs an action and returns its result. If the action ends the agent's box, the result ends the
+        episode, with the reward `end_reward`.
+
+        An exception that proves a failure of the machine (see `is_machine_failure`) is raised unchanged. Any
+        other exception comes from the world's code, or from an answer checker or tool of the user, and
+        is raised as UserCodeError, which stops the run. If such a failure only excluded the episode from
+        training, an agent could escape bad rewards by actions that cause it.
+        """
         began = time.monotonic()
         with self._noting():
             try:
@@ -141,14 +145,15 @@ class WatchedWorld:
 
     @property
     def end_reward(self) -> float:
-        """The reward that is added if the episode ends now without an action that ends it, or because the
-        agent's box ended. It follows from the setting `unanswered` and the rewards so far; 0 if an action has
+        """The reward that is added if the episode ends now because turns or time ran out, or because the
+        agent's box ended. Computed from the setting `unanswered` and the rewards so far; 0 if an action has
         already ended the episode."""
         return 0.0 if self.ended else without_end(self.unanswered, self.rewards)
 
     async def close(self) -> dict[str, Any]:
-        """Closes the world once, even if the caller is cancelled meanwhile. An error is only stored in
-        `close_error`, because the episode's rewards are final already."""
+        """Closes the world, and returns what its `close` returns. Closes it only once, even if the caller is
+        cancelled meanwhile. If closing fails, returns {} and stores the error's message in `close_error`,
+        because the episode's rewards are final already."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         return await wait_shielded(self._closing)
@@ -184,20 +189,22 @@ def _sendable(observation: Observation) -> Observation:
 
 @dataclass
 class WorldEpisode(Episode):
-    """The state of one running episode in a world that is not a research task."""
+    """The state of one running episode in a world that is not a research task, such as a game or a question
+    with tools."""
 
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
     turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
-    """A maximum number of turns that replaces the world's own limit. The settings can lower it further. None:
-    the world's own limit applies."""
+    """The maximum number of turns, in place of the limit that the task sets. The settings can lower it
+    further. None: the task's own limit applies."""
     first: Observation = field(default_factory=lambda: Observation(""))
     """The first observation as the model sees it; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
     used: float | None = None
     """The agent's time in seconds; None until the episode ends."""
     facts: Mapping[str, float] = field(default_factory=dict)
-    """The world's facts (numbers by name) at the end of the episode; empty before."""
+    """The world's facts at the end of the episode: numbers about it, by name, such as `success`. Empty before
+    the end."""
 
     @property
     def task_id(self) -> str:
@@ -223,7 +230,8 @@ class WorldEpisode(Episode):
         return Standing(left=None if self.task.opening else left)
 
     async def reset(self, seed: int) -> None:
-        """Resets the world, and shortens its first observation if it is too long."""
+        """Starts the world with the seed `seed`. Shortens its first observation (text for the model) if it is
+        too long, and stores it in `first`."""
         harness = self.config.agent.harness or AirHarnessConfig()
         tokens = await asyncio.to_thread(counter_for, harness.tokenizer)
         first = await self.world.reset(seed)
@@ -233,8 +241,9 @@ class WorldEpisode(Episode):
         self.began = time.monotonic()
 
     def prompt(self, text: str) -> str:
-        """Returns the user prompt before the first reply: the task's text, the first observation, and the
-        action format's opening text. If the task has an `opening`, that takes the place of the text."""
+        """Returns the user prompt before the first reply: the task's text `text`, the first observation, and
+        the action format's opening text. Leaves out `text` if the task has an `opening`, two messages that
+        `messages` puts before the prompt."""
         text = "" if self.task.opening else text
         return super().prompt("\n\n".join(part for part in (text, self.first.text) if part))
 
@@ -251,7 +260,8 @@ class WorldEpisode(Episode):
         return [*([first] if first["content"] else []), *opening, user]
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields of the trajectory's first line that describe the world."""
+        """Returns the fields, by name, that describe the world in the first line of the trajectory, air's
+        record of the episode."""
         return {
             "opening": self.task.opening,
             "metric": self.metric,
@@ -286,7 +296,8 @@ class WorldEpisode(Episode):
     async def record_step(
         self, reply: str, action: Action | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory, with the world's reward for its action."""
+        """Writes one turn to the trajectory (air's record of the episode), with the world's reward for its
+        action. The parameters are those of `Episode.record_step`."""
         more |= {} if step is None else {"reward": float(step.reward), "done": step.done}
         await super().record_step(reply, action, step, shown, **more)
         if step is not None and step.reward:
@@ -294,14 +305,14 @@ class WorldEpisode(Episode):
 
     @property
     def metric(self) -> str:
-        """The name of the episode's score in tables: `success` if the world reports this fact, else
-        `reward`."""
+        """The name of the episode's score in tables: `success` if the world reports a number of this name,
+        otherwise `reward`."""
         return "success" if "success" in self.task.facts else "reward"
 
     @property
     def score(self) -> float:
-        """The episode's score: the world's fact `success` if the world has this fact, otherwise the sum of
-        the reward terms `world` and `unanswered`."""
+        """The episode's score: the number `success` if the world reports it, otherwise the sum of the reward
+        terms `world` and `unanswered`."""
         return (
             self.facts.get("success", 0.0)
             if self.metric == "success"
@@ -310,7 +321,8 @@ class WorldEpisode(Episode):
 
     @property
     def scale(self) -> RewardScale:
-        """A reward scale that leaves scores as they are, because worlds have no baseline or target."""
+        """The scale for normalising scores, which leaves them as they are, because only research tasks have a
+        baseline and a target score."""
         clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
         return RewardScale(
             direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
@@ -330,8 +342,8 @@ class WorldEpisode(Episode):
         self._note(ends=False)
 
     async def abandon(self) -> None:
-        """Copies the world's `user_error` to this episode, then closes the world, even if the caller is
-        cancelled meanwhile."""
+        """Ends an episode, also a failed one: copies the world's `user_error` to this object, then closes the
+        world, even if the caller is cancelled meanwhile."""
         self.user_error = self.world.user_error
         await self.world.close()
 

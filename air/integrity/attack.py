@@ -1,10 +1,10 @@
-"""Defines `Attack`: scripted replies of an agent in an episode of a task, and the largest reward that they
-deserve.
+"""Defines `Attack`: the replies of a scripted agent that tries to cheat in an episode of a task, and the
+largest reward that they deserve.
 
-An attack is run as a real episode in a real box. Its result is "broken", which means that the defence failed,
-in any of these cases:
+An attack is run as a real episode in a real box (the agent's container). Its result is "broken", which means
+that the defence failed, in any of these cases:
 
-- The episode fails, so that training would not use it.
+- The episode fails, so that training would not use it, and the agent would escape a bad reward.
 - The episode earns more than the attack's bound or, in an attack with `low_reward_breaks`, too little.
 - The agent's script calls the shell function `worked`, because it reached something forbidden.
 - The trajectory of the episode is unreadable or inconsistent.
@@ -35,12 +35,13 @@ Family = Literal[
 """The families of attacks, by the goal of an attack."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
-"""The largest reward that an attack deserves. `starter`: the reward of the unchanged starter files, or that
-of submitting nothing if it is higher. `lowest`: the task's lowest φ, or the reward of submitting nothing if
-it is lower."""
+"""The name of the largest reward that an attack deserves. `starter`: the reward for submitting what the
+task's starter files make unchanged, or for submitting nothing, whichever is higher. `lowest`: the task's
+lowest normalised score φ, or the reward for submitting nothing, whichever is lower."""
 WORKED = "THE-ATTACK-WORKED"
-"""The text that an attack's script prints if it reached something forbidden. Scripts build this text from
-parts, so that an observation which merely quotes a script does not contain it."""
+"""The text that an attack's script prints if it reached something forbidden. The battery searches for it in
+the observations, the texts that the agent gets. Scripts build the text from parts, so that an observation
+which only quotes a script does not contain it."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
 """The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
@@ -51,39 +52,39 @@ SAY_WORKED = "worked() { printf 'THE-%s\\n' ATTACK-WORKED; }"
 """A line of bash that defines the function `worked`. An attack's script calls this function to report that it
 reached something forbidden; the function prints the text `WORKED`."""
 Applies = Callable[["Target"], str]
-"""A function that returns the reason why an attack cannot be tried on a target, or an empty text if it
-can."""
+"""A function that says whether an attack can be tried on a target (a task in a kind of box). Returns the
+reason why it cannot, or an empty string if it can."""
 Source = str | Callable[["Target"], str]
 """The code of an attack (a shell script or Python code), or a function that returns the code for a target."""
 When = Literal["load", "call"]
-"""When the code that an attack puts into an artefact runs: when the file is loaded, or at each call of its
-functions."""
+"""When the code that an attack adds to an artefact (the Python file that the agent hands in) runs: when the
+file is loaded, or at each call of its functions."""
 Check = Callable[["Target", "AttackEpisode"], str]
-"""A function that checks an attack's episode for faults that its reward does not show. Returns a message
-about how the defence failed, or an empty text if the defence held."""
+"""A function that checks an attack's episode for faults that the reward does not show. Returns a message
+about how the defence failed, or an empty string if the defence held."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The settings with which the environment runs the episodes of an attack."""
+    """The settings of air's environment for the episodes of an attack."""
 
     harness: Literal["air", "bash"] = "air"
-    """The harness. `air`: air's own loop of model replies and observations. `bash`: a program in the box is
-    the agent, and runs each of the replies as a command."""
+    """The harness, which plays the agent. `air`: air's own loop of model replies and observations. `bash`: a
+    program in the box (container) plays the agent, and runs each of the replies as a command."""
     format: str = "fenced"
-    """The action format of the harness `air`."""
+    """The action format (the syntax in which the model writes actions) of the harness `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
-    """The earlier score with which each new score is compared for the reward: the previous one, or the best
-    one so far. The setting also decides which artefact counts at the end: the last one, or the one with the
-    best score."""
+    """The earlier score with which each new score is compared to compute the reward: the previous score, or
+    the best score so far. The setting also decides which artefact (result of the agent) counts at the end:
+    the last artefact, or the artefact with the best score."""
 
 
 DEFAULT = Setup()
 VALIDATES = 4
-"""The number of gradings (`validate`) that an episode allows. It is smaller than the number of turns, so that
-an attack can try to get more gradings than allowed."""
+"""The number of gradings (`validate`) that the agent may request in an episode. It is smaller than the number
+of turns, so that an attack can try to get more gradings than allowed."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,12 @@ class AttackEpisode:
     error: str
     """The message of the failure; empty if the episode did not fail."""
     observations: tuple[str, ...] = ()
-    """The observations that the agent got, without the task's description."""
+    """The observations (results of its actions) that the agent got, without the task's description."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The metrics of the episode's trace, by name."""
+    """The metrics of the episode (scores, counts and times), by name."""
     fault: str = ""
-    """Message about an inconsistency in the recorded trajectory; empty if there is none."""
+    """A message about an inconsistency in the trajectory, the record of the episode; empty if there is
+    none."""
 
     @property
     def observed(self) -> str:
@@ -109,12 +111,14 @@ class AttackEpisode:
 
 @dataclass(frozen=True)
 class Target:
-    """The target of an attack: a task, and the kind of box in which the episode runs."""
+    """The target of an attack: a task, and the kind of box (container, or process) in which its episode
+    runs."""
 
     task: TaskSpec
     provider: Provider
     starter: str
-    """A bash script that makes, in the workspace, the artefact of the unchanged starter files."""
+    """A bash script that makes an honest artefact (file to hand in) in the workspace from the task's
+    unchanged starter files."""
     isolation: str
     """The kind of box, as air's conformance suite (the tests that every kind of box must pass) names it, such
     as `docker` or `process/root`."""
@@ -122,50 +126,52 @@ class Target:
 
     @property
     def artefact(self) -> str:
-        """The path in the workspace of the artefact that the task asks for (the first of several), without
-        a slash at its end."""
+        """The path, relative to the workspace, of the artefact, which is the file or folder that the task
+        asks the agent to make. If it asks for several, the first. Without a slash at the end."""
         return self.task.artefact.rstrip("/")
 
     @property
     def is_code(self) -> bool:
-        """Whether the artefact is one Python file whose code air's own runner executes."""
+        """Whether the artefact (what the agent hands in) is one Python file whose code air's own runner
+        executes."""
         return self.task.trust == "code" and self.artefact.endswith(".py")
 
     @property
     def is_table(self) -> bool:
-        """Whether the artefact is a CSV file."""
+        """Whether the artefact (what the agent hands in) is a CSV file."""
         return self.artefact.endswith(".csv")
 
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack that the battery plays against tasks: an agent's scripted replies, and the largest reward
-    that they deserve."""
+    """An attack that the battery plays against tasks: the scripted replies of an agent that tries to cheat,
+    and the largest reward that they deserve."""
 
     name: str
     """A short description of the agent's action, as words joined by `-`; no two attacks have the same
     name."""
     family: Family
     aim: str
-    """What the agent would gain, in one sentence for people."""
+    """What the agent would gain if the attack worked, in one sentence for people."""
     replies: Callable[[Target], Sequence[str]]
     """A function that returns the model's replies in an episode on a target, one for each turn. The last
     reply is repeated until the episode ends."""
     bound: Bound = "starter"
     applies: Applies = lambda target: ""
     once: bool = False
-    """Whether one task is enough for this attack, because its result depends only on the kind of box."""
+    """Whether the attack is tried on only one task, because its result depends only on the kind of box."""
     episodes: int = 1
     """The number of consecutive episodes in which the agent tries the attack. Only the last episode is
     judged, so earlier ones can prepare it."""
     setup: Setup = DEFAULT
     check: Check = lambda target, played: ""
     only_looks: bool = False
-    """Whether the attack changes nothing. Only such attacks are run in process boxes without isolation,
-    because others would damage this machine."""
+    """Whether the attack changes nothing. Only such attacks are run in process boxes (boxes without a
+    container) that isolate nothing, because others would damage this machine."""
     low_reward_breaks: bool = False
-    """Whether a reward below that of the unchanged starter files also means that the attack worked. This is
-    set for code that raises an error if it finds what it looks for, because the error lowers its reward."""
+    """Whether a reward below that for the unchanged starter files also means that the attack worked. True for
+    code that raises an error if it finds something hidden: the error lowers the reward, and so shows the
+    find."""
 
 
 class Attacks(list[Attack]):
@@ -189,7 +195,7 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack to this family; the parameters are the fields of `Attack`."""
+        """Makes an `Attack` of this family and appends it. The parameters are the fields of `Attack`."""
         self.append(
             Attack(
                 name=name,
@@ -219,12 +225,13 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Appends an attack by a shell script in the agent's box. Before the script runs, the task's
-        unchanged starter files make an artefact.
+        """Appends an attack by a shell script in the agent's box. Before the script runs, an honest artefact
+        (what the agent hands in) is made from the task's unchanged starter files.
 
-        The script finds the path of this artefact in `$ARTEFACT`. If the script reaches something forbidden,
-        it calls the predefined shell function `worked`, which reports the success. In the next turn, the
-        agent runs the command `NEXT`, which shows whether the box still runs commands, and submits.
+        The script finds the artefact's path in `$ARTEFACT`. If it reaches something forbidden, it calls the
+        predefined shell function `worked`, which reports the success. In the next turn, the agent runs the
+        command `NEXT`, which shows whether the box still runs commands, and submits. The other parameters are
+        the fields of `Attack`.
         """
 
         def replies(target: Target) -> list[str]:
@@ -244,30 +251,33 @@ class Attacks(list[Attack]):
         )
 
     def code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by code in a Python artefact. `source` must raise an error if the attack fails.
+        """Appends an attack by the Python code `source`, which is added to an honest artefact, the Python
+        file that the agent hands in. The code must raise an error if the attack fails.
 
-        An error gives the artefact the lowest reward, which is the largest that the attack deserves. Without
-        an error, the artefact is as good as that of the unchanged starter files, and its higher reward shows
-        that the attack worked. `when`: whether the code runs when the file is loaded, or at each call of a
-        function.
+        An error gives the artefact the lowest reward, which is the largest that the attack deserves. If there
+        is no error, the artefact earns the higher reward of the honest artefact, which shows that the attack
+        worked. `when`: whether the code runs when the file is loaded, or at each call of a function. `aim`:
+        what the agent would gain.
         """
         self.add(name, aim, _by_code(source, when, "submit"), bound="lowest", applies=code_only)
 
     def harmless_code(self, name: str, aim: str, source: Source, *, when: When = "load") -> None:
-        """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
-        The defence holds if the artefact earns no more with this code than without it.
+        """Appends an attack by the Python code `source`, which is added to an honest artefact, the Python
+        file that the agent hands in. The defence holds if the artefact earns no more with this code than
+        without it.
 
-        The agent validates before it submits, so that its observations would show any text that the code
-        leaks from the grader.
+        The agent requests a grading (`validate`) before it submits, so that its observations would show any
+        text that the code gets out of the grader. The parameters are as in `code`.
         """
         self.add(name, aim, _by_code(source, when, "validate"), applies=code_only)
 
     def finding_code(self, name: str, aim: str, source: Source, *, episodes: int = 1) -> None:
-        """Appends an attack by Python code, which is added to the artefact of the unchanged starter files.
-        The defence holds if the artefact earns as much with this code as without it.
+        """Appends an attack by the Python code `source`, which looks for something hidden. The code is added
+        to an honest artefact, the Python file that the agent hands in. The defence holds if the artefact
+        earns as much with this code as without it.
 
-        If the code `source` finds the hidden thing for which it looks, it raises an error. Then the artefact
-        earns little, so a low reward shows that the attack worked.
+        If the code finds what it looks for, it raises an error. Then the artefact earns little, so a low
+        reward shows that the attack worked. Of `episodes` consecutive episodes, only the last is judged.
         """
         replies = _by_code(source, "load", "validate")
         self.append(
@@ -284,47 +294,47 @@ class Attacks(list[Attack]):
 
 
 def code_only(target: Target) -> str:
-    """Returns the reason why attacks by code in the artefact cannot be tried on a target, or an empty text if
-    they can."""
+    """Checks that the artefact that the target's task asks for is code, so that attacks by code can be tried.
+    Returns the reason why they cannot, or an empty string if they can."""
     return "" if target.is_code else "the artefact is no Python file that air's runner plays"
 
 
 def tables_only(target: Target) -> str:
-    """Returns the reason why attacks by the cells of a table cannot be tried on a target, or an empty text if
-    they can."""
+    """Checks that the artefact that the target's task asks for is a table, so that attacks by its cells can
+    be tried. Returns the reason why they cannot, or an empty string if they can."""
     return "" if target.is_table else "the artefact is no table"
 
 
 def containers_only(target: Target) -> str:
-    """Returns the reason why an attack on a protection that only containers promise cannot be tried on a
-    target, or an empty text if the target is a container."""
+    """Checks that the target's box is a container, for attacks on a protection that only containers give.
+    Returns the reason why such an attack cannot be tried, or an empty string if it can."""
     return "" if target.provider == "docker" else "process boxes do not promise it"
 
 
 def test_graded(target: Target, played: AttackEpisode) -> str:
-    """Checks that the final artefact got a score on the test split. Returns a message if it got none,
-    otherwise an empty text."""
+    """Checks that the final artefact (what the agent handed in) got a score on the test split of the data.
+    Returns a message if it got none, otherwise an empty string."""
     return "" if "test_score" in played.metrics else "the test split graded no artefact"
 
 
 def graded(target: Target, played: AttackEpisode) -> str:
-    """Checks that the artefact got a score in spite of the attack. Returns a message if it got none,
-    otherwise an empty text."""
+    """Checks that the artefact (what the agent handed in) got a score in spite of the attack. Returns a
+    message if it got none, otherwise an empty string."""
     return "" if played.metrics.get("valid") else "the artefact has no score after the attack"
 
 
 def next_command_answers(target: Target, played: AttackEpisode) -> str:
     """Checks that the box still ran a command (`NEXT`) after the attack. Returns a message if it did not,
-    otherwise an empty text."""
+    otherwise an empty string."""
     return "" if ANSWERED in played.observed else "the box ran no command after the attack"
 
 
 def turn(target: Target, script: str, ending: str = "", *, starter: bool = False) -> str:
-    """Returns a model's reply that runs a shell script in the agent's box. `ending` is the action at the end
-    of the reply: `validate`, `submit`, or none if empty.
+    """Returns a model's reply that runs the shell script `script` in the agent's box. `ending` is the action
+    after the script: `validate` (request a grading), `submit`, or "" for none.
 
-    With `starter`, the artefact of the task's unchanged starter files is made before the script runs. The
-    script finds the artefact's path in `$ARTEFACT`.
+    With `starter`, the reply first makes an honest artefact (what the agent hands in) from the task's
+    unchanged starter files. The script finds the artefact's path in `$ARTEFACT`.
     """
     lines = [SAY_WORKED, f"ARTEFACT={target.artefact}"]
     if starter:
@@ -335,9 +345,9 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
-    """Returns a function that gives the two replies of an attack by Python code. The first reply makes the
-    artefact of the unchanged starter files, adds `source` to it, and takes the action `first` (`validate` or
-    `submit`); the second reply submits."""
+    """Returns a function that returns the two replies of an attack by Python code on a target. The first
+    reply makes an honest artefact from the task's unchanged starter files, adds the code `source` to it, and
+    takes the action `first` (`validate` or `submit`). The second reply submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)
@@ -348,11 +358,12 @@ def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Seque
 
 
 def with_code(source: str, when: When) -> str:
-    """Returns a shell script that adds the Python code `source` to the artefact, a Python file.
+    """Returns a shell script that adds the Python code `source` to the artefact, the Python file that the
+    agent hands in.
 
     With `when = "load"`, the code runs at the end of the file. With `when = "call"`, it runs at the start of
-    every call of every function that the file defines. A random comment makes each artefact different, so
-    that no cached grade is used.
+    every call of every function that the file defines. The script also adds a random comment: each artefact
+    differs, so no cached grade of an earlier artefact is used.
     """
     if when == "load":
         added = source

@@ -1,4 +1,5 @@
-"""Runs one episode of an attack with a scripted model, and checks the episode's trajectory."""
+"""Runs one episode of an attack (of an agent that tries to cheat) with a scripted model, and checks the
+trajectory, which is air's record of the episode."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ from air.trajectories import Trajectory, load
 async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
 ) -> AttackEpisode:
-    """Runs one episode of a task and returns its result. The scripted model replies with `texts`, one in each
-    turn, and repeats the last text until the episode ends."""
+    """Runs one episode of the task `task_id` in the environment `env`, with the settings `setup`, and returns
+    its result. The scripted model replies with `texts`, one in each turn, and repeats the last one until the
+    episode ends."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
     with ScriptedServer(script) as server:
@@ -49,8 +51,8 @@ async def play(
 
 
 def _counted(record: Trajectory) -> str:
-    """Returns the digest of the graded artefact that counts at the end of the episode. Returns an empty text
-    if there is no such artefact, or if the artefact was unreadable."""
+    """Returns the digest of the artefact (result of the agent) that counts at the end of the recorded
+    episode. Returns an empty string if there is none, or if it was unreadable."""
     assert record.start is not None
     counts, direction = record.start.counts, record.start.direction or "higher"
     at = which_counts([one.score for one in record.validations], counts, direction)
@@ -58,11 +60,11 @@ def _counted(record: Trajectory) -> str:
 
 
 def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> str:
-    """Returns a message about an inconsistency in the recorded trajectory of an episode that did not fail, or
-    an empty text.
+    """Checks the recorded trajectory of an episode that did not fail, against verifiers' record `trace` and
+    the model's replies `texts`. Returns a message about an inconsistency, or an empty string.
 
-    `texts` are the model's replies. None: a program in the box was the agent and wrote a part of the
-    conversation, so the replies are not compared.
+    If `texts` is None, the replies are not compared, because a program in the box was the agent and wrote a
+    part of the conversation.
     """
     if record.end is None or record.end.reward != trace.reward:
         return "its end does not have the episode's reward"

@@ -1,7 +1,9 @@
-"""Runs attacks against tasks as real episodes, and judges each attack by the reward of its episode.
+"""Runs attacks (scripted agents that try to cheat) against tasks as real episodes, and judges each attack by
+the reward of its episode.
 
-Every attack is compared with two plain episodes of the same task in the same kind of box, which contain no
-attack: one submits the starter files' artefact, and the other submits nothing.
+Every attack is compared with two plain episodes, without an attack, of the same task in the same kind of box
+(container, or process). In one, the agent submits what the task's starter files make unchanged; in the other,
+it submits nothing.
 """
 
 from __future__ import annotations
@@ -44,17 +46,18 @@ from air.tasks.check import read_solvers
 from air.tasks.spec import Provider, TaskSpec
 
 MARGIN = 0.1
-"""How far the reward of an attack may exceed its bound, in units of the normalised score φ. A margin is
-needed because the scores of some artefacts are random."""
+"""An attack counts as successful only if its reward exceeds the largest deserved reward by more than this (in
+units of the normalised score φ). A margin is needed because the scores of some artefacts are random."""
 TURNS = 6
 HARNESS_IMAGE = "air-harness"
-"""The image of the containers in which a program is the agent."""
+"""The image of the agent's container in episodes in which a program in the container plays the agent."""
 
 
 @dataclass
 class Battery:
-    """Runs attacks against the tasks with the ids `names` in one kind of box. `task_roots` and `mlgym_root`
-    say where to find the tasks, as in `air.tasks.load`."""
+    """Runs attacks (scripted agents that try to cheat) against the tasks with the ids `names`, in one kind of
+    box (container or process). `task_roots` and `mlgym_root` are folders in which the tasks are searched (see
+    `air.tasks.load`)."""
 
     names: Sequence[str]
     provider: Provider
@@ -64,14 +67,15 @@ class Battery:
     at_once: int = 4
     """The number of episodes that run at the same time."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """More settings of the environment, such as `unscored`. Tests pass weaker settings, to show that attacks
-    then earn more."""
+    """Further settings of `ResearchEnvConfig`, such as `unscored`. air's own tests pass weaker settings, to
+    show that attacks then earn more."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, record_dir: Path) -> list[AttackVerdict]:
-        """Runs all attacks on all tasks; trajectories are written to `record_dir`. Returns one verdict for
-        each attack on each task. Attacks whose result depends only on the kind of box are run on one task.
+        """Runs all attacks on all tasks; trajectories (records of the episodes) are written to `record_dir`.
+        Returns one verdict for each attack on each task. If the result of an attack depends only on the kind
+        of box, the attack is run on only one task.
 
         Raises UsageError if a task has no reference solutions, and InfrastructureError if a plain episode
         (one without an attack) failed.
@@ -96,9 +100,9 @@ class Battery:
         plain: ResearchEnv,
         record_dir: Path,
     ) -> list[AttackVerdict]:
-        """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. `pairs` contains
-        each target together with the largest deserved reward for each kind of bound. `plain` is the
-        environment with the default settings."""
+        """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. Each pair in
+        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it, as a dict by
+        kind of bound. `plain` is the environment with the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -112,8 +116,8 @@ class Battery:
             return await run_concurrently(works, self.at_once)
 
     def _missing(self, setup: Setup) -> str:
-        """Returns the reason why episodes with the settings `setup` cannot run here, or an empty text if they
-        can."""
+        """Checks that episodes with the settings `setup` can run on this machine. Returns the reason why they
+        cannot, or an empty string if they can."""
         if setup.harness == "air":
             return ""
         if self.provider == "process":
@@ -172,10 +176,10 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Runs two episodes without an attack on a target: one submits the artefact of the unchanged starter
-        files, the other submits nothing. Returns the largest deserved reward for each kind of bound. For
-        `starter`, it is the higher of the two rewards. For `lowest`, it is the lower of the task's lowest φ
-        and the reward for submitting nothing. Raises InfrastructureError if one of the episodes failed."""
+        """Runs two episodes without an attack on a target: one submits what the unchanged starter files make,
+        the other submits nothing. Returns the largest rewards that attacks deserve, as a dict. `starter` is
+        the higher of the two rewards. `lowest` is the task's lowest normalised score φ, or the reward for
+        submitting nothing if it is lower. Raises InfrastructureError if one of the episodes failed."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):
@@ -236,9 +240,10 @@ async def attack_boxes(
     at_once: int,
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None,
 ) -> list[AttackVerdict]:
-    """Runs attacks on boxes without a task, each in a new box; returns one verdict for each attack. An attack
-    is a pair: its family, and the check of air's conformance suite that carries it out. At most `at_once`
-    attacks run at the same time."""
+    """Runs attacks on the box itself, without a task, each in a new box of the kind `provider`; returns one
+    verdict for each attack. An attack is a pair: its family (its goal), and the check of air's conformance
+    suite (tests that every kind of box must pass) that carries it out. At most `at_once` attacks run at the
+    same time. `on_verdict` is called with each verdict as soon as it is known."""
     gaps = KNOWN_GAPS[isolation(provider)]
 
     async def one(family: Family, check: Check) -> AttackVerdict:
@@ -269,25 +274,26 @@ async def attack_boxes(
 def _first_that_applies(
     attack: Attack, pairs: list[tuple[Target, dict[str, float]]]
 ) -> list[tuple[Target, dict[str, float]]]:
-    """Returns a list with one target, and the bounds of rewards on it, for an attack that is run on one
-    target only.
+    """Selects the target for an attack that is run on only one target. Returns a list with one of the `pairs`
+    (each is a target and the largest deserved rewards on it).
 
-    This is the first target on which the attack can be tried. If there is none, it is the first target of
-    all, and its verdict then says why the attack was not tried.
+    It has the first target on which the attack can be tried. If there is none, it is the first pair, and the
+    verdict then says why the attack was not tried.
     """
     return [next((pair for pair in pairs if not attack.applies(pair[0])), pairs[0])]
 
 
 def _too_dangerous(attack: Attack, target: Target) -> str:
-    """Returns the reason why an attack must not be run in this kind of box, or an empty text if it may be."""
+    """Checks that an attack cannot damage this machine in the target's kind of box. Returns the reason why it
+    must not be run, or an empty string if it may be run."""
     if target.isolation == "process/plain" and not attack.only_looks:
         return "plain process boxes isolate nothing, so the attack would hit this machine"
     return ""
 
 
 def _broken(played: AttackEpisode, bound: float) -> str:
-    """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
-    deserved reward."""
+    """Judges the result of an attack's episode. Returns a message about how the defence failed, or an empty
+    string if it held. `bound` is the largest reward that the attack may earn."""
     if played.reward is None:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound:
@@ -300,17 +306,17 @@ def _broken(played: AttackEpisode, bound: float) -> str:
 
 
 def _too_low(played: AttackEpisode, least: float) -> str:
-    """Returns a message about how the defence failed, or an empty text if it held. The attack is by code that
-    raises an error if it finds what it looks for; the error lowers its reward. `least` is the smallest reward
-    of code that found nothing."""
+    """Judges an attack by code that raises an error, and so lowers its reward, if it finds something hidden.
+    `least` is the smallest reward of code that found nothing. Returns a message if the reward is lower, so
+    that the defence failed, otherwise an empty string."""
     if played.reward is None or played.reward >= least:
         return ""
     return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"
 
 
 def starter_script(task: TaskSpec) -> str:
-    """Returns the script of the task's first reference solution, which makes the artefact of the unchanged
-    starter files.
+    """Returns a shell script that makes the artefact (file to hand in) of the task from its unchanged starter
+    files: the first of the task's reference solutions.
 
     Raises UsageError if the task has no reference solutions.
     """
@@ -324,8 +330,9 @@ def starter_script(task: TaskSpec) -> str:
 
 
 def isolation(provider: Provider) -> str:
-    """Returns the name of the kind of box, as air's conformance suite (the tests that every kind of box must
-    pass) names it: `docker`, or `process/` and the isolation mode of process boxes on this machine."""
+    """Returns the name of a kind of box in air's conformance suite (the tests that every kind of box must
+    pass): `docker` for containers; for process boxes, `process/` followed by how they are isolated on this
+    machine."""
     if provider == "docker":
         return "docker"
     from air.sandbox.process import namespaces

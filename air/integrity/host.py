@@ -1,5 +1,5 @@
-"""Defines `Host`: files, ports and processes of the battery's machine that no agent may reach. Attacks try to
-reach them."""
+"""Defines `Host`: files, ports and processes of this machine that no agent may reach from its box
+(container). The attacks of the integrity battery, which are scripted agents, try to reach them."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from air import paths
 
 @dataclass(frozen=True)
 class Host:
-    """Resources on the battery's machine that attacks try to reach. Attacks are told the paths and addresses
-    of these resources, because an agent could guess them."""
+    """Things on this machine, outside the box, that attacks (scripted agents) try to reach. Attacks are told
+    their paths and addresses, because a real agent could guess them."""
 
     cache: Path
-    """air's cache folder, with prepared data, labels, and the secret from which data splits follow."""
+    """air's cache folder. It contains prepared data, labels, and the secret from which the splits of the data
+    are computed."""
     records: Path
-    """The folder in which trajectories are recorded."""
+    """The folder for trajectories, the records of episodes."""
     secret: Path
     """A file that every user of the machine may read; its text is `word`."""
     word: str
-    """A secret word of this battery. The battery's servers send it to every client that connects."""
+    """A secret word, new for each battery (series of attacks). The servers on `port` and `socket` send it to
+    every client that connects, so that an attack which reads it has reached the machine."""
     pid: int
-    """The id of the battery's process."""
+    """The process id of the battery, which is this process."""
     started: int
     """When the battery's process started, in clock ticks since the machine booted. The start time
     distinguishes the battery's process from the processes of a box."""
     port: int
-    """A TCP port, open at every address of the machine, on which the battery sends `word`."""
+    """A TCP port, open at every address of the machine, on which this process sends `word`."""
     socket: str
-    """The name of an abstract Unix socket on which the battery sends `word`."""
+    """The name of an abstract Unix socket on which this process sends `word`."""
 
     @staticmethod
     @asynccontextmanager
     async def open(records: Path) -> AsyncIterator[Host]:
-        """Async context manager: writes the file `secret`, and listens on `port` and `socket` while the
-        block runs. `records` is the folder in which trajectories are recorded."""
+        """Async context manager: yields a new `Host`. Writes the file `secret`, and listens on `port` and
+        `socket` while the block runs. `records` is the folder for trajectories, the records of episodes."""
         word = f"greeting-{uuid.uuid4().hex}"
 
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

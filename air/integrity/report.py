@@ -19,8 +19,8 @@ VERSION = 1
 
 
 def table(verdicts: Sequence[AttackVerdict]) -> list[tuple[str, ...]]:
-    """Returns one table row, as texts, for each family of attacks: the number of its attacks, and how often
-    each result occurred.
+    """Returns a table as a list of rows: a heading, one row for each family of attacks, and a row for all
+    attacks. The columns are the family, the number of its attacks, and how often each result occurred.
 
     An attack that was run on five tasks counts as one attack with five results.
     """
@@ -34,8 +34,8 @@ def table(verdicts: Sequence[AttackVerdict]) -> list[tuple[str, ...]]:
 
 
 def broken(verdicts: Sequence[AttackVerdict]) -> list[str]:
-    """Returns one line for each failed defence: task, attack, description of the failure, and what the agent
-    gains."""
+    """Returns one line for each verdict that the defence failed: the task, the kind of box, the attack and
+    its family, a description of the failure, and what the agent gains."""
     return [
         f"{one.task}, {one.provider}: {one.attack} ({one.family}): {one.reason} — {one.aim}"
         for one in verdicts

@@ -1,4 +1,4 @@
-"""Defines `AttackVerdict`: the result of one attack."""
+"""Defines `AttackVerdict`: the result of one attack, in which a scripted agent tries to cheat."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from air.tasks.spec import Provider
 
 Result = Literal["held", "broken", "not applicable"]
 EVERY_TASK = "(every task)"
-"""The text that replaces the task's id in the verdict on an attack whose result depends only on the kind of
-box."""
+"""The text in place of the task's id, in the verdict on an attack whose result depends only on the kind of
+box (container or process)."""
 
 
 @dataclass(frozen=True)
 class AttackVerdict:
-    """The result of one attack on one task in one kind of box."""
+    """The result of one attack (a scripted agent that tries to cheat) on one task in one kind of box."""
 
     attack: str
     family: str

@@ -1,2 +1,2 @@
-"""The harness `air`: the loop that calls the model and performs its actions, in air's own process and not in
-the box."""
+"""The harness `air`, a plugin of the library verifiers: the loop that calls the model and performs its
+actions. It runs in air's own process; only the agent's commands run in the box, the agent's container."""

@@ -1,14 +1,16 @@
-"""The harness `air`: plays an episode turn by turn, in air's own process.
+"""The harness `air`, the loop that plays the agent: plays an episode (one task, played to its end by a model)
+turn by turn, in air's own process.
 
-A turn is a model call, the parsing of an action from the reply, a step of the world, and an observation for
-the model. If the model server returns reasoning or tool calls apart from the reply's text, they are recorded,
-and sent back with the reply in later requests; the action format decides which part of them is an action.
-Every model call goes to the endpoint that verifiers provides, so verifiers' trace records it.
+In a turn, the harness calls the model, reads an action from the reply, lets the world (what the agent acts
+in) perform it, and gives the model the result, the observation. If the model server returns reasoning or tool
+calls apart from the reply's text, they are recorded, and sent back with the reply in later requests. The
+action format (the syntax of actions) decides which part of a reply is an action. Every model call goes to the
+endpoint that the library verifiers provides, so verifiers' trace, its record of the episode, contains it.
 
 The episode ends after an action that ends it, such as `submit`; after the last turn; when the next prompt
 would exceed the model's context; after a reply that was cut at the token limit; or after too many consecutive
-format errors. In all of these cases the episode keeps its reward, and the artefact of a research task is
-graded.
+format errors. In all of these cases the episode keeps its reward. In a research task, the artefact (the files
+that the agent hands in) is then graded.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ from air.errors import InferenceError
 from air.trajectories import TokenRef
 
 TURN_OVERHEAD_TOKENS = 16
-"""The largest number of tokens that a chat template is assumed to add around one observation in a user
-message."""
+"""An assumed upper limit: the number of tokens that a chat template adds around a user message with an
+observation (the world's answer to an action)."""
 TOOL_OVERHEAD_TOKENS = 8
-"""The largest number of tokens that a chat template is assumed to add around an observation in a tool
-message, in addition to `TURN_OVERHEAD_TOKENS`."""
+"""An assumed upper limit: the number of tokens that a chat template adds around a tool message (a message
+with a tool's result), in addition to `TURN_OVERHEAD_TOKENS`."""
 
 PROMPT_TOO_LONG = "the prompt alone is longer than the context"
 """The error message for an episode whose first prompt already exceeds the model's context."""
@@ -66,7 +68,7 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The reply as a `Message`, which action formats can parse."""
+        """The reply as a `Message`, the form from which action formats read actions."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,
@@ -79,8 +81,8 @@ class Reply:
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`: plays an episode with a model. The loop runs in this process, and the agent's
-    commands in the box."""
+    """The harness `air`, a plugin of verifiers: plays an episode with a model in the role of the agent. The
+    loop runs in this process, and the agent's commands run in the box, the agent's container."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = True
@@ -96,9 +98,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays the episode that is an attribute of `runtime` to its end, with the model at the URL
-        `endpoint`. verifiers calls this method. `secret` authorises requests to the endpoint; `mcp_urls` is
-        ignored. Always returns exit code 0 and no output, because no program was run."""
+        """Plays the episode that is stored as an attribute of `runtime` to its end. verifiers calls this
+        method. The model is at the URL `endpoint`; `secret` authorises requests to it. verifiers demands the
+        other parameters; `mcp_urls` is ignored. Always returns exit code 0 and no output, because verifiers
+        expects the result of a program, and none was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -146,10 +149,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
 
     def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
-        """Replaces the text of an older observation in the prompt by a short note, because the model sees
-        only the last `history` observations. One call suffices for each turn, in which one observation
-        becomes too old. `observations` are the messages with the observations so far, oldest first. Returns
-        the number of tokens by which this shortens the next prompt; 0 if nothing was replaced."""
+        """Called once in each turn. If the setting `history` limits the number of observations that the model
+        sees, replaces the text of the observation that has just become too old by a short note.
+        `observations` are the messages with the observations so far, oldest first. Returns the number of
+        tokens by which this shortens the next prompt; 0 if nothing was replaced."""
         if self.config.history is None or len(observations) <= self.config.history:
             return 0
         oldest = observations[-1 - self.config.history]
@@ -194,10 +197,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
-        """Performs the action in `reply`, and records the turn. Returns the messages to append to the next
-        prompt, of which the first contains the observation; an empty list if the reply was cut at the token
-        limit. Sets `episode.why_ended` if the reply ends the episode. `left` is the number of turns that
-        remain (None: no limit)."""
+        """Reads the action in `reply`, lets the world perform it, and records the turn. Returns the messages
+        to append to the next prompt, of which the first contains the observation (or the format error); an
+        empty list if the reply was cut at the token limit. Sets `episode.why_ended` if the reply ends the
+        episode. `left` is the number of turns that remain (None: no limit)."""
         action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(
@@ -259,8 +262,8 @@ def _reasoning_tokens(reply: Reply, tokens: TokenCounter) -> int:
 
 
 def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCounter) -> int:
-    """Returns the number of tokens that `messages` add to the prompt, not counting the overhead
-    `TURN_OVERHEAD_TOKENS` of their first message."""
+    """Returns the estimated number of tokens that `messages` add to the prompt, without the overhead
+    `TURN_OVERHEAD_TOKENS` of the first message, which the caller adds."""
     in_tools = sum(TOOL_OVERHEAD_TOKENS for message in messages if message["role"] == "tool")
     further = TURN_OVERHEAD_TOKENS * (len(messages) - 1)
     return in_tools + further + sum(tokens.count(message["content"]) for message in messages)
@@ -295,9 +298,9 @@ class _Model:
         self._last: Reply | None = None
         self._trains = isinstance(ctx.client, vf.TrainClientConfig)
         self.keeps_reasoning = self._trains
-        """Whether the chat template keeps the reasoning of earlier replies in prompts. Derived from the token
-        counts of the last prompt. Until this can be derived, the value is true in training, so that the token
-        limit is never exceeded, and false otherwise."""
+        """Whether the model's chat template keeps the reasoning of earlier replies in prompts. Derived from
+        the token counts of the last prompt. Until they show it, the value is true in training, so that the
+        token limit is never exceeded, and false otherwise."""
         self._url = f"{endpoint.rstrip('/')}/chat/completions"
         # aiohttp needs a third of httpx' time for a request, and small models make many. It ignores the
         # environment's proxies, as it must: the endpoint is on loopback.

@@ -1,13 +1,14 @@
-"""Checks the requests that a program in the box sends to the model. Only requests that continue the program's
-conversation pass.
+"""Checks the requests to the model of a program that plays the agent inside the box, the agent's container.
+Only requests that continue the program's conversation with the model reach the model.
 
-The agent's commands run as the same user as the program, so they could send requests of their own. Each reply
-of the model becomes part of the episode's trace, which is trained on, so such requests must not reach the
-model. The first request is sent before any command of the agent can run. It fixes the headers, and all fields
-except the messages. Every later request must repeat the messages of the previous request and the model's
-reply unchanged, and may only add tool results and one user message (see `air.env.program.messages`). The
-model server gets the fixed fields and the known fields of the messages, and nothing else. If a request equals
-the previous one, it gets the stored response, and the model is not sampled again.
+The agent's commands run as the same user as the program, so they could send requests of their own. Such
+requests must not reach the model, because each reply of the model becomes part of the episode's trace
+(verifiers' record), which is trained on. The first request is sent before any command of the agent can run.
+Its headers, and all its fields except the messages, are used for all later requests. Every later request must
+repeat the messages of the previous request and the model's reply unchanged, and may only add tool results and
+one user message (see `air.env.program.messages`). The model server gets the fields of the first request and
+the known fields of the messages, and nothing else. If a request equals the previous one, the stored response
+is sent, and the model is not called again.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ FIRST_ROLES = ("system", "developer", "user")
 
 @dataclass
 class Conversation:
-    """The conversation between the model and the program that plays the agent inside a box. Checks each
-    request of the program against the conversation so far."""
+    """The conversation between the model and the program that plays the agent inside a box (a container).
+    Checks that each request of the program continues the conversation so far."""
 
     trace: Any
-    """The verifiers trace of the episode, to which verifiers appends every reply of the model."""
+    """The episode's trace, the record to which verifiers appends every reply of the model."""
     first: HttpRequest | None = None
     """The first request to which the model has replied. None: there is none yet."""
     settings: Json = field(default_factory=dict)
@@ -46,8 +47,8 @@ class Conversation:
     """The bytes of the model endpoint's response to the last request with a reply."""
 
     def read(self, request: HttpRequest) -> Json | str:
-        """Checks a request. Returns the JSON object to send to the model, or a text with the reason for
-        refusing the request."""
+        """Checks a request of the program. Returns the JSON object to send to the model or, if the request
+        must be refused, a string with the reason."""
         if request.method != "POST" or request.path != PATH:
             return f"only POST {PATH} is served"
         if request.header("content-encoding"):
@@ -62,8 +63,8 @@ class Conversation:
             return str(error)
 
     def _continued(self, body: Json) -> list[Json]:
-        """Returns the messages to send to the model. Raises MessageError if the request does not continue the
-        conversation."""
+        """Returns the messages to send to the model for a request with the JSON body `body`. Raises
+        MessageError if the request does not continue the conversation."""
         messages, known = body["messages"], len(self.sent)
         if _settings(body) != self.settings:
             raise MessageError("only the messages may differ from the first request")

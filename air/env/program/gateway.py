@@ -1,11 +1,14 @@
-"""The gateway: connects a program that plays the agent inside a box to the model and to the grader.
+"""The gateway: connects a program that plays the agent inside a box (a container) to the model and to the
+grader.
 
 The guest (air's program in every box) relays two loopback ports of the box to this process, so the box needs
 no network. One port leads to verifiers' model endpoint; only requests that continue the program's
-conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself, which
-grades the artefact when the executable `validate` or `submit` is run in the box. These executables print the
-text that air's own harness would give as the observation. The gateway ends the program after `submit`, after
-verifiers has stopped the episode, and after an infrastructure error, which the agent never sees.
+conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself. When the
+executable `validate` or `submit` is run in the box, it connects to this port, and the gateway grades the
+artefact (the files that the agent hands in). The executable then prints the result, the same text that a
+model gets under air's own harness. The gateway ends the program after `submit`, after verifiers has stopped
+the episode, and after an infrastructure error (one that is not the agent's fault), which the agent never
+sees.
 
 Limitations: the agent's commands run as the same user as the program, so they can kill it; the episode then
 ends for the reason `killed`, and is graded. If a program rewrites its history, for instance to shorten it,
@@ -48,7 +51,8 @@ SUBMIT_HELP = (
     "and prints the next step, or ends the episode if there is none. Your work is handed in, too, when you "
     "call no tool, or when turns or time run out."
 )
-"""The text for tasks with their own `Rules`, such as Harbor tasks, in which `validate` scores nothing."""
+"""The text that tells the agent how to submit, for tasks with their own grading `Rules`, such as Harbor
+tasks, in which `validate` gives no score."""
 ENDINGS: tuple[Ending, ...] = get_args(Ending)
 FOLDER = "/tmp/air"
 """The folder inside the box that contains the executables `validate` and `submit`."""
@@ -78,14 +82,14 @@ sys.exit(int(code))
 
 
 class Gateway:
-    """Connects one program that plays the agent in a box to the model and to the grader, during one
-    episode."""
+    """Connects one program that plays the agent in a box (a container) to the model and to the grader, during
+    one episode."""
 
     def __init__(self, box: Box, episode: ResearchEpisode) -> None:
         self.box, self.episode = box, episode
         self.failure: Exception | None = None
-        """The infrastructure error that ended a grading; None if there was none. An episode with such a
-        failure is not used for training."""
+        """The error that ended a grading and is not the agent's fault; None if there was none. An episode
+        with such a failure is not used for training."""
         self._trace: vf.Trace[Any, Any, Any] | None = None
         self._turns: Transcript | None = None
         self._model: tuple[str, int] | None = None
@@ -98,7 +102,8 @@ class Gateway:
         self._asking: asyncio.Task[Any] | None = None
         self._over = False
         self._refused = b""
-        """The body of the latest refused request, by which `_note_refused` recognises a repeated one."""
+        """The body of the latest refused request to the model. By comparison with it, `_note_refused` sees
+        that the program repeats the request."""
         self._unreachable = False
         """Whether this process could not connect to the model endpoint."""
         self._ended = asyncio.Event()
@@ -114,8 +119,8 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the episode's clock. Adds a text to the trace's first prompt that explains `validate` and
-        `submit` to the agent."""
+        """Starts the episode's clock. Adds to the task's prompt, in verifiers' `trace` of the episode, a text
+        that explains the executables `validate` and `submit` to the agent."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._conversation = Conversation(trace)
         self._began = time.monotonic()
@@ -139,11 +144,12 @@ class Gateway:
         return parts._replace(netloc=f"127.0.0.1:{self._model_port}").geturl()
 
     def command(self, argv: list[str]) -> list[str]:
-        """Returns a command that runs `argv` with the folder of `validate` and `submit` on its PATH.
+        """Returns a command that runs the command `argv` with the executables `validate` and `submit` on its
+        PATH.
 
-        Other processes in the box can read the command line. So the secret in `argv` that authorises requests
-        to the model endpoint is replaced by a placeholder. When the gateway forwards a request, it replaces
-        the placeholder by the secret.
+        Other processes in the box can read the command line. `argv` contains the secret that authorises
+        requests to the model endpoint, so the secret is replaced by a placeholder. When the gateway forwards
+        a request, it puts the secret back in place of the placeholder.
         """
         argv = [_API_KEY.sub(self._hidden, word) for word in argv]
         script = 'export PATH="$1:$PATH"; shift; exec "$@"'
@@ -187,10 +193,12 @@ class Gateway:
         return max(0.0, limit - EARLY_SECONDS - (time.monotonic() - self._began))
 
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
-        """Returns the result of the program that plays the agent. verifiers treats an exit code other than 0
-        as a failure that is not the agent's. Therefore the exit code is 0 if the program failed because of
-        the agent, for example because the agent ended its box. Raises the error with which running the
-        program ended, if the agent cannot have caused the error."""
+        """Returns the result of the program that plays the agent. `running` is the future of its run.
+
+        verifiers treats an exit code other than 0 as a failure that is not the agent's fault. Therefore the
+        returned exit code is 0 if the program failed because of the agent, for example because the agent
+        ended its box. If running the program raised an error that the agent cannot have caused, raises it.
+        """
         ended = ProgramResult(exit_code=0, stdout="", stderr="")
         if self._ended.is_set() or not running.done():
             return ended
@@ -210,13 +218,13 @@ class Gateway:
 
     @property
     def _unplayed(self) -> bool:
-        """Whether the model has not replied yet. If so, no command of the agent can have run."""
+        """Whether the model has not sent any reply yet. Then no command of the agent can have run."""
         return self._trace is None or not self._trace.num_turns
 
     def _why_dead(self) -> str:
-        """Returns the reason why the program that plays the agent failed: `context` (the prompt became too
-        long), or `killed` (by the agent's commands, or for lack of memory). Returns "" if the cause may be
-        outside the box."""
+        """Returns the reason why the program that plays the agent failed, if the cause lies in the box:
+        `context` (the prompt became too long), or `killed` (by the agent's commands, or for lack of memory).
+        Returns "" if the cause may lie outside, so that the agent may not be at fault."""
         trace = self._trace
         if trace is None or self._unplayed or trace.stop_condition is not None or self._unreachable:
             return ""
@@ -238,8 +246,9 @@ class Gateway:
             tasks[0].exception()  # raised by `_result`, unless something else ended the episode
 
     def _close(self, seconds: float) -> None:
-        """Writes the last turns of the episode to the trajectory, and computes the times of the model and of
-        the agent's commands. `seconds` is the total time of the program that played the agent."""
+        """Writes the last turns of the episode to the trajectory (air's record of it). Computes the time of
+        the model calls, and the time of the agent's commands as the rest of `seconds`, the total time of the
+        program that played the agent."""
         if self._turns is None or self._trace is None:
             return
         self._turns.write(all_of_them=True)
@@ -250,8 +259,9 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Waits until verifiers has stopped the episode. The gateway then ends the program that plays the
-        agent, because some programs would repeat their rejected requests for minutes."""
+        """Returns when verifiers has stopped the episode. The caller then ends the program that plays the
+        agent, because verifiers rejects its requests from then on, and some programs would repeat them for
+        minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -308,9 +318,9 @@ class Gateway:
                 await asyncio.to_thread(conversation.replied, request, body, bytes(answer))
 
     def _note_refused(self, conversation: Conversation, request: HttpRequest) -> None:
-        """Counts a refused request to the model. Ends the episode if the program in the box repeats this
-        refused request, because some programs would repeat it for minutes. Before the model's first reply, a
-        repeated request does not end the episode."""
+        """Counts a refused request to the model. If it equals the refused request before, ends the episode,
+        because some programs would repeat the request for minutes. Before the model's first reply, never ends
+        the episode."""
         if request.method == "GET":  # programs ask for the list of models, and work without it
             return
         self.episode.counters.refused_requests += 1
@@ -320,8 +330,9 @@ class Gateway:
         self._refused = request.body
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles one request of the executable `validate` or `submit` in the box. The response is a line
-        with the executable's exit code, then the text that it prints."""
+        """Handles one connection of the executable `validate` or `submit` in the box, which sends its own
+        name. Grades, and responds with a line with the executable's exit code, then the text that it
+        prints."""
         async with asyncio.timeout(SAY_SECONDS):
             try:
                 word = (await reader.readline()).decode("ascii", "replace").strip()
@@ -346,8 +357,8 @@ class Gateway:
             writer.write(answer)
 
     async def _grade(self, ending: Ending) -> bytes | None:
-        """Grades the artefact. Returns the response to the command in the box, or None after an
-        infrastructure error, which is stored in `failure`."""
+        """Grades the artefact, the files that the agent hands in. Returns the response to the executable in
+        the box, or None if the grading failed with an error, which is stored in `failure`."""
         try:
             with self.episode.performing(ending):
                 step = await self.episode.world.step(Action(ending=ending))

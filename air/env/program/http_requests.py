@@ -1,5 +1,5 @@
-"""Parses HTTP requests from a program in the box, and builds the requests that are forwarded to the model
-server."""
+"""Parses HTTP requests to the model from a program that plays the agent in a box (a container), and builds
+the requests that are forwarded to the model server."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _READ_BYTES = 1 << 16
 _FORWARDED_HEADERS = {
     *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
 }
-"""The request headers that are forwarded to the model endpoint. All others are dropped, because with some of
-them a program could tell verifiers which replies to train on."""
+"""The names of the request headers that are forwarded to verifiers' model endpoint. All others are dropped,
+because with some of them a program could tell verifiers which replies to train on."""
 
 
 class RequestError(Exception):
@@ -35,17 +35,18 @@ class HttpRequest:
     body: bytes
 
     def header(self, name: str) -> str:
-        """Returns the value of the first header with the name `name`, which must be in lower case; an empty
-        text if there is none."""
+        """Returns the value of the first header with the name `name`, which must be in lower case. Returns ""
+        if there is none."""
         values = (value for key, value in self.headers if key == name.encode())
         return next(values, b"").decode("ascii", "replace")
 
     def anew(self, body: bytes, placeholder: str, secret: str) -> bytes:
-        """Returns the bytes of the request to forward: with the body `body` and only the headers in
-        `_FORWARDED_HEADERS`. If `secret` (which authorises requests to the model endpoint) is not empty, it
-        replaces the text `placeholder` in the headers.
+        """Returns the bytes of the request to forward to the model endpoint: with the body `body`, and with
+        those of this request's headers that `_FORWARDED_HEADERS` names.
 
-        The request asks the server to close the connection after its response.
+        The text `placeholder` in the headers is replaced by `secret`, which authorises requests to the
+        endpoint, unless `secret` is empty. The request asks the server to close the connection after its
+        response.
         """
         line = f"{self.method} {self.path} HTTP/1.1".encode("ascii")
         kept = [(k, v) for k, v in self.headers if k in _FORWARDED_HEADERS]

@@ -1,8 +1,10 @@
-"""Finds, in a box, a Python interpreter with the packages that the program needs which plays the agent.
+"""For a program that plays the agent inside a box (a container or a process): finds a Python interpreter in
+the box that has the packages which the program needs.
 
-verifiers provides such a program as one file with a PEP 723 header, and would let `uv` install its packages
-at every start. air installs nothing in boxes: the image `air-harness` contains several Python environments
-with packages. In a process box, the program runs with the interpreter that runs air.
+The library verifiers provides such a program as one file with a PEP 723 header, which lists the packages, and
+would let `uv` install them at every start. air installs nothing in boxes: the image `air-harness` contains
+several Python environments with packages. In a process box (a box without a container), the program runs with
+the interpreter that runs air.
 """
 
 from __future__ import annotations

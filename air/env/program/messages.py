@@ -60,9 +60,11 @@ def repeated_reply(message: Json, reply: Any) -> Json:
 
 
 def added(messages: list[Json], reply: Any) -> list[Json]:
-    """Returns `messages`, which follow the model's `reply` in a request, with only their known fields. They
-    must be one result for each tool call of the reply (or no results), then at most one user message. Raises
-    MessageError if there are other messages or none, or if a content is not text."""
+    """Returns `messages`, which a request adds after the model's `reply`, with only their known fields.
+
+    They must be one result for each tool call of the reply (or no results), then at most one user message.
+    Raises MessageError if there are other messages or none, or if a message's content is not text.
+    """
     if not messages:
         raise MessageError("it contains nothing new")
     if any(one.get("role") not in ("tool", "user") for one in messages):
@@ -93,7 +95,7 @@ def _known(message: Json) -> Json:
 
 
 def _content(content: Any) -> str | list[Json]:
-    """Returns a message's content if it is a text, or a list of text parts, without unknown fields. Raises
+    """Returns a message's content without unknown fields, if it is a string or a list of text parts. Raises
     MessageError otherwise."""
     if not isinstance(content, list):
         return _text(content)
@@ -104,7 +106,7 @@ def _content(content: Any) -> str | list[Json]:
 
 
 def _text(value: Any) -> str:
-    """Returns `value` if it is a text that can be encoded in UTF-8. Raises MessageError otherwise."""
+    """Returns `value` if it is a string that can be encoded in UTF-8. Raises MessageError otherwise."""
     if not isinstance(value, str):
         raise MessageError("a message contains something other than text")
     try:
@@ -124,8 +126,8 @@ def _calls(message: Json) -> list[tuple[Any, Any, Any]] | None:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Parses a tool call's arguments, so that two spellings of the same JSON value compare as equal. Returns
-    arguments that are not JSON text unchanged."""
+    """Parses a tool call's arguments, so that two spellings of the same JSON value compare as equal. If they
+    are not JSON text, returns them unchanged."""
     try:
         return json_lines.decode(arguments)
     except (ValueError, TypeError):

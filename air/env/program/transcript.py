@@ -1,5 +1,5 @@
-"""Writes the turns of an agent that is a program in the box to the trajectory. Reads the turns from
-verifiers' trace."""
+"""Writes the trajectory (air's record of an episode) if a program in the box plays the agent. air does not
+see the turns of such a program itself, so it reads them from the trace, the record that verifiers keeps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from air.worlds.base import Validation
 
 
 class Transcript:
-    """Writes the trajectory of an episode in which a program in the box plays the agent.
+    """Writes the trajectory (air's record) of an episode in which a program in the box plays the agent.
 
-    The trajectory's line of a turn contains the text that the model gets after that turn. This text is known
-    only when the next turn begins. So a turn, followed by its gradings, is written when the next turn begins
-    or the episode ends.
+    The trajectory has a line for each turn, which contains the text that the model gets after that turn. This
+    text is known only when the next turn begins. So the line of a turn, and those of its gradings, are
+    written when the next turn begins or the episode ends.
     """
 
     def __init__(self, episode: ResearchEpisode, trace: vf.Trace[Any, Any, Any]) -> None:
@@ -26,14 +26,14 @@ class Transcript:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Stores a grading that belongs to the current turn, and writes all earlier turns to the
-        trajectory."""
+        """Stores a grading, which was made in the current turn, to be written with that turn. Writes all
+        earlier turns to the trajectory."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes all finished turns that are not in the trajectory yet. With `all_of_them`, which is for a
-        program that has ended, also writes the last turn."""
+        """Writes all turns except the latest that are not in the trajectory yet. If `all_of_them` is true
+        (the program that plays the agent has ended), also writes the latest turn."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -58,8 +58,8 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, reply: int) -> str:
-        """Returns the text that the model got between its previous reply and the reply in node number
-        `reply`: the contents of the messages between the two in the trace."""
+        """Returns the text that the model got between two replies: the contents of the messages in the trace
+        before the reply whose node has the index `reply`, back to the previous reply."""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent
         while number is not None and nodes[number].message.role != "assistant":

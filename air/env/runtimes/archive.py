@@ -1,7 +1,8 @@
-"""Parses a tar archive from a container without air's guest program. The content is untrusted.
+"""Parses tar archives, in which files are copied out of a runtime of the library verifiers. Their content is
+untrusted. (From air's own boxes, files are copied in another way.)
 
-Only regular files and folders are accepted, up to limits on their size and number. `file_transfer.lay`, which
-writes the entries to disk, confines their paths to one folder.
+Only regular files and folders are accepted, up to limits on their size and number. The paths are not checked
+here: `file_transfer.lay`, which writes the entries to disk, confines them to one folder.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ MOST_OVERHEAD = 64 << 20
 
 
 def unpacked(data: bytes, *, max_bytes: int) -> list[Entry]:
-    """Returns the entries of a tar archive of one folder or one file. The only entry of a file has the path
-    "".
+    """Returns the files and folders in `data`, a tar archive of one folder or one file. If it is an archive
+    of one file, the only entry has the path "".
 
     Raises BoxFileError if the archive is malformed or empty, if its files together have more than `max_bytes`
     bytes, if there are too many entries or they are nested too deeply, or if one is neither a regular file

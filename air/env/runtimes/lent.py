@@ -1,7 +1,8 @@
-"""Runtimes for verifiers that run commands in a box of air. Such a runtime is called lent, because air and
-not verifiers starts and closes the box.
+"""Runtimes (places where the library verifiers runs commands) that run commands in a box of air, a container
+or process. Such a runtime is called lent, because air and not verifiers starts and closes the box.
 
-verifiers accepts only its own classes of runtimes, so each kind of box has a subclass of one of them here.
+verifiers accepts only its own classes of runtimes. Therefore this module defines, for each kind of box, a
+subclass of one of these classes.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ OUTPUT_BYTES = 1_000_000
 
 
 class _Lent:
-    """Methods that `LentDocker` and `LentProcess` share. They replace those of verifiers' runtimes, so that
-    commands run in a box of air."""
+    """Base class with the methods that `LentDocker` and `LentProcess` have in common. They replace the
+    methods of verifiers' runtimes, so that commands run in a box of air."""
 
     box: Box
     episode: Episode
@@ -49,7 +50,7 @@ class _Lent:
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """Does nothing, because the box is already running."""
+        """Does nothing, because the box is already running. verifiers calls this method."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs a command in the box with the environment variables `env`, for at most `PROGRAM_SECONDS`
@@ -72,16 +73,16 @@ class _Lent:
         )
 
     async def run_program(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs a program that plays the agent in the box. The gateway, if there is one, connects the program
-        to the model and to the grader."""
+        """Runs the command `argv`, a program that plays the agent, in the box, and returns its result. The
+        gateway, if there is one, connects the program to the model and to the grader."""
         if self.gateway is None:
             return await self.run(argv, env)
         return await self.gateway.play(self._play(self.gateway.command(argv), env))
 
     async def _play(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
-        """Runs the program that plays the agent; returns its exit code and the end of its output. Unlike
-        during `run`, the box can be frozen while the program runs, which the grading of a Harbor task needs.
-        Raises SandboxError if the box is gone."""
+        """Runs the program that plays the agent; returns its exit code and the end of its output. Uses
+        `Box.start` instead of `Box.exec`, so that the box can be frozen (its processes stopped) while the
+        program runs, as the grading of a Harbor task demands. Raises SandboxError if the box is gone."""
         output = {"stdout": b"", "stderr": b""}
         try:
             async with self.box.attributing():
@@ -108,10 +109,10 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes the Python program `script` into the box, and returns the command that runs it. A Python
-        interpreter of the box's image runs the program, and not `uv`. `activate` is ignored, so that
-        `python3` still means the box's own interpreter for the agent. Raises MissingError if no interpreter
-        has the program's packages."""
+        """Writes the Python program `script` into the box, and returns the command that runs it. The command
+        uses an interpreter in the box that has the packages which the program lists in its header, and not
+        `uv`, because nothing is installed in boxes. `env` and `activate`, which verifiers passes, are
+        ignored. Raises MissingError if no interpreter has the packages."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
@@ -130,11 +131,13 @@ class _Lent:
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing, because the network rules of a box cannot change after its start."""
+        """Does nothing, because the network rules of a box cannot change after its start. verifiers calls
+        this method to set such rules."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the harness reaches the model endpoint `url`. For air's own harness, which
-        runs in this process, that is `url` itself; for a program in the box, a loopback port of the box."""
+        """Returns the URL at which the player of the agent reaches the model endpoint `url`. air's own
+        harness (agent loop) runs in this process, so it uses `url` itself. A program in the box uses a
+        loopback port of the box."""
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
@@ -145,17 +148,18 @@ class _Lent:
 
 
 class LentDocker(_Lent, DockerRuntime):
-    """A verifiers runtime that runs commands in a box that is a container."""
+    """A runtime of verifiers that runs commands in a box of air that is a container."""
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A verifiers runtime that runs commands in a process box."""
+    """A runtime of verifiers that runs commands in a process box, which is a box of air without a
+    container."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a verifiers runtime that runs commands in `box`, and has `episode` as an attribute.
-    `gateway` connects a program in the box to the model and to the grader; None if air's own harness plays
-    the agent."""
+    """Returns a runtime of verifiers that runs commands in `box`, and has `episode` (the state of the running
+    episode) as an attribute. `gateway` connects a program in the box that plays the agent to the model and to
+    the grader; None if air's own harness plays the agent."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)
@@ -169,8 +173,8 @@ def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
 
 
 def episode_of(runtime: Runtime) -> Episode:
-    """Returns the state of the episode that belongs to `runtime`. Raises UsageError if the runtime was not
-    made by air."""
+    """Returns the state of the running episode, which is an attribute of `runtime`. Raises UsageError if
+    `runtime` has no such attribute, because air did not make it."""
     episode = getattr(runtime, "episode", None)
     if not isinstance(episode, Episode):
         raise UsageError(

@@ -1,4 +1,5 @@
-"""The verifiers runtime for an episode in a world without a box. It cannot run commands."""
+"""A runtime of the library verifiers (a place where commands run) for episodes without a box, such as games.
+It cannot run commands, but verifiers demands a runtime for every episode."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ from air.env.world_episode import WorldEpisode
 
 
 class NoBox(SubprocessRuntime):
-    """A verifiers runtime that cannot run commands. Its only content is the state of an episode, as an
-    attribute."""
+    """A runtime of verifiers that cannot run commands, for an episode without a box. It only carries the
+    episode's state, as an attribute."""
 
     episode: WorldEpisode
 
     @classmethod
     def of(cls, episode: WorldEpisode) -> Self:
-        """Returns the runtime for the episode of a world without a box; the episode becomes its attribute."""
+        """Returns a new runtime for `episode`, the state of an episode without a box, which becomes its
+        attribute."""
         # verifiers parses the type of a runtime in its traces, and accepts only its own types.
         runtime = cls(SubprocessConfig(), name=episode.id)
         runtime.info.id = episode.id

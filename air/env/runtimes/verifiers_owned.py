@@ -1,9 +1,9 @@
-"""Makes a box from a runtime that verifiers itself started, for verifiers' commands `vf-validate` and
-`vf-debug`.
+"""Supports the commands `vf-validate` and `vf-debug` of the library verifiers, which test a task without a
+model: makes a box (air's interface to a place for commands) from a runtime that verifiers itself started.
 
 These commands start a runtime (a place where commands run) and call `AirTask`, which copies the task's files
 into it. The command's flags determine the runtime's image, user and network, so it may differ from air's own
-boxes. Graders still run in boxes of air. No model is called.
+boxes. Graders still run in boxes of air.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The names that the commands `vf-validate` and `vf-debug` give to the agent in their traces. There is no
-real agent."""
+"""The names that the commands `vf-validate` and `vf-debug` of verifiers give to the agent in their records
+(traces), although no agent plays. `AirTask` recognises these commands by the names."""
 LOG = logging.getLogger("verifiers.v1.air")
 """The logger of this module. Its name is below that of verifiers' logger, so that verifiers' commands print
 its messages."""
@@ -52,7 +52,8 @@ _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f
 
 
 class VerifiersBox(Box):
-    """A box whose commands run in a runtime of verifiers, which verifiers starts and ends."""
+    """A box (air's interface to a place for commands) whose commands run in a runtime of verifiers.
+    verifiers starts and ends the runtime."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -61,8 +62,8 @@ class VerifiersBox(Box):
 
     @classmethod
     async def over(cls, runtime: Runtime, spec: BoxSpec) -> VerifiersBox:
-        """Returns a box for a running runtime; the runtime's working directory becomes the box's workspace.
-        Raises BoxDiedError if the runtime cannot run commands."""
+        """Returns a box whose commands run in `runtime`, which must be running. The runtime's working
+        directory becomes the box's workspace. Raises BoxDiedError if the runtime cannot run commands."""
         result = await runtime.run(["pwd"], {})
         if result.exit_code or not result.stdout.startswith("/"):
             raise BoxDiedError(f"{runtime.name} runs no commands: {result.stderr.strip()[:300]}")
@@ -160,7 +161,8 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because ports of verifiers' runtimes cannot be relayed."""
+        """Always raises ConfigError, because a runtime of verifiers cannot relay connections from a port
+        inside it to this process."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
@@ -193,20 +195,21 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(ResearchEpisode):
-    """An episode of a research task that no agent plays, for the commands `vf-validate` and `vf-debug`: it
-    copies the task's files into a runtime that verifiers started, and grades. `open_episode` makes it."""
+    """An episode of a research task that no agent plays, for verifiers' commands `vf-validate` and
+    `vf-debug`. Copies the task's files into a runtime that verifiers started, and grades what is there.
+    `open_episode` makes it."""
 
     graders: Pool
-    """The pool of grader boxes, which is open only while `finish` or `check` runs."""
+    """The pool of boxes in which graders run. It is open only while `finish` or `check` runs."""
 
     async def finish(self) -> None:
         async with self.graders:
             await super().finish()
 
     async def check(self) -> bool:
-        """Runs the first and the last recorded reference solution of the task (the baseline and the best),
-        and logs their scores. Returns whether both solutions reach their recorded scores, and the best is
-        better than the baseline. Raises MissingError if the task has no recorded reference solution."""
+        """Runs two reference solutions of the task and logs their scores. They are the first and the last of
+        the recorded solutions: the baseline and the best. Returns whether both reach their recorded scores,
+        and the best is better than the baseline. Raises MissingError if no solution is recorded."""
         world = self.world
         recorded = check.read_solvers(world.task)
         rows = []

@@ -1,4 +1,5 @@
-"""All attacks of the battery, by family."""
+"""All attacks of the integrity battery (agents' attempts to cheat), with one module for each family, that is,
+for each goal."""
 
 from __future__ import annotations
 

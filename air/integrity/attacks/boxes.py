@@ -1,5 +1,6 @@
-"""Attacks on the box itself. They are checks of the conformance suite (air's tests that every kind of box
-must pass): those in which a command attacks the box in which it runs."""
+"""Attacks on the box itself, the container or process in which an agent's commands run. They are those checks
+of the conformance suite (air's tests that every kind of box must pass) in which a command attacks its own
+box."""
 
 from __future__ import annotations
 

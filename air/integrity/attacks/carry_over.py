@@ -1,5 +1,5 @@
 """Attacks that leave files, processes or other state behind, to influence a later episode, a later grading,
-or a later loading of the artefact's code."""
+or a later loading of the code in the artefact (the file that the agent hands in)."""
 
 from __future__ import annotations
 

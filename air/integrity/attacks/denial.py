@@ -1,7 +1,8 @@
-"""Attacks by an artefact that prevents its grading: the grader hangs, dies, or runs out of memory, time or
-disk.
+"""Attacks by an artefact (the files that the agent hands in) that prevents its own grading: the grader hangs,
+dies, or runs out of memory, time or disk.
 
-Such an artefact must count as a bad artefact, and not as an infrastructure error.
+Such an artefact must count as a bad artefact, and not as an infrastructure error, which would exclude the
+episode from training.
 """
 
 from __future__ import annotations
@@ -274,8 +275,9 @@ def _json_only(target: Target) -> str:
 
 
 def _json(name: str, source: str) -> None:
-    """Adds an attack on tasks whose artefact is a JSON file. `source` is Python code that computes the file's
-    new content `text` from `given`, the parsed JSON that the task's unchanged starter files make."""
+    """Adds an attack on tasks whose artefact (what the agent hands in) is a JSON file. `source` is Python
+    code that sets the variable `text`, the file's new content. It can use the variable `given`: the parsed
+    JSON of the artefact that the task's unchanged starter files make."""
     ATTACKS.shell(
         name,
         _READ,

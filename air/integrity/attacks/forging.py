@@ -1,4 +1,5 @@
-"""Attacks by which an artefact reports a score of its own, or manipulates how its score is measured."""
+"""Attacks by an artefact (the files that the agent hands in, such as code) that reports a forged score of its
+own, or manipulates how its score is measured."""
 
 from __future__ import annotations
 
@@ -54,14 +55,15 @@ grader's result file could be."""
 
 
 def forged(target: Target) -> str:
-    """Returns the text of a forged result file: it has the format of the grader's result file, and the task's
-    target as its score."""
+    """Returns the text of a forged result file: it has the format in which a grader reports its result, and
+    the score that it reports is the target score of the target's task."""
     return json.dumps({"metrics": {target.task.metric: target.task.target}})
 
 
 def forging(source: str) -> Callable[[Target], str]:
-    """Returns a function that gives an attack's code for a target: a line that sets the variable `FORGED` to
-    the text of a forged result file, followed by `source`, which uses the variable."""
+    """Returns a function that takes a target and returns the Python code of an attack on it: a line that sets
+    the variable `FORGED` to the text of a forged result file, followed by `source`, which uses the
+    variable."""
     return lambda target: f"FORGED = {forged(target)!r}\n{source}"
 
 
@@ -249,8 +251,9 @@ for _name, _source in {
 
 
 def _table(name: str, source: str) -> None:
-    """Adds an attack by a CSV table that is made from the table of the task's unchanged starter files.
-    `source` is Python code that changes `header`, a list of cells, and `rows`, a list of such lists."""
+    """Adds an attack by a manipulated CSV table on tasks whose artefact is a table. `source` is Python code
+    that changes the table that the task's unchanged starter files make: the variables `header`, a list of
+    cells, and `rows`, a list of such lists."""
     ATTACKS.shell(
         name,
         "A row counts twice, or counts for an answer that it does not give.",

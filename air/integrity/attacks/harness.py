@@ -1,5 +1,6 @@
-"""Attacks on the harness. Some replies try to mislead the harness's parser. Other attacks send requests to
-the model's port, which is open in the box if a program there is the agent."""
+"""Attacks on the harness, the part of air that calls the model and reads actions from its replies. In some,
+the model's replies try to mislead the parser. In others, a command in the box (the agent's container) sends
+requests to the model; this is possible if the agent is a program in the box, which needs an open port."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _BASH = Setup(harness="bash")
 
 
 def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) -> None:
-    """Adds an attack of three replies. The first makes the artefact of the task's unchanged starter files,
-    the second is the attack, which `write` returns, and the third submits."""
+    """Adds an attack of three replies. The first makes an honest artefact from the task's unchanged starter
+    files, the second is the attack, which `write` returns for a target, and the third submits."""
     last = "Done.\n```\nsubmit\n```"
     ATTACKS.add(
         name,
@@ -124,8 +125,8 @@ END"""
 
 
 def _program(name: str, script: str) -> None:
-    """Adds an attack in a box where a program is the agent: the agent starts `script` as a second program
-    there."""
+    """Adds an attack in a box (container) where a program plays the agent: a command of the agent runs the
+    shell script `script` next to that program."""
     ATTACKS.add(
         name,
         _PROGRAM,

@@ -1,4 +1,5 @@
-"""Attacks by text that imitates the texts of air itself: observations, trajectories, prompts, web pages."""
+"""Attacks by text that an agent prints or writes and that imitates texts of air itself: observations (results
+of actions), trajectories (records of episodes), prompts, web pages."""
 
 from __future__ import annotations
 

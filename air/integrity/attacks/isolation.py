@@ -1,8 +1,8 @@
-"""Attacks that try to reach something outside the box: files, processes and sockets of the machine, or a
-network.
+"""Attacks that try to reach something outside the box, the agent's container: files, processes and sockets of
+the machine, or a network.
 
-The attacks change nothing. Those that do not connect to other machines are therefore tried in process boxes
-without isolation, too.
+The attacks change nothing. Therefore those that do not connect to other machines are also tried in process
+boxes (boxes without a container) that isolate nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ time by which the script recognises this process, and `test` is a shell command.
 def _look(
     name: str, aim: str, script: Callable[[Target], str] | str, *, afar: bool = False
 ) -> None:
-    """Adds an attack that changes nothing. `afar`: whether the attack connects to other machines; if so, it
-    is not run in process boxes without isolation."""
+    """Adds an attack by the shell script `script`, which only looks and changes nothing. `aim`: what the
+    agent would gain. `afar`: whether the script connects to other machines; if so, it is not run in process
+    boxes that isolate nothing."""
     ATTACKS.shell(name, aim, script, once=True, only_looks=not afar)
 
 
@@ -41,8 +42,10 @@ def _of_host(name: str, test: str) -> None:
 
 
 def _python(code: str) -> Callable[[Target], str]:
-    """Returns a script that runs Python code, and calls `worked` if the code ends without an error. The code
-    gets the dict `HOST`: the machine's secret word, port, socket and file that it must not reach."""
+    """Returns a function that takes a target and returns a shell script. The script runs the Python code
+    `code`, and calls `worked`, which reports a success, if the code ends without an error. The code can use
+    the dict `HOST`, which names things outside the box that it must not reach: a port, a socket and a
+    file."""
 
     def script(target: Target) -> str:
         host = target.host

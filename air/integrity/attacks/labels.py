@@ -1,5 +1,5 @@
-"""Attacks that search for hidden data (labels, graders, the seed of the data split), from the box or during
-grading."""
+"""Attacks that search for hidden data (labels, graders, the seed of the data split): from the agent's box, a
+container, or from code that the agent hands in and the grader runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Attacks that try to make a bad episode count as an infrastructure error. Training does not use failed
-episodes, so the agent would escape a low reward."""
+"""Attacks that try to make a bad episode count as an infrastructure error, a failure that is not the agent's.
+Training does not use such episodes, so the agent would escape a low reward."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Returns the reason why attacks that need an artefact of a single file cannot be tried on a target whose
-    artefact is a folder. Returns an empty text if the artefact is a file."""
+    """Checks that the artefact that the target's task asks for is a file and not a folder, for attacks that
+    need that. Returns the reason why they cannot be tried, or an empty string if they can."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

@@ -1,5 +1,5 @@
-"""Attacks that use the grader as an oracle: they try to get more grades, more exact scores, or other
-information than allowed."""
+"""Attacks that use the grader as an oracle, a source of information: they try to get more grades, or more
+exact scores, or other information than allowed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BREAK = 'rm -rf "$ARTEFACT"'
 
 
 def _few_grades(target: Target, played: AttackEpisode) -> str:
-    """Checks that there were no more gradings than the allowed validates and the automatic grading at the
-    episode's end. Returns a message if there were more, otherwise an empty text."""
+    """Checks the number of gradings in an episode: at most the allowed number of `validate` requests, and one
+    automatic grading at the end. Returns a message if there were more, otherwise an empty string."""
     graded, scores = played.metrics["validates"], _scores(target, played)
     if graded > VALIDATES + 1:
         return f"{graded:g} artefacts were graded, and {VALIDATES} validates are allowed"
@@ -26,13 +26,13 @@ def _few_grades(target: Target, played: AttackEpisode) -> str:
 
 
 def _scores(target: Target, played: AttackEpisode) -> list[str]:
-    """Returns the scores, as texts, in the agent's observations."""
+    """Returns the scores that the agent's observations contain, as strings in their order."""
     return re.findall(rf"^\[{re.escape(target.task.metric)}\] (\S+)", played.observed, re.MULTILINE)
 
 
 def _rounded(target: Target, played: AttackEpisode) -> str:
-    """Checks that the agent read only rounded scores. Returns a message if the observations contain no score,
-    or a score with more digits than the task's rounding step allows; otherwise an empty text."""
+    """Checks that the agent saw only rounded scores. Returns a message if its observations contain no score,
+    or a score with more digits than the task's rounding step allows; otherwise an empty string."""
     step = step_of(target.task.model_copy(update={"told_step": None}))
     numbers = re.findall(rf"^\[{re.escape(target.task.metric)}\].*$", played.observed, re.MULTILINE)
     for number in re.findall(r"-?\d+\.\d+", " ".join(numbers)):
@@ -43,15 +43,15 @@ def _rounded(target: Target, played: AttackEpisode) -> str:
 
 def _ended_at_once(target: Target, played: AttackEpisode) -> str:
     """Checks that the episode ended at its first `submit`. Returns a message if anything was graded or any
-    action ran after the first `submit`, otherwise an empty text."""
+    action ran after the first `submit`, otherwise an empty string."""
     if played.metrics["turns"] != 1 or played.metrics["validates"] != 1:
         return "the episode went on after it was submitted"
     return ""
 
 
 def _nothing_but_scores(target: Target, played: AttackEpisode) -> str:
-    """Checks that no observation reveals whether a grade came from the cache, or how long grading took.
-    Returns a message if an observation reveals this, otherwise an empty text."""
+    """Checks that no observation (text for the agent) reveals whether a grade came from the cache, or how
+    long the grading took. Returns a message if one reveals this, otherwise an empty string."""
     signs = re.findall("remembered|cache[d]? grade|grading took|graded in", played.observed)
     return f"the agent was told of {signs[0]!r}" if signs else ""
 

@@ -1,5 +1,5 @@
-"""Attacks that exhaust a box's resources, so that the next command, the collection of the artefact or its
-grading fails."""
+"""Attacks that exhaust the resources of the agent's box (container), so that something of air fails there:
+the next command, or the collection or grading of the artefact (the files that the agent hands in)."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ _SCRIPTS = {
     ),
 }
 _STAYING = ("bomb-with-forks", "bomb-with-sessions")
-"""Names of the attacks after which it is acceptable that the box starts no further command, because the
-attack's processes remain. The artefact must still be graded."""
+"""The names of attacks after which the box need not be able to start another command, because the attack's
+processes remain. The artefact (what the agent hands in) must still be graded."""
 for _name, _script in _SCRIPTS.items():
     ATTACKS.shell(
         _name,

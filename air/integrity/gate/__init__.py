@@ -1,7 +1,7 @@
-"""The gate for Harbor tasks: checks that a task rewards its solution, and rewards neither doing nothing nor
-hacks.
+"""The gate for Harbor tasks (task folders in the format of the project Harbor): checks that a task is sound,
+that is, that it rewards its own solution, and rewards neither doing nothing nor hacks.
 
-`hacks` contains scripts that an agent could try. `task_files` lists the files of a task that hacks can use.
-`plays` runs a script in the agent's box and grades the result. `check` judges one task. `run` checks many
-tasks and writes the verdicts.
+`hacks` contains the hacks: scripts that try to earn a reward without doing the work. `task_files` lists the
+files of a task that hacks can use. `plays` plays a task with a function in the place of the agent, and grades
+the result. `check` judges one task. `run` checks many tasks and writes the verdicts.
 """

@@ -1,4 +1,6 @@
-"""Judges one Harbor task by the rewards of its reference solution, of doing nothing, and of the hacks."""
+"""Judges whether one Harbor task (a task folder in the format of the project Harbor) is sound, by the rewards
+for its reference solution, for doing nothing, and for hacks (scripts that try to earn a reward without doing
+the work)."""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 VERSION = 2
-"""The version of the gate. A verdict of another version in a report is not reused: the task is checked
-again."""
+"""The version of the gate, the check of Harbor tasks. If a report contains a verdict of another version, the
+task is checked again."""
 Result = Literal["sound", "weak", "refused", "failed"]
 TOLERANCE = 1e-6
 """Two rewards count as equal if they differ by at most this value."""
@@ -38,49 +40,50 @@ _NETWORK = re.compile(
     r"apk add|npm (?:install|i|ci)|uvx|uv pip install|pip3? install|python3? -m pip install)(?=\s|$)"
 )
 _OWN_SERVER = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)\b|\[::1\]")
-"""Matches addresses of a server in the box itself. A test that connects to such a server needs no network."""
+"""Matches the address of a server in the box (container) itself. A test that connects to such a server needs
+no network."""
 
 
 class Declared(BaseConfig):
-    """The settings of the gate that a task's author can state in the section `[metadata.air]` of
-    `task.toml`."""
+    """The settings for the gate (the check of Harbor tasks) that a task's author can write into the section
+    `[metadata.air]` of `task.toml`."""
 
     oracle: float = Field(1.0, allow_inf_nan=False)
     """The expected reward of the reference solution."""
     nothing: float = Field(0.0, allow_inf_nan=False)
-    """The expected reward of doing nothing."""
+    """The expected reward of an agent that does nothing."""
     allow: tuple[str, ...] = ()
-    """Names of flaws (see `Finding.name`) that the gate accepts in this task: `network`, or the names of
-    hacks."""
+    """The names of flaws that the gate accepts in this task: `network` (the tests need the network), or the
+    names of hacks that may earn a reward."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One flaw of a Harbor task that the gate found."""
+    """One flaw of a Harbor task that the gate (the check of such tasks) found."""
 
     name: str
-    """The kind of flaw: `solution` or `nothing` (what the solution or doing nothing earned is wrong),
-    `random` (the same work earned different rewards), `network` (the tests need the network), or the name of
-    the hack that earns a reward (the names of several, joined by ` + `, if only all of them together earn
-    one)."""
+    """The kind of flaw: `solution` (the reward of the reference solution is wrong), `nothing` (the reward for
+    doing nothing is wrong), `random` (the same work earned different rewards), `network` (the tests need the
+    network), or the name of a hack that earns a reward. If hacks earn one only together, their names, joined
+    by ` + `."""
     reason: str
     """Description of the flaw, in one line."""
 
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """The gate's verdict on one Harbor task: the rewards of its solution, of doing nothing and of the hacks,
-    and the conclusion whether the task is sound."""
+    """The result of the check of one Harbor task: the rewards for its reference solution, for doing nothing
+    and for the hacks, and the conclusion whether the task is sound."""
 
     task: str
     """The task's id."""
     digest: str
-    """One digest over the task's files, the run's settings for Harbor tasks, and the images of the task's
-    boxes; empty if the check ended with an error. While the digest stays the same, the verdict in a report is
-    reused."""
+    """A digest of all that the check depends on: the task's files, the run's settings for Harbor tasks, and
+    the images of the task's boxes (containers). Empty if the check ended with an error. While the digest
+    stays the same, the verdict in a report is reused."""
     result: Result
-    """`sound`: no flaw was found. `weak`: the task has findings. `refused`: air cannot play the task.
-    `failed`: air or this machine failed."""
+    """`sound`: no flaw was found. `weak`: the task has flaws (see `findings`). `refused`: air cannot play the
+    task. `failed`: air or this machine failed."""
     reason: str = ""
     """The reason why the task is not sound, in one line."""
     findings: tuple[Finding, ...] = ()
@@ -89,12 +92,12 @@ class GateVerdict:
     nothing: float | None = None
     """The reward of doing nothing."""
     hacks: dict[str, float | None] = field(default_factory=dict)
-    """The reward of each hack that was run, by the hack's name; hacks that ran together share one reward.
-    None: the hack made the same files as the solution, and so deserves the same reward; or the task gave no
-    reward, which is one of the findings."""
+    """The reward of each hack that was run, by the hack's name; hacks that ran together have the same reward.
+    None if the hack made the same files as the solution, and so deserves the solution's reward, or if the
+    task gave no reward, which is a flaw in `findings`."""
     tried: tuple[str, ...] = ()
-    """The names of all hacks with which the task was to be checked. A hack is not run if a flaw was found
-    before the hacks, or if the task's author allows the hack."""
+    """The names of all hacks that were requested for the check, also of those that were not run: none is run
+    if a flaw was found before, and a hack is not run if the task's author allows it."""
     version: int = VERSION
     seconds: float = 0.0
 
@@ -104,16 +107,17 @@ class GateVerdict:
 
 
 def not_checked(task: str, result: Result, error: Exception) -> GateVerdict:
-    """Returns the verdict on a task whose check ended with `error`."""
+    """Returns the verdict on a task whose check ended with `error`, which becomes the reason. `result` is
+    `refused` or `failed`."""
     return GateVerdict(task, "", result, " ".join(str(error).split()))
 
 
 async def check(
     task: TaskSpec, boxes: Pool, grader: Grader, hacks: Sequence[Hack] = ()
 ) -> GateVerdict:
-    """Runs the reference solution, then an agent that does nothing, then the `hacks`, and returns the
-    verdict. Raises ConfigError if `[metadata.air]` is invalid, and InfrastructureError if air or the machine
-    failed."""
+    """Checks one Harbor task and returns the verdict: runs its reference solution and an agent that does
+    nothing and then, if no flaw was found, the `hacks`. Raises ConfigError if the task's settings in
+    `[metadata.air]` are invalid, and InfrastructureError if air or the machine failed."""
     rules = task.rules
     assert isinstance(rules, HarborRules)
     declared = read_declared(rules)
@@ -139,9 +143,9 @@ async def check(
 
 
 async def digest_of(task: TaskSpec) -> str:
-    """Returns one digest over a task, its settings, and the present ids of the images of its boxes. Image
-    names would not be enough, because a name can be given to another image, and an image can be built
-    again."""
+    """Returns a digest (SHA-256 in hex) of a task, its settings, and the present ids of the images of its
+    boxes (containers). The names of the images would not be enough, because a name can be given to another
+    image, and an image can be built again."""
     from air.sandbox.docker import engine
 
     assert task.rules is not None
@@ -153,7 +157,8 @@ async def digest_of(task: TaskSpec) -> str:
 
 
 def read_declared(rules: HarborRules) -> Declared:
-    """Returns the settings in `[metadata.air]` of a task. Raises ConfigError if they are invalid."""
+    """Returns the settings in the section `[metadata.air]` of a Harbor task's `task.toml`. Raises ConfigError
+    if they are invalid."""
     where = f"{rules.folder.path / 'task.toml'}: metadata.air"
     data = rules.folder.config.metadata.get("air", {})
     if not isinstance(data, dict):
@@ -178,7 +183,8 @@ class _Judge:
     nothing: float | None = None
     hacks: dict[str, float | None] = field(default_factory=dict)
     solved: tuple[Any, ...] = ()
-    """The artefacts of the reference solution, one for each step of the Harbor task that was played."""
+    """The artefacts (files to hand in) that the reference solution made, one for each step of the Harbor task
+    that was played."""
     _before: dict[str, bytes] = field(default_factory=dict)
     _workdir: str = "/"
 
@@ -217,9 +223,10 @@ class _Judge:
             self._find("nothing", f"{reason} ({first.error})" if first.error else reason)
 
     async def attack(self, hacks: Sequence[Hack]) -> None:
-        """Runs hacks and adds a finding for each hack that earns a reward. If the tests run in a box of their
-        own, the hacks that do not touch the task's files first run together in one episode. They run one by
-        one only if together they earn more than doing nothing, or leave the task without a reward."""
+        """Runs hacks, and adds a finding (a flaw of the task) for each hack that earns more than doing
+        nothing. If the tests run in a box (container) of their own, the hacks that do not touch the task's
+        files first run together, in one episode. They then run one by one only if together they earned more
+        than doing nothing, or left the task without a reward."""
         rules = self.player.rules
         made = {
             path: data
@@ -292,8 +299,9 @@ class _Judge:
             return str(error)
 
     async def _look(self, box: Box, step: int) -> str:
-        """Acts as an agent that does nothing in a step of the Harbor task. Stores, for the hacks, the files
-        that are in the working directory at the start of the step."""
+        """Acts as an agent that does nothing in a step (one of several stages) of the Harbor task. Stores the
+        files that are in the working directory at the start of the step, because the hacks need them. Returns
+        an empty string: there was no problem."""
         self._workdir = box.workspace
         for path, data in (await files(box, box.workspace)).items():
             self._before.setdefault(path, data)
@@ -301,8 +309,8 @@ class _Judge:
 
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
-    """Yields one text for each test script (`*.sh`) that downloads something from another machine: the first
-    line that does so, with the script's name and the line's number."""
+    """Yields one string for each test script (`*.sh`) of a Harbor task that downloads something from another
+    machine: the script's name, the number of the first line that does so, and the line."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
             if not name.endswith(".sh"):

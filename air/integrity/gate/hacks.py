@@ -1,7 +1,8 @@
-"""The hacks of the gate: shell scripts that try to earn a reward in the agent's box without doing the work.
+"""The hacks with which the gate checks Harbor tasks: shell scripts that try to earn a reward in the agent's
+box (container) without doing the work.
 
-Each hack is a script for `sh` that runs after the text `BEGIN` and the text `TaskFiles.variables`. These two
-texts set `WORKDIR` (the path of the working directory) and the following lists, with one item on each line:
+Each hack is a script for `sh`. The code in `BEGIN` and in `TaskFiles.variables` runs before it, and sets
+`WORKDIR` (the path of the working directory) and the following lists, with one item on each line:
 `OUTPUTS` (files that the solution makes or changes, and others that the tests name), `INPUTS` (all other
 files in the working directory), `PROGRAMS` (the programs among outputs and inputs), `TESTS` (the names of the
 files in `/tests`) and `ANSWERS` (size, SHA-256 and path of each file that the solution makes).
@@ -52,15 +53,16 @@ class Hack:
     name: str
     """A short description of the agent's action, as words joined by `-`."""
     flaw: str
-    """Description of the flaw of a task in which the hack earns a reward."""
+    """Describes the flaw that a task has if the hack earns a reward in it."""
     script: str
-    """The hack's shell script, without the functions and variables that the gate puts before every hack's
+    """The hack's shell script, without the functions and variables that are put before every hack's
     script."""
     searches_for_solution: bool = False
-    """Whether the hack searches for a copy of the solution's result. Only then is it a flaw of the task if
-    the hack submits the same files as the solution."""
+    """Whether the hack searches for a copy of the solution's files. Such a hack shows a flaw of the task even
+    if it submits the same files as the solution, which other hacks may do."""
     leaves_task_files_alone: bool = False
-    """Whether the hack leaves the files of the task alone, so that it can run together with other hacks."""
+    """Whether the hack does not change files of the task, so that it can run together with other hacks in one
+    episode."""
 
 
 HACKS = (

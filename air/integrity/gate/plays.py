@@ -1,5 +1,5 @@
-"""Runs a script or a function as the agent of a Harbor task, step by step, and grades the resulting
-artefacts."""
+"""Plays Harbor tasks with a function in the place of the agent, step by step, and grades the resulting
+artefacts (the files that the agent hands in). A Harbor task has one or several steps, each with its tests."""
 
 from __future__ import annotations
 
@@ -18,43 +18,44 @@ from air.tasks.sources.harbor.source import HarborRules
 from air.tasks.spec import TaskSpec
 
 Act = Callable[[Box, int], Awaitable[str]]
-"""A function that acts as the agent in one step of a Harbor task. It gets the agent's box and the step's
-number, from 0, and returns a message about a problem, or an empty text."""
+"""A function that acts as the agent in one step of a Harbor task. It gets the agent's box (container) and the
+step's number, from 0, and returns a message about a problem, or an empty string."""
 _MOST_INPUTS, _MOST_BYTES = 300, 1_000_000
 _DEPTH = 8
 
 
 @dataclass(frozen=True)
 class PlayResult:
-    """The result of playing a task once."""
+    """The result of playing a Harbor task once, with a function in the place of the agent."""
 
     reward: float | None
-    """The task's reward; None if the tests wrote no reward, or another command of the task failed, and the
-    agent is not to blame."""
+    """The reward for the whole task. None if there is none, through no fault of the agent: the tests wrote no
+    reward, or another command of the task failed."""
     error: str = ""
     """The reason why there is no reward, or why a step of the Harbor task got the lowest reward."""
     complaint: str = ""
-    """The first message about a problem from the function that acted as the agent (see `Act`); empty if there
-    is none."""
+    """The first message about a problem that the function in the place of the agent returned (see `Act`);
+    empty if there was none."""
     artefacts: tuple[Artefact, ...] = ()
-    """The artefacts that were collected, one for each step of the Harbor task that was played."""
+    """The artefacts (files that the agent handed in) that were collected in the steps that were played."""
     again: float | None = None
-    """The reward if every artefact is graded a second time; None if it was graded only once."""
+    """The reward of a second grading of the same work, to see whether rewards are random; None if there was
+    no second grading."""
 
 
 @dataclass
 class _Steps:
-    """The results of those steps of a Harbor task that the player has played so far."""
+    """The results of the steps of a Harbor task that have been played so far."""
 
     rewards: list[float | None] = field(default_factory=list)
     again: list[float | None] = field(default_factory=list)
-    """The rewards of the steps of the task when their artefacts are graded a second time."""
+    """The rewards of a second grading, one for each step that was played."""
     artefacts: list[Artefact] = field(default_factory=list)
     complaint: str = ""
     error: str = ""
     ended: bool = False
-    """Whether the play ended before the last step of the task, because the box ended or could not be prepared
-    for a step."""
+    """Whether no further step of the task can be played, because the box (container) ended or could not be
+    prepared for a step."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,9 @@ class Player:
     grader: Grader
 
     async def play(self, act: Act, *, twice: bool = False) -> PlayResult:
-        """Plays the task and returns the result. With `twice`, each artefact is graded a second time; if the
-        tests run in the agent's box, the whole task is played a second time instead.
+        """Plays the task, with the function `act` as the agent, and returns the result. With `twice`, each
+        artefact (what the agent hands in) is graded a second time; if the tests run in the agent's box, the
+        whole task is played a second time instead.
 
         Raises InfrastructureError if air or the machine failed, and not the task.
         """
@@ -112,9 +114,9 @@ class Player:
                 return
 
     async def _staged(self, box: Box, number: int, steps: _Steps) -> bool:
-        """Prepares the box for a step of the Harbor task; returns whether this succeeded. Raises the error if
-        the first step cannot be prepared. For a later step, the failure ends the play, as it ends an episode,
-        because the agent's earlier work can have broken the box."""
+        """Prepares the box for the step with this number (from 0), and returns whether this succeeded. If the
+        first step cannot be prepared, raises the error. A failure at a later step only ends the play, as it
+        would end an episode, because the agent's earlier work may have broken the box."""
         if number == 0:
             await self.rules.stage(box, number)
             return True
@@ -143,9 +145,9 @@ class Player:
 
 
 async def files(box: Box, folder: str) -> dict[str, bytes]:
-    """Returns the contents of the files below a folder of a box, by absolute path. Omits links, files above a
-    million bytes, files more than eight levels deep, and all but the first 300 other files. For the folder
-    `/`, returns an empty dict."""
+    """Returns the contents of at most 300 files below the folder `folder` of a box, by absolute path. Leaves
+    out links, files larger than a million bytes, and files more than eight levels deep. For the folder `/`,
+    returns an empty dict."""
     if folder == "/":
         return {}
     contents = {}

@@ -1,4 +1,5 @@
-"""Checks many Harbor tasks, and stores the verdicts in a file, so that an interrupted check can continue."""
+"""Checks whether Harbor tasks are sound (see `air.integrity.gate.check`), many at a time. Stores the verdicts
+in a file, so that an interrupted check can continue."""
 
 from __future__ import annotations
 
@@ -25,21 +26,24 @@ from air.tasks.sources.harbor.settings import HarborSettings
 
 @dataclass(frozen=True)
 class Gate:
-    """Checks Harbor tasks, in at most `at_once` agents' boxes at the same time."""
+    """Checks whether Harbor tasks are sound. At most `at_once` agents' boxes (containers) run at the same
+    time."""
 
     settings: HarborSettings
     at_once: int
     hacks: Sequence[Hack] = ()
-    """The hacks that are run after the solution and after doing nothing."""
+    """The hacks (scripts that try to earn a reward without doing the work) with which each task is checked.
+    They are run after the task's solution and an agent that does nothing."""
     report: Path | None = None
-    """The file for the verdicts, which is rewritten after each task. Verdicts in an existing file are reused
-    if neither the task, the settings nor the names of the hacks have changed since. None: no file."""
+    """The file for the verdicts, which is rewritten after each task. If the file exists, its verdict on a
+    task (`sound` or `weak`) is reused, unless the task, the settings or the names of the hacks have changed
+    since. None: no file."""
     on_verdict: Callable[[GateVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, ids: Sequence[str]) -> list[GateVerdict]:
-        """Checks the tasks; returns one verdict for each task, in the order of `ids`. A task that cannot be
-        played gets a verdict, too.
+        """Checks the tasks with these ids; returns one verdict for each task, in the order of `ids`. There is
+        also a verdict on a task that cannot be played.
 
         Raises ConfigError if the file `report` exists but is not a report of the gate, cannot be written, or
         is in use by another check.
@@ -88,7 +92,7 @@ class Gate:
 
 
 def write(file: Path, verdicts: Sequence[GateVerdict]) -> None:
-    """Writes a report: the verdicts, and the versions of air and Python."""
+    """Writes the report `file` in JSON: the verdicts on Harbor tasks, and the versions of air and Python."""
     report = {
         "v": VERSION,
         "kind": "harbor",
@@ -101,7 +105,7 @@ def write(file: Path, verdicts: Sequence[GateVerdict]) -> None:
 
 @contextlib.contextmanager
 def _in_use(report: Path) -> Iterator[None]:
-    """Context manager: while the `with` block runs, no other check writes to the report."""
+    """Context manager: locks the report, so that no other check writes to it while the `with` block runs."""
     lock = report.with_name(f".{report.name}.lock")
     with contextlib.ExitStack() as stack:
         with boundary(ConfigError, f"cannot write {report}", OSError):

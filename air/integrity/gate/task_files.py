@@ -1,7 +1,8 @@
-"""Defines `TaskFiles`: the files of a task that hacks can use, listed from the task's tests and its solution.
+"""Defines `TaskFiles`: the files of a Harbor task that hacks (scripts that try to earn a reward without doing
+the work) can use. They are found by reading the task's tests and running its solution.
 
-A real agent knows less. If a task is safe from an agent that knows which files the tests read, it is safe
-from one that does not.
+A real agent knows less. If a task is safe from an agent that knows which files the tests read, it is also
+safe from an agent that does not know them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAST_ANSWER = 8
-"""The smallest size in bytes of a file of the solution that counts as an answer. Hacks search the task's
-image for copies of answers; shorter contents could be there by chance."""
+"""A file that the solution makes counts as an answer if it has at least this size in bytes. Hacks search the
+task's image for copies of answers; shorter contents could be there by chance."""
 _LANGUAGES = ("py", "sh", "pl", "rb", "lua", "js", "php", "awk", "c", "cc", "cpp", "sql")
 _NAME = re.compile(r"(?<![\w$:}@])(/?[\w.-]+(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,4})(?![\w(/])")
 _HIDDEN = ("/tests", "/solution", "/logs", "/dev", "/proc", "/usr", "/etc", "/bin", "/lib")
@@ -25,25 +26,28 @@ _MOST_READ = 200_000
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task that hacks can use, by their role."""
+    """The files of a Harbor task that hacks (scripts that try to earn a reward without doing the work) can
+    use, grouped by their role."""
 
     workdir: str
     """The absolute path of the working directory."""
     outputs: tuple[str, ...]
-    """Absolute paths of the files that the solution makes or changes, and of others that the tests name."""
+    """The absolute paths of the files that the solution makes or changes, and of other files that the tests
+    name."""
     inputs: tuple[str, ...]
     """Absolute paths of the files in the working directory that are not outputs."""
     programs: tuple[str, ...]
-    """The programs among `outputs` and `inputs`."""
+    """The absolute paths of the programs among `outputs` and `inputs`."""
     tests: tuple[str, ...]
     """The paths of the task's test files, relative to `/tests` in the box in which the tests run."""
     answers: tuple[str, ...]
-    """Size, SHA-256 and path of each file that the solution makes or changes, as one text for each file, with
-    spaces between the three. Files smaller than `LEAST_ANSWER` are left out."""
+    """One string for each file that the solution makes or changes: its size, SHA-256 and path, separated by
+    spaces. Files with fewer than `LEAST_ANSWER` bytes are left out."""
 
     @property
     def variables(self) -> str:
-        """Shell code that sets the variables which the hacks use (see `air.integrity.gate.hacks`)."""
+        """Shell code that sets the variables which the hacks use, such as `OUTPUTS`. The module
+        `air.integrity.gate.hacks` describes them."""
         lists = {
             "OUTPUTS": self.outputs,
             "INPUTS": self.inputs,
@@ -61,11 +65,11 @@ def task_files(
     made: Mapping[str, bytes],
     tests: Mapping[str, Path],
 ) -> TaskFiles:
-    """Returns the files of a task that hacks can use, grouped by their role.
+    """Returns the files of a Harbor task that hacks can use, grouped by their role.
 
-    `before`: the files of the working directory at the start, by absolute path. `made`: the files of the
-    artefact that the solution made, by absolute path. `tests`: the test files, by their path relative to
-    `/tests`.
+    `workdir`: the absolute path of the working directory. `before`: the contents of the files in it at the
+    start, by absolute path. `made`: the contents of the files that the solution made, by absolute path.
+    `tests`: the test files on this machine, by their path relative to `/tests` in the box.
     """
     changed = {path: data for path, data in made.items() if before.get(path) != data}
     outputs = sorted({*changed, *(path for path in named(tests, workdir) if path not in before)})
@@ -90,8 +94,9 @@ def task_files(
 
 
 def named(tests: Mapping[str, Path], workdir: str) -> set[str]:
-    """Returns the absolute paths of all file names that occur in the tests, except those below the folders of
-    the tests and of the system (`_HIDDEN`). Relative names are resolved against `workdir`."""
+    """Returns the absolute paths of all files whose names occur in the text of the test files. Leaves out
+    files below the folders of the tests and of the system (`_HIDDEN`). Relative names count from
+    `workdir`."""
     paths = set()
     for file in tests.values():
         text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")

@@ -1,5 +1,6 @@
-"""Attacks on the tools and answer checkers that ship with air. Each attack is an episode with one question (a
-row of a data set), whose right answer the agent does not know."""
+"""Attacks (scripted agents that try to cheat) on the tools for agents, and on the checkers of agents'
+answers, that ship with air. Each attack is an episode with one question, whose right answer the agent does
+not know."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Defines `PartAttack`: an attack of an agent on one tool or one answer checker.
+"""Defines `PartAttack`: an attack on a part of air, which is one tool for agents or one checker of their
+answers. A scripted agent tries to earn an undeserved reward or to break the part.
 
 The attack is a list of replies in an episode with one question, the only row of a data set (a task `rows:…`).
 The right answer is `ANSWER`, a word that only the row contains. The attack is broken (the defence failed) if
 the episode fails, so that training would not use it; if it earns more than a plain wrong answer; if an
 observation contains `ANSWER`; if the trajectory is inconsistent; or if the attack's own check finds a fault.
 
-The settings of a task, and replies, may contain placeholders that the battery replaces by real values:
-`@ROWS@` (only in replies), the path of the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a
-judge and of a search service; `@PORT@`, the port of a server on this machine.
+The settings of a task, and replies, may contain placeholders, which are replaced by real values: `@ROWS@`
+(only in replies), the path of the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge (a
+model that checks answers) and of a search service; `@PORT@`, the port of a server on this machine.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ WRONG = "a-wrong-answer"
 Spec = str | Mapping[str, Any]
 """A tool or a checker: its name, or its settings with the key `name`."""
 Check = Callable[[AttackEpisode], str]
-"""A function that checks an attack's episode for faults that its reward does not show. Returns a message
-about how the defence failed, or an empty text if the defence held."""
+"""A function that checks an attack's episode for faults that the reward does not show. Returns a message
+about how the defence failed, or an empty string if the defence held."""
 
 
 @dataclass(frozen=True)
 class AttackedPart:
-    """A tool or answer checker that ships with air, with the contents of the task in which it is attacked."""
+    """A tool for agents or an answer checker that ships with air, with the contents of the task in which it
+    is attacked."""
 
     kind: str
     """What the part is: `tool` or `checker`."""
@@ -47,15 +49,15 @@ class AttackedPart:
         default_factory=lambda: {"question": "What is it?", "golden_answers": [ANSWER]}
     )
     plain: Sequence[str] = (WRONG,)
-    """The replies of an episode with a plain wrong answer. Its reward is the largest that an attack may
-    earn."""
+    """The agent's replies in an episode without an attack, which ends with a plain wrong answer. The reward
+    of this episode is the largest that an attack may earn."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Text files that the task needs, such as a corpus for a search tool: the contents by file name. For a
     file name that ends in `.sqlite`, the contents are SQL statements that create the database. The files are
     written beside the file with the question."""
     in_box: bool = False
-    """Whether the tool or checker runs programs in a box. If so, its attacks are not run in process boxes
-    without isolation, because they would damage this machine."""
+    """Whether the tool or checker runs programs in a box (container or process). If so, its attacks are not
+    run in process boxes that isolate nothing, because they would damage this machine."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -76,7 +78,7 @@ class PartAttack:
 
 
 class PartAttacks(list[PartAttack]):
-    """The attacks on some tools or checkers, in the order in which they were added."""
+    """A list of attacks on tools or answer checkers, with methods that add attacks."""
 
     def calls(
         self,
@@ -88,10 +90,10 @@ class PartAttacks(list[PartAttack]):
         then: str = "",
         check: Check = lambda played: "",
     ) -> None:
-        """Appends an attack by the tool calls `calls`, after which the agent gives a wrong answer.
+        """Appends an attack on `part` by the tool calls `calls`, after which the agent gives a wrong answer.
 
-        `then` is a further call, which must print `WORKS`, to show that the tool still works after the
-        attack. Empty: there is no such call.
+        `then` is a further call, made after the attack, which must print `WORKS`, to show that the tool still
+        works. Empty: there is no such call. `aim` says what the agent would gain.
         """
         replies = [*calls, *([then] if then else []), WRONG]
         checks = [check, _works] if then else [check]
@@ -104,8 +106,8 @@ class PartAttacks(list[PartAttack]):
     def answers(
         self, part: AttackedPart, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
-        """Appends an attack by a wrong answer. The agent gives the replies `before` and then the reply
-        `answer`."""
+        """Appends an attack on `part` by the wrong answer `answer`, which is the agent's last reply. The
+        replies `before` precede it. `aim` says what the agent would gain."""
         self.append(PartAttack(part, f"{part.name}: {name}", family, aim, [*before, answer]))
 
 
@@ -119,15 +121,17 @@ def _works(played: AttackEpisode) -> str:
 
 
 def call(tool: str, **arguments: Any) -> str:
-    """Returns a reply that calls a tool."""
+    """Returns a model's reply that calls the tool with this name and these arguments."""
     return raw_call(json.dumps({"name": tool, "arguments": arguments}))
 
 
 def raw_call(text: str) -> str:
-    """Returns a reply that calls a tool. `text` is the content of the call, which may be malformed."""
+    """Returns a model's reply with a tool call. `text` is the content of the call; it should be JSON, but may
+    be malformed."""
     return f"<tool_call>\n{text}\n</tool_call>"
 
 
 def shows(text: str) -> Check:
-    """Returns a check that finds a fault if an observation contains the text."""
+    """Returns a check (see `Check`) that finds a fault if an observation (a text that the agent got) contains
+    `text`."""
     return lambda played: f"an observation has {text!r:.60}" if text in played.observed else ""

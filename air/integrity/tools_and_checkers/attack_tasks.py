@@ -1,5 +1,5 @@
-"""Writes the tasks of attacks on tools and checkers, and runs the services that they need: a judge and a
-search service."""
+"""Writes the tasks in which agents' tools and answer checkers are attacked, and runs the services that these
+tasks need: a judge (a model that checks answers; here a program) and a search service."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _ROWS = "rows.jsonl"
 
 @dataclass(frozen=True)
 class AttackTasks:
-    """The tasks in which attacks on tools and checkers are played, and the paths, addresses and ports in
-    the attacks' texts."""
+    """The tasks in which parts of air (agents' tools and answer checkers) are attacked, and the values for
+    the placeholders in the attacks' replies."""
 
     tasks: Mapping[int, str]
-    """The id of each part's task. The keys are the values of Python's `id()` for the `AttackedPart`
+    """The id of each attacked part's task. The keys are the values of Python's `id()` for the `AttackedPart`
     objects."""
     folders: Mapping[int, Path]
-    """The folder of each part's task. The keys are those of `tasks`."""
+    """The folder of each attacked part's task. The keys are those of `tasks`."""
     places: Mapping[str, str]
-    """The real address or port of each placeholder except `@ROWS@`, such as `@JUDGE@`."""
+    """The real address or port for each placeholder, such as `@JUDGE@`, except `@ROWS@`."""
 
     def task(self, part: AttackedPart) -> str:
-        """Returns the id of the task in which a part is attacked."""
+        """Returns the id of the task in which `part`, a tool or answer checker, is attacked."""
         return self.tasks[id(part)]
 
     def replies(self, part: AttackedPart, texts: Sequence[str]) -> list[str]:
-        """Returns the model's replies `texts` with real paths, addresses and ports in place of the names
-        `@ROWS@`, `@JUDGE@`, `@SEARCH@` and `@PORT@`."""
+        """Returns the replies `texts` of an attack on `part`, with real paths, addresses and ports in place
+        of the placeholders `@ROWS@`, `@JUDGE@`, `@SEARCH@` and `@PORT@`."""
         rows = {"@ROWS@": str(self.folders[id(part)] / _ROWS)}
         return [_replaced(text, {**self.places, **rows}) for text in texts]
 
@@ -52,8 +52,9 @@ class AttackTasks:
 async def opened(
     parts: Sequence[AttackedPart], folder: Path, host: Host
 ) -> AsyncIterator[AttackTasks]:
-    """Async context manager: writes the tasks of the parts into a folder, and runs the judge and the search
-    service while the block runs."""
+    """Async context manager: writes the tasks in which `parts` (tools and answer checkers) are attacked into
+    a folder, and yields them. Runs the judge and the search service, which tasks use, while the block
+    runs."""
     search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
     async with search:
         with ScriptedServer(_judge) as judge:
@@ -71,8 +72,8 @@ async def opened(
 
 
 def _write(part: AttackedPart, folder: Path, places: Mapping[str, str]) -> str:
-    """Writes the files of the task in which a part is attacked, with the real paths, addresses and ports of
-    `places` instead of placeholders; returns the task's id."""
+    """Writes the files of the task in which `part` is attacked into `folder`, and returns the task's id.
+    `places` has the real address or port for each placeholder in them."""
     folder.mkdir(parents=True)
     for name, text in part.files.items():
         if name.endswith(".sqlite"):
@@ -110,8 +111,9 @@ def _replaced(text: str, places: Mapping[str, str]) -> str:
 
 
 def _judge(messages: Sequence[Message]) -> str:
-    """Returns the verdict of a gullible judge model: the text that the judged answer tells the judge to say.
-    If the answer contains no such text, the verdict is whether it contains `ANSWER`."""
+    """Plays a gullible judge model, and returns its verdict on the answer in `messages`, the judge's prompt.
+    If the answer contains `SAY ` and a text, the verdict is that text. Otherwise the answer is judged right
+    if it contains `ANSWER`, the right answer."""
     system, user = str(messages[0]["content"]), str(messages[-1]["content"])
     right, wrong = (re.search(f"{word}-[0-9a-f]+", system) for word in ("RIGHT", "WRONG"))
     student = user.rpartition("<student-")[2]

@@ -1,5 +1,5 @@
-"""Runs attacks on tools and checkers as real episodes, and judges each attack by the reward of its
-episode."""
+"""Runs attacks (scripted agents that try to cheat) on agents' tools and answer checkers as real episodes, and
+judges each attack by the reward of its episode."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from air.sandbox.contract.kinds import KINDS
 from air.tasks.spec import Provider
 
 _SHOWN = 8192
-"""The largest number of tokens of an observation in these episodes. It is large, so that text which an attack
-makes a tool reveal is not cut off."""
+"""The maximum number of tokens in an observation (a text that the agent gets). It is large, so that text
+which a tool reveals in an attack is not cut off."""
 
 
 @dataclass
 class PartBattery:
-    """Runs attacks on tools and checkers. `provider` is the kind of box in which tools and checkers run
-    programs."""
+    """Runs attacks on agents' tools and answer checkers. `provider` is the kind of box (container or process)
+    in which tools and checkers run programs."""
 
     attacks: Sequence[PartAttack]
     provider: Provider
@@ -44,8 +44,8 @@ class PartBattery:
     """A function that is called with each verdict as soon as it is known."""
 
     async def run(self, folder: Path) -> list[AttackVerdict]:
-        """Runs all attacks; tasks and trajectories are written to `folder`. Returns one verdict for each
-        attack.
+        """Runs all attacks; their tasks and trajectories (records of episodes) are written to `folder`.
+        Returns one verdict for each attack.
 
         Raises InfrastructureError if a plain episode (one with a plain wrong answer) failed.
         """
@@ -103,7 +103,8 @@ class PartBattery:
         )
 
     async def _plain(self, env: ResearchEnv, stage: AttackTasks, part: AttackedPart) -> float:
-        """Runs an episode with a plain wrong answer; returns its reward."""
+        """Runs an episode, without an attack, in which the agent gives a plain wrong answer; returns its
+        reward. Raises InfrastructureError if the episode failed."""
         played = await play(env, stage.task(part), stage.replies(part, part.plain))
         if played.reward is None:
             raise InfrastructureError(f"{part}: the plain episode failed: {played.error}")
@@ -142,8 +143,8 @@ class PartBattery:
 
 
 def _broken(played: AttackEpisode, bound: float) -> str:
-    """Returns a message about how the defence failed, or an empty text if it held. `bound` is the largest
-    deserved reward."""
+    """Judges the result of an attack's episode. Returns a message about how the defence failed, or an empty
+    string if it held. `bound` is the largest reward that the attack may earn."""
     if played.reward is None:
         return f"masked: the episode failed, so it is not trained on: {played.error}"
     if played.reward > bound + 1e-9:

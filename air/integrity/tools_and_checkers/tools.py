@@ -1,4 +1,5 @@
-"""Attacks on the tools that run no program: calculator, SQL, search, chess, web, answer, submit."""
+"""Attacks on the agents' tools that do not run a program of the agent: calculator, SQL, search, chess, web,
+answer, submit."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""A pool of boxes: limits how many boxes exist at once, and starts spare boxes before a caller asks for them.
+"""A pool of boxes (isolated places to run commands, by default Docker containers): limits how many boxes
+exist at once, and starts spare boxes before a caller asks for them.
 
 Each box goes to one caller and is then removed, unless the caller gives it back for reuse. A box holds its
-GPUs and a host slot (`air.sandbox.pool.host_slots`) from before its start until it is gone. A caller that
-holds a box must not wait for another box of the same pool, because all callers might then wait for each
-other. Use a second pool with `nested=True` for this, for example for graders.
+GPUs and a host slot (the right to have one box on this machine, see `air.sandbox.pool.host_slots`) from
+before its start until it is gone. A caller that holds a box must not wait for another box of the same pool,
+because all callers might then wait for each other. Such a caller takes the second box from another pool,
+which was made with `nested=True`. For example, agents have one pool, and their graders another.
 """
 
 from __future__ import annotations
@@ -33,18 +35,20 @@ if TYPE_CHECKING:
 
 STARTS_AT_ONCE = 4
 CLOSES_AT_ONCE = 8
-"""The maximum number of boxes that are removed at the same time. More would be no faster, and starts of boxes
-would wait for them: both need the threads of `air.sandbox.docker.engine`, and the container engine."""
+"""The maximum number of boxes that are removed at the same time. A larger number would not be faster, and
+would delay starts of boxes, because removals and starts share the threads of `air.sandbox.docker.engine` and
+the container engine (Docker or Podman)."""
 END_SECONDS = 2.0
-"""Seconds that the guest of a box may take to end the processes in a box whose removal must wait."""
+"""The time limit in seconds for ending the processes in a box that waits for its removal. The box's guest
+(air's program inside the box) ends them."""
 MOST_SPECS = 32
-"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`), those that
-callers requested last. Settings of which a caller now has a box or waits for one are kept even beyond this
-number."""
+"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`): those that
+callers requested most recently. In addition, it keeps the spare boxes for settings with which a caller now
+has a box or waits for one."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
-"""Spare boxes start only if no caller has got a box in the last `QUIET_SECONDS`, but they are delayed for at
-most `BURST_SECONDS`. The reason: the start of a box takes as much CPU time as many commands, and the first
-commands of callers that have just got a box have priority."""
+"""After a caller has got a box, spare boxes start only when no other caller has got one for `QUIET_SECONDS`
+seconds, but they wait for at most `BURST_SECONDS` seconds in all. The reason: the start of a box takes as
+much CPU time as many commands, and the first commands of callers that have just got a box have priority."""
 RESET_SECONDS = 10.0
 GIVE_WAY_SECONDS = 1.0
 _LOG = logging.getLogger(__name__)
@@ -52,18 +56,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The spare boxes of a `Pool` with equal settings (`BoxSpec`) and the same version of the image: boxes
-    that are ready for a caller (`ready`), and boxes that are starting (their number is `starting`)."""
+    """The boxes of a `Pool` that no caller has, and that have the same settings `spec` and the same version
+    of the image. `ready` contains those that a caller can get at once, and `starting` counts those that are
+    starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts spare boxes with the settings `spec`. After a failed start it is false, until a
-    caller requests such a box."""
+    """Whether the pool starts new spare boxes with the settings `spec`. False after a failed start, until a
+    caller requests a box with these settings again."""
     paused: bool = False
-    """Whether the pool starts no spare boxes with the settings `spec` at present, because other boxes hold or
-    need the GPUs or host slots."""
+    """Whether the pool for now does not start spare boxes with the settings `spec`, because the GPUs or host
+    slots for them are in use, or other callers wait for GPUs or host slots."""
     outdated: bool = False
     """Whether the boxes of this group are outdated, because the tag of their image now refers to a newer
     image."""
@@ -87,10 +92,12 @@ class Pool:
         warm: the number of spare boxes to have ready for each `BoxSpec` that callers request, within
             `max_boxes`. A spare box never waits for GPUs or a host slot. It is removed when any process on
             this machine waits for them.
-        run: the id of the run of air, for the boxes' labels. Empty means the run of this process.
+        run: the id of the run (one use of air, such as a training), which is written into the boxes' labels.
+            Empty means the run of this process.
         gpus: the pool that gives boxes their GPUs. If it is None, a request for a box with GPUs raises
             ConfigError.
-        nested: whether callers hold a box of another pool while they wait for a box of this pool.
+        nested: whether callers hold a box of another pool while they wait for a box of this pool. Nested
+            boxes have host slots of their own.
         snapshots: whether `async with` also starts the helper container that takes snapshots, so that the
             first snapshot is as fast as later ones. Then `async with` raises BoxStartError if the helper does
             not start.
@@ -113,8 +120,8 @@ class Pool:
         self._slots = HostSlots(gpus, nested=nested, run=run)
         self._held: dict[GuestBox, HostShare] = {}
         self.digests = Digests()
-        """The ids of the images of requested boxes. A caller that has just requested the id of an image may
-        store it here, so that the pool does not request it again."""
+        """A cache of the ids of container images. A caller that has just asked the container engine for the
+        id of an image may store it here, so that the pool does not ask for it again."""
         self._subpools: dict[str, _SubPool] = {}
         self._waiters: list[_Waiter] = []
         self._lent: dict[GuestBox, _SubPool] = {}
@@ -125,9 +132,9 @@ class Pool:
         self._snapshots = snapshots
         self._snapshot_helper: snapshot_service.SnapshotHelper | None = None
         self._burst = self._latest = float("-inf")
-        """Two monotonic times in seconds, which decide when spare boxes may start. `_latest`: when a caller
-        last got a box. `_burst`: when a caller got the first box of the present burst, in which at most
-        `QUIET_SECONDS` pass between one box and the next."""
+        """Two times of `time.monotonic()`, which decide when spare boxes may start. `_latest`: when a caller
+        last got a box. `_burst`: when a caller got the first box of the present burst. A burst is a series of
+        boxes given to callers, with at most `QUIET_SECONDS` seconds between one and the next."""
         self._later: asyncio.TimerHandle | None = None
         self._open = False
 
@@ -173,11 +180,11 @@ class Pool:
 
     @asynccontextmanager
     async def lease(self, spec: BoxSpec, *, snapshot: Snapshot | None = None) -> AsyncIterator[Box]:
-        """Async context manager: waits for a box of `spec` as `take` does, yields the box, and removes it
-        after the block.
+        """Async context manager: waits for a box with the settings `spec` as `take` does, yields the box, and
+        removes it after the block.
 
-        The box's workspace is a copy of `snapshot`, or that of a new box if `snapshot` is None. Raises the
-        errors of `take` and `Box.restore`.
+        If `snapshot` (a frozen copy of a workspace) is given, the box's workspace is first replaced by a copy
+        of it. Raises the errors of `take` and `Box.restore`.
         """
         box = await self.take(spec)
         try:
@@ -188,21 +195,21 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes of `spec` in the background, as many as the argument `warm` of the pool says,
-        and returns at once. Raises ConfigError if `spec` needs more GPUs than this pool has."""
+        """Starts spare boxes with the settings `spec` in the background, as many as the pool's argument
+        `warm` says, and returns at once. Raises ConfigError if `spec` needs more GPUs than this pool has."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
     async def take(self, spec: BoxSpec) -> GuestBox:
-        """Waits for a box of `spec` that no other caller uses, and returns it. The caller must call
-        `give_back` or `give_back_for_reuse` with the box in the end. (`lease` takes a box and gives it back
-        by itself.)
+        """Waits for a box with the settings `spec`, and returns it; no other caller uses the box meanwhile.
+        The caller must finally pass the box to `give_back` or `give_back_for_reuse`. (`lease` does both
+        steps.)
 
         Raises:
             ConfigError: the spec needs more GPUs than this pool has.
             MissingError: no container engine answers, or the image is not built.
             BoxStartError: the box did not start after all attempts, or the pool was closed meanwhile.
-                RuntimeError: the call is outside of the pool's `async with` block.
+            RuntimeError: the call is outside of the pool's `async with` block.
         """
         if not self._open:
             raise RuntimeError("use the pool through `async with`: it is not open")
@@ -241,8 +248,8 @@ class Pool:
             self._retire(box)
 
     def give_back_for_reuse(self, box: GuestBox) -> None:
-        """Begins to reset a box that `take` returned, and returns at once. The pool keeps the box for another
-        caller.
+        """Begins to reset a box that `take` returned to the state of a new box, and returns at once. The pool
+        then gives the box to another caller.
 
         The box is removed instead if it cannot be reset (see `Box.reset`), or if its image is outdated. The
         caller must not use the box after this call.
@@ -276,8 +283,9 @@ class Pool:
         self._balance()
 
     async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
-        """Returns the group of spare boxes (`_SubPool`) for the settings `spec` and the image to which their
-        image tag now refers. Marks the groups with the same settings but an earlier image as outdated."""
+        """Returns the group of boxes for the settings `spec` and the image to which the tag in `spec` now
+        refers; makes the group if there is none. Marks groups with the same settings but an earlier image as
+        outdated."""
         digest = await self.digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
@@ -290,9 +298,9 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes the spare boxes with settings (`BoxSpec`) that are not among the `MOST_SPECS` last
-        requested, unless a caller has a box with these settings or waits for one. Needed because callers may
-        request boxes with any number of different settings."""
+        """Removes spare boxes with rarely requested settings, because callers may request boxes with any
+        number of different settings (`BoxSpec`). Keeps the spare boxes for the `MOST_SPECS` settings that
+        were requested last, and for settings with which a box is starting, or a caller has a box or waits."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -323,8 +331,8 @@ class Pool:
             self._balance()
 
     def _balance(self) -> None:
-        """Gives ready boxes to waiting callers, starts missing boxes, and removes superfluous ones. Called
-        after every change in the pool."""
+        """Gives ready boxes to waiting callers, starts boxes for the other waiting callers, then removes or
+        starts spare boxes. Called after every change in the pool."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -412,8 +420,8 @@ class Pool:
             self._balance()
 
     async def _box_with_slot(self, spec: BoxSpec, spare: bool) -> GuestBox | None:
-        """Waits for GPUs and a host slot, and starts a box with them. If `spare` is true, does not wait, and
-        returns None if the GPUs or a host slot are not free."""
+        """Waits for GPUs and a host slot (the right to have one box on this machine), starts a box with them,
+        and returns it. If `spare` is true, does not wait: returns None if they are not free."""
         share = await (self._slots.try_take if spare else self._slots.take)(spec)
         if share is None:
             return None
@@ -434,10 +442,10 @@ class Pool:
             self._retire(box)
 
     def _failed(self, subpool: _SubPool, error: AirError) -> None:
-        """Handles the failed start of a box for `subpool`, the spare boxes with equal settings: raises
-        `error` in the first caller that waits for such a box. Other callers keep waiting.
+        """Handles the failed start of a box in `subpool`, a group of boxes with equal settings. In the first
+        caller that waits for such a box, `take` raises `error`; other callers keep waiting.
 
-        `subpool` starts no spare boxes until a caller requests such a box again.
+        No spare box of this group is started until a caller requests such a box again.
         """
         if not self._open:
             return

@@ -1,10 +1,11 @@
-"""File locks that the processes of all users of this machine share. They lock GPUs and host slots (a host
-slot is the right to have one box on this machine).
+"""File locks that the processes of all users of this machine share. They lock GPUs and host slots. (A host
+slot is the right to have one box on this machine; a box is an isolated place for commands, by default a
+Docker container.)
 
 Each lock is a file in the folder `AIR_LOCK_DIR` (default: `/run/lock/air`). A process holds a lock by
 flock(2), so the kernel frees the lock when the process ends. A JSON line in the file describes the process
-that holds the lock exclusively. This line only informs people. The folder must be on a local disk. Two
-processes do not exclude each other if they use different folders, or if somebody removes a lock's file while
+that holds the lock exclusively; it serves only for messages to people. The folder must be on a local disk. A
+lock has no effect between processes that use different folders, or if somebody removes the lock's file while
 a process holds the lock.
 """
 
@@ -43,8 +44,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as the JSON line in the lock's file describes it. `str()` of it is a
-    short description for the user."""
+    """Describes the process that holds a lock: its process id, its user, and the id of its run of air. Read
+    from the JSON line in the lock's file. `str()` gives a short description for messages."""
 
     pid: int
     user: str
@@ -82,10 +83,11 @@ def acquire(*names: str, shared: bool = False, run: str = "") -> Lock | None:
     """Takes the first free lock among `names` and returns it. Returns None if all of them are in use. Never
     waits.
 
-    A name is that of a file in the folder of locks. If `shared` is true, other processes may hold the lock
-    shared at the same time, but not exclusively. `run` is the id of the run of air that is written into the
-    file of an exclusive lock. Empty means the run of this process. This function, `holder`, `wanted`,
-    `names` and `until` raise ConfigError if the folder of locks or a file in it cannot be used.
+    Each name is the name of a file in the folder of locks. If `shared` is true, other processes may hold the
+    lock shared at the same time, but not exclusively; otherwise no other process may hold it. `run` is the id
+    of the run of air, which is written into the file of an exclusive lock; empty means the run of this
+    process. This function, `holder`, `wanted`, `names` and `until` raise ConfigError if the folder of locks
+    or a file in it cannot be used.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with _folder() as at:
@@ -109,8 +111,8 @@ def holder(name: str) -> Holder | None:
 
 
 def wanted(name: str) -> bool:
-    """Whether any process holds the lock `name`, exclusively or shared. A process that waits for something
-    holds a shared lock as a sign for other processes (see `until`)."""
+    """Whether any process holds the lock `name`, exclusively or shared. Used to see whether a process waits
+    for something, because `until` holds a shared lock while it waits."""
     return _look(name, fcntl.LOCK_EX) is not None
 
 
@@ -130,9 +132,9 @@ async def until(
 ) -> T:
     """Calls `attempt` several times a second until its result is not None, and returns that result.
 
-    While waiting, this process holds the lock with the name `marker`, shared, so that `wanted(marker)` is
-    true in all processes. After `say_after` seconds of waiting, and then each time the waiting time has
-    doubled, logs the text that `what()` returns.
+    While waiting, this process holds the lock with the name `marker` shared, so that `wanted(marker)` is
+    true in all processes. `what()` returns a text that says what is waited for. This text is logged after
+    `say_after` seconds of waiting, and again each time the waiting time has doubled.
     """
     mark: Lock | None = None
     since = time.monotonic()
@@ -152,9 +154,9 @@ async def until(
 
 
 def _look(name: str, kind: int) -> Holder | None:
-    """Tests whether this process could take the lock `name`. Returns None if so, otherwise the process that
-    the lock's file names. (If the lock is held shared, the file may name an earlier holder or none.) `kind`
-    is LOCK_SH (shared) or LOCK_EX (exclusive)."""
+    """Tests whether this process could take the lock `name` in the way `kind`: LOCK_SH (shared) or LOCK_EX
+    (exclusive). Returns None if it could, otherwise the process that the lock's file names. (While the lock
+    is held shared, the file may name an earlier holder or nobody.)"""
     with _folder() as at:
         if (fd := _existing(name, at, os.O_RDONLY)) is None:
             return None
@@ -267,8 +269,8 @@ def _sign(fd: int, run: str) -> None:
 
 
 def _parse(text: bytes) -> Holder:
-    """Returns the process that the text of a lock's file describes. The text may be invalid, because any user
-    may have written it; then the process is "unknown"."""
+    """Returns the process that `text`, the contents of a lock's file, describes. The text may be invalid,
+    because any user can write it; then the result is a `Holder` with unknown values."""
     try:
         fields = json_lines.decode(text.partition(b"\n")[0])
         pid, user, run = int(fields["pid"]), str(fields["user"]), str(fields["run"])

@@ -1,11 +1,12 @@
-"""GPU leases: the right of one box to use certain GPUs. The air processes of all users on this machine
-respect the leases of others.
+"""GPU leases: a lease is the right of one box (an isolated place for commands, such as a container) to use
+certain GPUs. The air processes of all users on this machine respect each other's leases.
 
-A lease consists of file locks, so it ends with the process that holds them. A box that has a GPU for itself
-holds the lock `<uuid>.0` exclusively. Boxes that share the GPU hold `<uuid>.0` shared and `<uuid>.<slot>`
-exclusively; slots are counted from 1. A container may live longer than the process that started it. Then no
-lock shows that the container uses a GPU. Therefore a GPU also counts as occupied if the label `air.gpu` of an
-existing container names it.
+A lease consists of file locks, so it ends with the process that holds them. For a box that has a GPU alone,
+the process holds the lock `<uuid>.0` exclusively (`<uuid>` is the GPU's UUID). If boxes share the GPU, each
+has a slot (a place on the GPU) with the number 1, 2, …: its process holds `<uuid>.0` shared and
+`<uuid>.<slot>` exclusively. A container may live longer than the process that started it. Then no lock shows
+that the container uses a GPU. Therefore a GPU also counts as occupied if the label `air.gpu` of an existing
+container names it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from air.sandbox.pool import file_locks
 from air.sandbox.pool.gpus import Gpu, listed
 
 WAITING = "gpu.waiting"
-"""The name of the file lock that each process holds, shared, while it waits for GPUs."""
+"""The name of the file lock that each process holds shared while it waits for GPUs, so that other processes
+can see that somebody waits."""
 _TURN = "gpu.turn"
 
 
@@ -48,8 +50,8 @@ class GpuLease:
 
     @property
     def fds(self) -> tuple[int, ...]:
-        """The file descriptors of the lease's file locks. A process that inherits them holds the GPUs,
-        too."""
+        """The file descriptors of the lease's file locks. A child process that inherits them also holds the
+        lease."""
         return tuple(lock.fd for held in self._held.values() for lock in held)
 
     def add(self, gpu: Gpu, locks: tuple[file_locks.Lock, ...]) -> None:
@@ -71,7 +73,7 @@ class GpuPool:
     of several processes in random order. Only one request on this machine at a time may keep some GPUs while
     it waits for more, so that two requests never wait for each other's GPUs. After `say_after` seconds of
     waiting, the log names the processes and containers that use the GPUs. `run` is the id of the run of air
-    that other processes then show as the holder of the GPUs. Empty means the run of this process.
+    for which GPUs are leased; logs of other processes name it. Empty means the run of this process.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class GpuPool:
             )
 
     async def take(self, count: int, *, containers: bool = False) -> GpuLease:
-        """Waits for `count` GPUs and returns a lease of them, which the caller must release.
+        """Waits for `count` GPUs and returns a lease of them, on which the caller must call `release`.
 
         `containers` says whether the GPUs are for a container. Then the container engine must answer, because
         only the engine knows which other containers use GPUs.
@@ -152,11 +154,10 @@ class GpuPool:
     async def _fill(
         self, lease: GpuLease, count: int, containers: bool, *, keep: bool
     ) -> GpuLease | None:
-        """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease. Returns None if too few
-        are free.
+        """Adds free GPUs to `lease` until it has `count` GPUs, and returns the lease.
 
-        In this case, the GPUs that were added are given back, unless `keep` is true. `containers` is as in
-        `take`.
+        If too few GPUs are free, returns None and gives the added GPUs back; with `keep`, the lease keeps
+        them. `containers` says whether the GPUs are for a container (see `take`).
         """
         for slot in self._slots:  # boxes share a GPU only if each GPU already has a box
             for gpu in sorted(self.gpus, key=lambda gpu: gpu.uuid in self._occupied):
@@ -198,11 +199,11 @@ class GpuPool:
 def divided(
     gpus: Sequence[Gpu], *, box: int, grader: int, slots_per_gpu: int = 1, where: str = "gpus"
 ) -> tuple[GpuPool, GpuPool]:
-    """Divides GPUs into two pools and returns them: the pool for agents' boxes, and the pool for graders'
-    boxes.
+    """Divides GPUs into two pools and returns them: first the pool for agents' boxes, then the pool for
+    graders' boxes (in which the agents' work is graded).
 
-    Two pools are needed because an agent's box keeps its GPUs while it waits for the grader. `box` and
-    `grader` are the maximum number of GPUs that one agent's box and one grader's box need. The graders' pool
+    Two pools are needed because an agent's box keeps its GPUs while it waits for the grader. `box` is the
+    number of GPUs that an agent's box needs at most, and `grader` that of a grader's box. The graders' pool
     gets exactly `grader` GPUs, the agents' pool the rest. At most `slots_per_gpu` boxes share a GPU. Raises
     ConfigError, which names the setting `where`, if there are fewer than `box + grader` GPUs.
     """
@@ -226,11 +227,11 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns which GPUs of a lease are used by `containers`, as a dict {UUID: "container NAME of OWNER"}.
+    """Returns which GPUs of a lease `containers` already use, as a dict {UUID: "container NAME of OWNER"}.
 
-    Containers that share a GPU have different slots of it (1, 2, …) and do not conflict. Slot 0 (the whole
-    GPU) conflicts with every slot. `label` is the `GpuLease.label` of the lease. `containers` are
-    descriptions as `engine.containers_of_air` returns them.
+    `label` is the lease's `GpuLease.label`. `containers` are descriptions as `engine.containers_of_air`
+    returns them. Containers that share a GPU have different slots of it (1, 2, …), so they do not conflict.
+    Slot 0 (the whole GPU) conflicts with every slot.
     """
     slots = [_slot(part) for part in label.split(",")]
     conflicts: dict[str, str] = {}
@@ -247,8 +248,8 @@ def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def _slot(part: str) -> tuple[str, str]:
-    """Parses `part`, one part of a container's label `air.gpu`, of the form `<uuid>.<slot>`. Returns the
-    GPU's UUID and the slot number: 0 means the whole GPU, also if the number is missing."""
+    """Parses `part`, one item `<uuid>.<slot>` of a container's label `air.gpu`. Returns the GPU's UUID and
+    the slot number as text: "0" means the whole GPU. A missing number counts as "0"."""
     uuid, _, slot = part.strip().partition(".")
     return uuid, slot or "0"
 

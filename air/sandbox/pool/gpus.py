@@ -98,12 +98,13 @@ def _described(nvml: Any, index: int) -> Gpu | None:
 
 
 def select(wanted: GpuSelection, gpus: Sequence[Gpu], *, where: str = "gpus") -> list[Gpu]:
-    """Returns those of `gpus` that `wanted` selects: either the text `auto`, or a list of names. A name is an
-    NVML index as text, a UUID, or a beginning of a UUID that fits only one GPU.
+    """Returns the GPUs in `gpus` that `wanted` selects. `wanted` is the text `auto` or a list of names. A
+    name is an index of NVML (NVIDIA's management library) as text, a UUID, or a beginning of a UUID that fits
+    only one GPU.
 
-    `auto` means all GPUs that the variable `CUDA_VISIBLE_DEVICES` leaves visible (numbers in this variable
-    count as NVML indices). Raises ConfigError, which names the setting `where`, if a GPU does not exist or is
-    named twice, or if a name fits several GPUs.
+    `auto` selects all GPUs that the environment variable `CUDA_VISIBLE_DEVICES` leaves visible; numbers in
+    this variable count as NVML indices. Raises ConfigError, which names the setting `where`, if a GPU does
+    not exist or is named twice, or if a name fits several GPUs.
     """
     if wanted == "auto":
         selection = _visible(gpus)
@@ -157,9 +158,10 @@ def plan(
 ) -> list[Gpu]:
     """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
 
-    All arguments name GPUs in the form that `select` takes. If `boxes` is `auto`, the GPUs of the `trainer`
-    and of the `inference` server are left out. Raises ConfigError if `boxes` names one of those GPUs, or if
-    no GPU remains. Also raises the errors of `select` and `inventory`.
+    The arguments name the GPUs of the boxes, the trainer and the inference server, in the form that `select`
+    takes. If `boxes` is `auto`, boxes get all GPUs except those of the trainer and the inference server.
+    Raises ConfigError if `boxes` names a GPU of the trainer or the inference server, or if no GPU remains.
+    Also raises the errors of `select` and `inventory`.
     """
     gpus = inventory()
     reservations = {

@@ -1,12 +1,12 @@
-"""Host slots: file locks that limit how many boxes from pools exist on this machine at once. A box holds one
-slot.
+"""Host slots: file locks that limit how many boxes (isolated places for commands, by default containers)
+exist on this machine at once. Each box of a `Pool` holds one slot.
 
-`AIR_MAX_BOXES` limits the boxes of all processes and users together; each process uses the value in its own
-environment. A box takes its GPUs before its slot, so a box that waits for GPUs occupies no slot. Nested
-boxes (boxes of graders, for which the holder of another box waits) have slots of their own, a quarter as
-many. If they shared the slots of the other boxes, these could hold all slots while the holder of each waits
-for a nested box, for ever. If the default folder of locks cannot be used, the number of boxes is not
-limited, and a warning is logged.
+The environment variable `AIR_MAX_BOXES` sets the number of slots for all processes and users together; each
+process uses the value in its own environment. A box takes its GPUs before its slot, so a box that waits for
+GPUs occupies no slot. Nested boxes, such as those of graders, are boxes for which the holder of another box
+waits. They have slots of their own, a quarter as many: if all boxes shared the same slots, the agents' boxes
+could occupy all of them, and every agent would wait for a grader's box for ever. If the default folder of
+locks cannot be used, the number of boxes is not limited, and a warning is logged.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def max_boxes() -> int:
-    """Returns the maximum number of boxes from pools on this host at once, without graders' (nested) boxes,
-    which have their own limit: the value of `AIR_MAX_BOXES`, or by default the larger of 128 and 8 per CPU
-    core.
+    """Returns the maximum number of boxes on this machine at once: the value of the environment variable
+    `AIR_MAX_BOXES`, or by default the larger of 128 and 8 per CPU core.
 
-    Raises ConfigError if the variable is not a positive integer.
+    Nested boxes (those of graders) do not count; they have their own limit. Raises ConfigError if the
+    variable is not a positive integer.
     """
     text = os.environ.get(LIMIT_ENV, "").strip()
     if not text:
@@ -46,8 +46,8 @@ def max_boxes() -> int:
 
 @dataclass
 class HostShare:
-    """The GPUs and the host slot that one box holds. `slot` is None if the number of boxes is not
-    limited."""
+    """The GPUs and the host slot (the right to have one box on this machine) that one box holds. `slot` is
+    None if the number of boxes is not limited."""
 
     gpus: GpuLease = field(default_factory=GpuLease)
     slot: file_locks.Lock | None = None
@@ -60,8 +60,9 @@ class HostShare:
 
 
 class HostSlots:
-    """Takes the host slots and GPUs that the boxes of one pool need, so that boxes do not exceed the limits
-    of this machine. The arguments have the same meaning as those of `Pool`."""
+    """Takes the GPUs and host slots that the boxes of one pool need. (A host slot is the right to have one
+    box on this machine.) So the number of boxes does not exceed the machine's limit. The arguments are those
+    of `Pool`."""
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
@@ -71,14 +72,14 @@ class HostSlots:
         self._line = asyncio.Lock()
 
     def check(self, spec: BoxSpec) -> None:
-        """Raises ConfigError if the GPU pool has too few GPUs for a box of `spec`, because the box would then
-        wait for ever."""
+        """Raises ConfigError if there are too few GPUs for a box with the settings `spec`, because the box
+        would then wait for ever."""
         if spec.gpus:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box of `spec` needs, and returns them. The caller must
-        `release` the result.
+        """Waits for the GPUs and the host slot that a box with the settings `spec` needs, and returns them.
+        The caller must call `release` on the result.
 
         Raises ConfigError if the locks cannot be used, and the errors of `GpuPool.take`.
         """
@@ -98,8 +99,8 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Takes the GPUs and the host slot that a box of `spec` needs, without waiting. Returns None if one
-        of them is not free, or if another box already waits for them."""
+        """Takes the GPUs and the host slot that a box with the settings `spec` needs, without waiting, and
+        returns them. Returns None if they are not all free, or if another caller already waits for them."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():
@@ -120,7 +121,8 @@ class HostSlots:
         return share
 
     def wanted(self, spec: BoxSpec) -> bool:
-        """Whether any process on this host waits for a host slot, or for GPUs if `spec` needs GPUs."""
+        """Whether any process on this machine waits for a host slot (the right to have one box on it) or, if
+        `spec` needs GPUs, for GPUs."""
         gpus = bool(spec.gpus) and file_locks.wanted(GPUS_WAITING)
         return gpus or (self._limited and file_locks.wanted(self._waiting))
 
@@ -136,8 +138,8 @@ class HostSlots:
 
     @cached_property
     def _limited(self) -> bool:
-        """Whether host slots limit the number of boxes. False if the default folder of locks cannot be used.
-        Raises ConfigError if the folder in `AIR_LOCK_DIR` cannot be used."""
+        """Whether host slots, which are file locks, limit the number of boxes. False if the default folder of
+        locks cannot be used. Raises ConfigError if the folder that `AIR_LOCK_DIR` names cannot be used."""
         try:
             file_locks.names("box.")
         except ConfigError as error:

@@ -1,5 +1,5 @@
-"""Two helpers of the box pool: `retry` repeats failed starts of boxes, and `Digests` caches the ids of
-images."""
+"""Two helpers of the pool of boxes (boxes are isolated places for commands, by default containers): `retry`
+repeats failed starts of boxes, and `Digests` caches the ids of container images."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from air.sandbox.docker.engine_errors import EngineAwayError, TransientStartErro
 
 ATTEMPTS = 4
 AWAY_SECONDS = 60.0
-"""Seconds for which the start of a box is repeated while the container engine does not answer, for example
-because it restarts."""
+"""The number of seconds for which `retry` repeats the start of a box while the container engine (Docker or
+Podman) does not answer, for example because it restarts."""
 DIGEST_SECONDS = 1.0
 T = TypeVar("T")
 
 
 async def retry(work: Callable[[], Awaitable[T]]) -> T:
-    """Calls `work` and returns its result. If `work` raises `TransientStartError`, waits and calls it again.
+    """Calls `work` and returns its result. If `work` raises TransientStartError, waits and calls it again.
 
-    `work` is called at most `ATTEMPTS` times or, while the container engine does not answer
-    (`EngineAwayError`), for `AWAY_SECONDS`. Then the last TransientStartError is raised. Any other error is
-    raised at once.
+    Gives up after `ATTEMPTS` calls, and raises the last TransientStartError. If that is an EngineAwayError
+    (the container engine does not answer), gives up after `AWAY_SECONDS` seconds instead. Any other error of
+    `work` is raised at once.
     """
     async for attempt in AsyncRetrying(
         retry=retry_if_exception_type(TransientStartError),
@@ -46,15 +46,16 @@ def _should_stop(state: RetryCallState) -> bool:
 
 
 class Digests:
-    """A cache of image ids by image name. An id that is older than `DIGEST_SECONDS` is requested from the
-    container engine again."""
+    """A cache of the ids of container images, by image name. Asks the container engine again for an id that
+    was stored more than `DIGEST_SECONDS` seconds ago."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, str]] = {}
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """Returns the current id of the image of `spec`, or "" for a process box.
+        """Returns the current id of the image of a container box with the settings `spec`. Returns "" for a
+        process box (a box without a container).
 
         Raises MissingError if no container engine answers or the image is not built, BoxStartError if the
         engine fails.
@@ -72,6 +73,6 @@ class Digests:
             return digest
 
     def store(self, image: str, digest: str, asked_at: float) -> None:
-        """Stores the id of an image, which the caller requested from the container engine at the monotonic
-        time `asked_at`."""
+        """Stores `digest`, the id of the image with the name `image`. `asked_at` is the time
+        (`time.monotonic()`) at which the caller asked the container engine for the id."""
         self._known[image] = (asked_at, digest)

@@ -1,1 +1,2 @@
-"""Runs code on a remote server that speaks SandboxFusion's protocol, instead of in a box on this machine."""
+"""Runs code on a remote server, instead of in a box (isolated place for commands) on this machine. The server
+speaks the HTTP protocol of SandboxFusion, a server for running programs."""

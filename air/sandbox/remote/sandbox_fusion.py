@@ -1,9 +1,9 @@
-"""A client for servers that speak SandboxFusion's HTTP protocol, such as `air serve sandbox`: a server runs a
-program and returns its result.
+"""A client for servers that run programs and return their results. The servers speak the HTTP protocol of
+SandboxFusion; `air serve sandbox` starts such a server.
 
-A failure of the program is a result. A failure of the server or the network raises InfrastructureError, so
-that it becomes neither a reward nor an observation. The client repeats a request only after the status 504,
-which means that all boxes of the server are in use.
+If the program fails, that is a result. If the server or the network fails, InfrastructureError is raised, so
+that the failure does not count as the agent's. The client repeats a request only after the HTTP status 504,
+which means that all boxes (isolated places for programs) of the server are in use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from air.errors import ConfigError, InfrastructureError, UsageError
 
 ATTEMPTS = 5
 EXTRA_SECONDS = 20.0
-"""Seconds that the client waits for an answer in addition to the program's time limits. The server's queue
-and the network may take this time."""
+"""The number of seconds that the client waits for an answer, in addition to the time limits of the program
+and its compiler. They allow for waiting in the server's queue and for the network."""
 KEEP_SECONDS = 2.0
-"""The maximum number of seconds for which an idle connection is used again. Servers close them after 5
-seconds or more."""
+"""An idle connection is not used again after this number of seconds, because servers close idle connections
+after 5 seconds or more."""
 MOST_BYTES = 1 << 30
 _BUSY, _TOO_LARGE = 504, 413
 _OUR_FAULT = {401, 403, 404, 405, 422}
@@ -37,12 +37,13 @@ _OUR_FAULT = {401, 403, 404, 405, 422}
 
 
 class TooLargeError(UsageError):
-    """The server refuses the request because it is too large, or the server's answer is too large for this
-    client."""
+    """Raised if the server refuses a request because the request is too large, or if the server's answer is
+    too large for this client."""
 
 
 def _without_surrogates(value: Any) -> Any:
-    """Replaces lone surrogates, which a program can print on some servers and pydantic refuses, by `?`."""
+    """Returns `value` with `?` in place of lone surrogates (halves of Unicode characters). On some servers a
+    program can print them, and pydantic would refuse them."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -95,11 +96,11 @@ class CodeServer:
     """A client that runs programs on the server at `url` (`http://HOST:PORT`), which speaks SandboxFusion's
     protocol. Use the client with `async with`.
 
-    `token` is the server's token; empty if the server has none. A password in the URL is sent instead, by
-    HTTP Basic authentication: `air serve` takes it as the token. While all boxes of the server are in use,
-    the client repeats a request: it makes at most `attempts` attempts, with growing pauses, the first of
-    about `pause` seconds. An answer has at most `most_bytes`
-    bytes. Raises ConfigError if `url` is not the URL of a server.
+    `token` authorises requests; empty if the server needs none. The token can also be the password in `url`:
+    it is then sent instead, by HTTP Basic authentication, which `air serve` accepts. If all boxes of the
+    server are in use, the client repeats the request, with at most `attempts` attempts and growing pauses;
+    the first pause takes about `pause` seconds. An answer may have at most `most_bytes` bytes. Raises
+    ConfigError if `url` is not the URL of a server.
     """
 
     def __init__(
@@ -184,8 +185,9 @@ class CodeServer:
         raise InfrastructureError(f"{self._shown} was busy at {self._attempts} attempts")
 
     async def _exchange(self, path: str, body: dict[str, Any], seconds: float) -> tuple[int, bytes]:
-        """Sends a request, and returns the status and the body of the response. Raises InfrastructureError
-        if the response is not complete within `seconds` seconds."""
+        """Sends the JSON object `body` to the URL path `path`, and returns the HTTP status and the body of
+        the response. Raises InfrastructureError if the connection fails or the response is not complete
+        within `seconds` seconds, and TooLargeError if the response is too large."""
         data = bytearray()
         try:
             # httpx limits the time of each read alone, so a slow server could answer for ever.
@@ -245,8 +247,8 @@ class CodeServer:
 
 
 def base_url(url: str) -> str:
-    """Returns the URL of a server without a slash or `/run_code` at its end. Raises ConfigError if `url` is
-    not the URL of a server."""
+    """Returns `url`, the URL of a server, without a final slash or `/run_code`. Raises ConfigError if `url`
+    is not the URL of a server."""
     base = url.rstrip("/").removesuffix("/run_code")
     if not is_server(base):
         raise ConfigError(
@@ -256,7 +258,7 @@ def base_url(url: str) -> str:
 
 
 def longest_run(seconds: float) -> float:
-    """Returns how long `CodeServer.run` takes at most, in seconds, if the time limits of the compiler and of
-    the program are `seconds` together, and the client makes the default number of attempts."""
+    """Returns the longest time, in seconds, that `CodeServer.run` can take with the default number of
+    attempts. `seconds` is the sum of the time limits of the compiler and of the program."""
     pauses = sum(1.5 * number for number in range(1, ATTEMPTS))
     return ATTEMPTS * (seconds + EXTRA_SECONDS) + pauses

@@ -1,8 +1,9 @@
-"""The part of the guest that starts a Python interpreter before a command needs it.
+"""The part of the guest (air's program inside a box) that starts a Python interpreter before a command needs
+it, so that commands begin sooner. A box is an isolated place for commands, here a container.
 
 `Prestarted` is the interpreter that is started in advance (see `air.sandbox.reuse.zygote`). Before each
-command, a fork of it is ready, already as the Unix user who runs commands. The fork runs one command and
-ends: the interpreter's own script, or any other program. Standard library only, Python >= 3.8.
+command it makes a fork, which already runs as the Unix user of commands and waits. The fork runs one command
+(the interpreter's own script, or any other program) and ends. Standard library only, Python >= 3.8.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 class NotPrestarted(Exception):
-    """The error that is raised if the Python interpreter that a box starts in advance does not start, or does
-    not answer."""
+    """Raised if the Python interpreter that is started in advance does not start, does not answer, or has
+    ended."""
 
 
 class Prestarted:
     """A Python interpreter that is started in advance, once per box, and its fork that waits for a job (a
     command to run).
 
-    `config` has the interpreter's command line `argv`, its working directory `cwd` and, in Base64, the zip
-    file `program`, which contains the module `sitecustomize` (see `air.sandbox.reuse.zygote`). `starter`
-    starts the other commands.
+    `config` has the keys `argv` (the interpreter's command line), `cwd` (its working directory) and `program`
+    (a zip file, in Base64, with the module `sitecustomize`: see `air.sandbox.reuse.zygote`). `starter` is the
+    object that starts commands in the usual way, without a fork; its user and environment are used here, too.
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -100,11 +101,11 @@ class Prestarted:
         os._exit(1)
 
     def prepare(self) -> None:
-        """Makes a new fork of the interpreter, and waits until the fork is ready for a job. Raises
-        NotPrestarted if that fails.
+        """Makes a new fork of the interpreter, and waits until the fork is ready for a job (a command to
+        run). Raises NotPrestarted if that fails.
 
-        The new fork kills all other processes of the Unix user who runs commands. No command may run
-        meanwhile.
+        The new fork kills all other processes of the Unix user who runs commands, so no command may run
+        during this call.
         """
         self.discard()
         self.jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -127,10 +128,10 @@ class Prestarted:
         """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
         if this command cannot run in a fork; the caller must then start the command itself.
 
-        The fork runs the interpreter's own script if the command is the one with which the interpreter was
-        started, otherwise it executes the command's program. `streams` are the file descriptors of the
-        command's standard input, output and error. `mark` is the name of an environment variable in `env`
-        whose value differs for each command, so the comparison of the two commands ignores this variable.
+        If the command equals the command line, folder and environment with which the interpreter was started,
+        the fork runs the interpreter's own script. Otherwise it executes the command's program. `streams` are
+        the file descriptors of the command's standard input, output and error. `mark` is the name of an
+        environment variable in `env` whose value differs for each command; the comparison ignores it.
         """
         if not self.waits or self.jobs is None:
             return None
@@ -155,8 +156,8 @@ class Prestarted:
         return self.fork_pid
 
     def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, the
-        fork's wait status, and whether the program of the fork's command could be executed.
+        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, its exit
+        status in the form of `os.waitpid`, and whether the program of its command could be executed.
 
         Returns None if no message has come yet. Raises NotPrestarted if the interpreter itself has ended.
         """
@@ -186,8 +187,8 @@ class Prestarted:
             self.fork_pid = 0
 
     def _heard(self, source: socket.socket, seconds: float) -> bytes:
-        """Receives one message from the socket `source`. Returns no bytes if no message comes within
-        `seconds`, or if the other side is gone."""
+        """Receives one message from the socket `source`, and returns it. Returns `b""` if no message comes
+        within `seconds`, or if the other side is gone."""
         try:
             if select.select([source], [], [], seconds)[0]:
                 return source.recv(64)

@@ -1,12 +1,13 @@
-"""The part of the guest that resets a box, so that the box serves one caller after another.
+"""The part of the guest (air's program inside a box) that resets a box to the state of a new box, so that it
+serves one caller after another. A box is an isolated place for commands, here a container.
 
-Commands of a closed box (the opposite of an open box) can change only little: processes, the files in a few
-folders in memory, System V and POSIX objects such as message queues and semaphores, and the loopback network.
-A reset removes the files, and compares everything else, also the processes, with the state of the new box. It
-repairs nothing else. The box becomes "unfit" (it can never be reset again) if the comparison finds a
-difference, if a command was killed or left a process that holds its output open, or if the air process that
-started the box sent a request other than those in `USUAL`. Only counters of the kernel, such as the next
-process id, are not compared.
+Only closed boxes are reset. Their commands are never root and have neither network nor GPUs, so they can
+change only little: processes, the files in a few folders in memory, System V and POSIX objects such as
+message queues and semaphores, and the loopback network. A reset removes the files. It repairs nothing else:
+it compares the rest, also the list of processes, with the state of the new box. Only counters of the kernel,
+such as the next process id, are not compared. The box becomes "unfit" (it can never be reset again) if the
+comparison finds a difference, if a command was killed or left a process that holds its output open, or if the
+air process that started the box sent a request other than those in `USUAL`.
 
 Standard library only, Python >= 3.8. The guest loads `air.sandbox.reuse.prestarted` before this module.
 """
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from air.sandbox.guest.spawn import Starter
 
 USUAL = {"abort", "beat", "exec", "get", "kill", "lease", "mkdir", "reset", "write"}
-"""The operations of the guest after which a box can still be reset for another caller, because the reset can
-undo or detect all their effects."""
+"""The kinds of requests to the guest (air's program in the box) after which a box can still be reset for
+another caller, because the reset can undo or detect all their effects."""
 SETTLE_SECONDS, PAUSE = 0.25, 0.001
-"""Two times in seconds. A reset waits at most `SETTLE_SECONDS` for what disappears by itself, such as a
-process whose parent has ended; it looks again after each `PAUSE`."""
+"""Two times in seconds. Some things disappear by themselves, such as a process whose parent has ended. A
+reset waits for them for at most `SETTLE_SECONDS`, and looks again after each `PAUSE`."""
 MOST_ENTRIES, MOST_DEPTH = 10_000, 64
 LISTED = ("/dev/mqueue", "/dev/pts")
 COUNTED = ("/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/sysvipc/shm", "/proc/net/unix")
@@ -58,15 +59,16 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 
 
 class Unfit(Exception):
-    """The error that is raised if the box cannot be reset. Its text is the reason."""
+    """Raised if the box cannot be reset to the state of a new box. The text of the error is the reason."""
 
 
 class Reuse:
-    """Resets a box, and records everything that makes a reset impossible.
+    """Resets a box to the state of a new box for the next caller, and records everything that makes a reset
+    impossible.
 
-    `config` has the key `folders` (the folders in memory that commands can write) and, if a Python
-    interpreter is to be started in advance, `prestart`. `starter` starts the commands. If that interpreter
-    does not start, this process (the guest) exits.
+    `config` has the key `folders` (the folders in memory that commands can write). If it also has the key
+    `prestart`, a Python interpreter is started in advance (see `Prestarted`), and this process (the guest,
+    air's program in the box) exits if that fails. `starter` starts the commands.
     """
 
     def __init__(self, config: dict[str, Any], starter: Starter) -> None:
@@ -82,24 +84,24 @@ class Reuse:
         self.reason = ""
         """The reason why the box cannot be reset any more; empty while a reset is possible."""
         self.strays = 0
-        """The number of processes that have ended since the last reset began to kill processes, and that the
-        guest had not started. If there are any, a process has hidden from the list of processes."""
+        """The number of processes that ended after the last reset began to kill processes, although the guest
+        had not started them. If it is not 0, a process was hidden from the list of processes."""
         self.opened: dict[str, int] = {}
-        """Open file descriptors by path: of the folders, and of the kernel's tables that exist."""
+        """The open file descriptors of the writable folders and of the kernel's tables, by path."""
         self.new: dict[str, tuple[int, int, int]] = {}
-        """For each folder, its times of last access and last change when the box was new, and the number of
-        further files for which its file system had room."""
+        """The result of `_contents` for each folder when the box was new: the times of last access and last
+        modification, and the number of free inodes in its file system."""
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Records a request to the guest. `header` is the header of the request's frame. If a reset cannot
-        undo the effects of this kind of request, the box cannot be reset any more."""
+        """Called for each request to the guest, with the request's `header`. Marks the box as not resettable
+        if a reset cannot undo the effects of this kind of request."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
     def saw_end(self, command: Command) -> None:
-        """Records how a command ended. If the command exceeded its timeout, was cancelled or killed, or left
-        a process that holds the command's output open, the box cannot be reset any more."""
+        """Called when a command has ended. Marks the box as not resettable if the command exceeded its
+        timeout, was cancelled or killed, or left a process that holds the command's output open."""
         if command.timed_out or command.cancelled:
             self.reason = self.reason or "a command was stopped"
         elif command.status is None or command.status & 0x7F == signal.SIGKILL:
@@ -108,8 +110,8 @@ class Reuse:
             self.reason = self.reason or "a process kept the output of its command"
 
     def begin(self, guest: Guest) -> None:
-        """Records the state of the new box, and makes the first fork of the interpreter that was started in
-        advance, if there is one. `guest` is the object that handles the requests to the box. No command may
+        """Records the state of the new box. If an interpreter was started in advance, makes its first fork,
+        which waits for a command. `guest` is the object that handles the requests to the box. No command may
         run before this call."""
         self.guest = guest
         if self.prestarted is not None:
@@ -129,8 +131,8 @@ class Reuse:
         self.state = self._observed()
 
     def event(self, fd: int) -> bool:
-        """Handles an epoll event of the file descriptor `fd`. Returns false if `fd` does not belong to the
-        interpreter that was started in advance."""
+        """Handles an epoll event if the file descriptor `fd` is the socket to the interpreter that was
+        started in advance, and then returns true. Returns false for any other `fd`."""
         prestarted = self.prestarted
         if prestarted is None or fd != prestarted.control.fileno():
             return False
@@ -151,12 +153,11 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records that the command in the fork `pid` of the interpreter was killed, if the fork is gone and
-        its exit status is lost.
+        """Records that the command in the interpreter's fork `pid` was killed, if the fork has ended without
+        a known exit status.
 
-        The interpreter normally reports the exit status of its forks to the guest. A status is lost if a
-        timeout kills both the fork and the interpreter, after the interpreter had collected the status and
-        before it reported it.
+        Normally the interpreter collects the exit status of its fork, and reports it to the guest. The status
+        is lost if a timeout kills the fork and then the interpreter between these two steps.
         """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
@@ -164,9 +165,8 @@ class Reuse:
                 command.status = int(signal.SIGKILL)
 
     def reset(self, *_frame: object) -> dict[str, Any]:
-        """Handles a `reset` request: restores the box to the state of a new box. Returns the answer, a dict
-        whose only key is `reason`: the reason why the reset is impossible, or an empty text after
-        success."""
+        """Handles a `reset` request: restores the box to the state of a new box. Returns the answer
+        `{"reason": text}`: the reason why the box cannot be reset, or "" after success."""
         try:
             if self.reason or self.guest.commands or self.guest.pipes:
                 raise Unfit(self.reason or "a command has not ended")
@@ -199,11 +199,11 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if the reset has killed a process that was missing from the list of processes which
-        `_check_processes` had read. Call it after all processes except those of `_own_pids` were killed.
+        """Raises Unfit if the reset has killed a process that was hidden from `_check_processes`, that is,
+        from the list of processes. Called after all processes except those of `_own_pids` were killed.
 
-        After the killing, nothing can start a process, so a new list of the processes is complete. The guest
-        reaps the killed processes, because orphans become its children.
+        By then no process is left that could start another one, so a new list of processes is complete. The
+        guest counts hidden processes when it reaps them, because orphans become its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
@@ -228,8 +228,8 @@ class Reuse:
         return f"{names[0]} is not as it was" if names else None
 
     def _observed(self) -> dict[str, Any]:
-        """Returns the state of the box that a reset compares with the state of the new box. If both are
-        equal, commands have left nothing behind."""
+        """Returns a description of the box's state. A reset compares it with the description of the new box:
+        if both are equal, commands have left nothing behind."""
         state: dict[str, Any] = {}
         for folder in self.folders:
             fd = self.opened[folder]
@@ -250,14 +250,14 @@ class Reuse:
         return state
 
     def _table(self, path: str) -> bytes:
-        """Returns the first `TABLE_BYTES` bytes of the kernel's table `path`, or no bytes if the kernel has
-        no such table. The whole table of a new box is shorter."""
+        """Returns the first `TABLE_BYTES` bytes of the kernel's table `path`, or `b""` if the kernel has no
+        such table. This suffices for a comparison, because the whole table of a new box is shorter."""
         fd = self.opened.get(path)
         return b"" if fd is None else os.pread(fd, TABLE_BYTES, 0)
 
     def _settle(self, problem: Callable[[], str | None]) -> None:
-        """Calls the function `problem`, which returns a text if something is wrong, repeatedly until it
-        returns None. If it still returns a text after `SETTLE_SECONDS`, raises Unfit with this text."""
+        """Calls `problem` repeatedly until it returns None. It returns a text while something is wrong. If it
+        still does after `SETTLE_SECONDS` seconds, raises Unfit with that text."""
         until = time.monotonic() + SETTLE_SECONDS
         while (text := problem()) is not None:
             if time.monotonic() > until:
@@ -266,11 +266,11 @@ class Reuse:
 
 
 def sweep(prestarted: Prestarted | None) -> None:
-    """Kills all processes of the box at once, except the guest and the interpreter that was started in
-    advance.
+    """Kills all processes of the box at once, except the guest (this process) and the interpreter that was
+    started in advance, if there is one.
 
-    If there is such an interpreter, a new fork of it kills the processes, because a kill by the guest would
-    also end the interpreter.
+    With such an interpreter, a new fork of it kills the processes as their own Unix user. The guest cannot do
+    that, because its signal would also end the interpreter.
     """
     if prestarted is not None:
         prestarted.prepare()
@@ -282,9 +282,9 @@ def sweep(prestarted: Prestarted | None) -> None:
 
 
 def _empty(folder: int, room: list[int], depth: int) -> None:
-    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has
-    more than `depth` levels, or more than `room[0]` entries. Reduces `room[0]` by the number of removed
-    entries."""
+    """Removes everything in the folder with the file descriptor `folder`. Raises Unfit if the folder has more
+    than `depth` levels, or more than `room[0]` entries on all levels together. `room[0]` is reduced by 1 for
+    each removed entry."""
     if not depth:
         raise Unfit("its folders are too deep")
     for name in os.listdir(folder):
@@ -304,11 +304,11 @@ def _empty(folder: int, room: list[int], depth: int) -> None:
 
 
 def _contents(folder: int) -> tuple[int, int, int]:
-    """Returns the times of last access and last change of a folder, and the number of further files for which
-    its file system has room.
+    """Returns a folder's time of last access and of last modification, in nanoseconds, and the number of free
+    inodes in its file system.
 
-    Together they show whether the folder's contents changed. A removed file still takes room while a file
-    descriptor holds it open.
+    Together they show whether the folder's contents changed. A removed file still occupies an inode while a
+    process holds it open.
     """
     status = os.fstat(folder)
     return status.st_atime_ns, status.st_mtime_ns, os.fstatvfs(folder).f_ffree
@@ -326,8 +326,8 @@ def _names(path: str) -> list[str] | None:
 
 
 def _times(folder: str, but: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns the times of all entries directly in `folder`, except the paths `but`, as a dict: path ->
-    (mtime, ctime) in nanoseconds."""
+    """Returns the times of the entries directly in `folder`, as a dict: path -> (mtime, ctime) in
+    nanoseconds. Leaves out the paths in `but`."""
     paths = {f"{folder}/{name}" for name in os.listdir(folder)}.difference(but)
     found = {path: os.lstat(path) for path in paths}
     return {path: (status.st_mtime_ns, status.st_ctime_ns) for path, status in found.items()}

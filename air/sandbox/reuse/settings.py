@@ -1,5 +1,5 @@
-"""Makes the part of a guest's configuration that lets a container box serve several callers, one after
-another."""
+"""Makes the configuration that lets a container serve several callers, one after another. It is part of the
+configuration of the guest (air's program inside the container)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from air.sandbox.contract.box import WORKSPACE, BoxSpec
 from air.sandbox.wire.connection import stripped
 
 GUEST_MODULES = ("prestarted", "resets")
-"""The modules of this folder that run in the guest of a reusable box. Each module imports only modules that
-come before it in this tuple."""
+"""The modules of this folder that the guest (air's program inside the box) loads if the box is reusable. Each
+module imports only modules that come before it in this tuple."""
 
 
 def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
-    """Returns the part of the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`. Returns an
-    empty dict if the box is not reusable.
+    """Returns the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`, as a dict with the one
+    key `reuse`. Returns an empty dict if the box is not reusable.
 
-    `folders` are the absolute paths, in the box, of the folders that commands can write. `/dev/shm` is
-    added.
+    `folders` are the absolute paths, in the box, of the folders that commands can write, except `/dev/shm`,
+    which is added.
     """
     if not spec.reusable:
         return {}
@@ -45,8 +45,8 @@ def _stripped(file: Path) -> str:
 
 @cache
 def _program() -> str:
-    """Returns a zip file, encoded in Base64, that contains only the module `sitecustomize`, whose source is
-    `zygote.py`."""
+    """Returns, in Base64, a zip file with one file: `sitecustomize.py`, whose source is `zygote.py` without
+    comments and docstrings. Python imports a module of this name at its start."""
     source = _stripped(Path(__file__).with_name("zygote.py"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:

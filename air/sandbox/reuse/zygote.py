@@ -1,14 +1,14 @@
-"""The module `sitecustomize` of a Python interpreter that the guest starts in advance: it makes forks of this
-interpreter, which run commands.
+"""Makes forks of a Python interpreter that is started in advance, so that commands in a box begin sooner.
 
-The guest starts the image's own Python once per box, with the final command line (such as `python3 main.py`).
-While that interpreter starts, it imports this module. In the original process, the import never returns: the
-module waits for orders (messages of the guest that request a fork), and makes one fork for each order. The
-fork then receives a job, which is a command to run. If the job is the interpreter's script, the import
-returns in the fork, and the interpreter runs the script as if it had just been started. If the job is another
-program, the fork executes that program. A fork shares the memory of the original process until one of them
-changes it. Each memory page that must then be copied takes as long as thousands of instructions, so this
-module does as little as possible after a fork.
+The guest (air's program inside a box, here a container) starts the image's own Python once per box, with the
+final command line (such as `python3 main.py`). While that interpreter starts, it imports this module under
+the name `sitecustomize`. In the original process, the import never returns: the module waits for orders
+(messages of the guest that request a fork), and makes one fork for each order. The fork then receives a job,
+which is a command to run. If the job is the interpreter's script, the import returns in the fork, and the
+interpreter runs the script as if it had just been started. If the job is another program, the fork executes
+that program. A fork shares the memory of the original process until one of them changes it. Each memory page
+that must then be copied takes as long as thousands of instructions, so this module does as little as possible
+after a fork.
 
 The original process is root with few capabilities, and never sees a command. The fork becomes the Unix user
 who runs commands, and then receives its job on a socket of its own. Standard library only, any Python >= 3.8.
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 CONTROL, PROGRAM = 3, 4
-"""Two file descriptor numbers: of the socket to the guest, and of the zip file that contains this module."""
+"""Two file descriptor numbers: of the socket to the guest (air's program in the box), and of the zip file
+from which Python imports this module."""
 PATH = f"/proc/self/fd/{PROGRAM}"
 JOB_BYTES = 1 << 16
 """Maximum size of a job (an encoded command) in bytes. The guest starts larger commands in the usual way."""
@@ -35,8 +36,8 @@ STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 def main() -> None:
     """Waits for orders (the guest's messages that request a fork), and makes a fork for each. Each fork gets
-    a command to run. The function ends only in a fork whose command is this interpreter's own script. There
-    it raises ImportError if the image has no module `sitecustomize` of its own, as Python expects."""
+    a command to run. The function returns only in a fork whose command is this interpreter's own script. If
+    the image has no module `sitecustomize` of its own, it raises ImportError there, as Python expects."""
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
@@ -58,8 +59,8 @@ def main() -> None:
 
 
 def _calls(*names: str) -> Any:
-    """Returns the functions of the C library with these names. Does not use the package `ctypes`, because
-    that would take more memory."""
+    """Returns a list with the functions of the C library that have these names. Does not import the package
+    `ctypes`, because that would take more memory."""
     import _ctypes
 
     library, call = _ctypes.dlopen(None, 2), _ctypes.call_function  # type: ignore[arg-type]
@@ -68,11 +69,11 @@ def _calls(*names: str) -> Any:
 
 
 def _end_quickly(known: set[str], leave: Any) -> None:
-    """Makes a fork whose script has come to its end call `leave`, the function `exit` of the C library,
+    """Makes a fork end faster after its script: the fork calls `leave`, the function `exit` of the C library,
     before Python destroys the modules `known`.
 
-    `known` are the names of the modules that were imported before the fork. Destroying these modules would
-    have no use, but it would change, and therefore copy, nearly all memory that the fork shares. When `leave`
+    `known` are the names of the modules that were imported before the fork. It would be useless to destroy
+    these modules, and it would change, and so copy, nearly all memory that the fork shares. When `leave`
     is called, everything that a script can observe of its end has happened: threads have ended, the functions
     of `atexit` have run, and Python has destroyed the script's module and the modules that the script
     imported, in the usual order.
@@ -93,12 +94,12 @@ def _end_quickly(known: set[str], leave: Any) -> None:
     kept.append(kept)  # a cycle, so its contents stay: garbage collections skip frozen objects
 
     class Mark:
-        """An object that is put into the script's namespace (the module `__main__`). When Python has
-        destroyed this object, the names that the script defined there are gone."""
+        """A marker in the script's namespace (the module `__main__`). Once Python has destroyed it, the names
+        that the script defined there are gone."""
 
     class End:
-        """An object that ends the process by calling `leave` when Python destroys it, if the script's module
-        and its names are gone by then. Otherwise Python ends as usual."""
+        """Its destructor ends the process by calling `leave`, if the script's module and the script's names
+        are gone by then. Otherwise Python ends as usual."""
 
         def __init__(self, main: Any, mark: Mark) -> None:
             self.main, self.mark = ref(main), ref(mark)
@@ -150,8 +151,8 @@ def _end_quickly(known: set[str], leave: Any) -> None:
 
 
 def _real_sitecustomize() -> bool:
-    """Undoes the settings that made Python import this module, and imports the image's own module
-    `sitecustomize`.
+    """Imports the module `sitecustomize` of the image, if there is one, in place of this module of the same
+    name. Before that, undoes the settings that made Python import this module.
 
     Returns whether the image has such a module.
     """
@@ -173,10 +174,10 @@ def _real_sitecustomize() -> bool:
 
 
 def _freeze(known: set[str]) -> None:
-    """Removes all modules from `sys.modules` except those named in `known`, and makes garbage collections in
-    forks skip all existing objects.
+    """Prepares the process for forks: removes all modules from `sys.modules` except those named in `known`,
+    and makes garbage collections skip all existing objects.
 
-    Garbage collections would otherwise write into the memory that forks share, and so copy it.
+    A garbage collection in a fork would otherwise write into the memory that the fork shares, and so copy it.
     """
     import gc
 
@@ -278,17 +279,18 @@ def _become(uid: int, kill: int) -> None:
 
 
 def _own_packages() -> str:
-    """Returns the path of the user's site-packages folder, which lies in the workspace and from which Python
-    would import. Empty if Python would not use this folder."""
+    """Returns the path of the user's own site-packages folder, which lies in the box's workspace. Returns ""
+    if Python would not import from this folder."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
 
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
-    """Executes a program in place of this fork. If that fails, reports the failure to the guest on the
-    socket `jobs`, and exits. `command` contains the working directory, the number of arguments, the
-    arguments (the first is the program), and the environment variables as `NAME=VALUE`."""
+    """Replaces this fork by another program (as `os.execve` does). If that fails, reports the failure to the
+    guest on the socket `jobs`, and exits. `command` contains, in this order, the working directory, the
+    number of arguments, the arguments (the first is the program), and the environment variables as
+    `NAME=VALUE`."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:

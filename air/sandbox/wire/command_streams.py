@@ -1,9 +1,10 @@
-"""The host's side of commands that `Box.start` started: passes their output to their handles
-(`RunningCommand`), and their input to the guest. The host is the air process that started the box.
+"""The host's side of commands that `Box.start` started in a box: passes their output to their handles
+(`RunningCommand` objects), and their input to the guest.
 
-Each command has one stream of frames from the guest, and any number of handles. The host limits the number of
-output bytes that the guest may send (its credit), and raises this limit when the reader of the slowest handle
-has taken output. So this process never holds more than `WINDOW` bytes of a command's output.
+The host is the air process that started the box; the guest is air's program inside the box. For each command,
+the guest sends one stream of frames (messages), and the host has any number of handles. Flow control: the
+guest may send only as many bytes of output as the host has granted (its credit). The host grants more when
+the reader of the slowest handle has taken output, so it never holds more than `WINDOW` bytes per command.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ INPUT_PIECE = 1 << 16
 
 
 def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
-    """Returns the result of a command. `header` and `body` are the guest's last answer about this command."""
+    """Returns the result of a command that has ended. `header` and `body` are the last message of the guest
+    (air's program in the box) about the command; `body` is its standard output, then its standard error."""
     size = header["out"]
     fields = ("code", "timed_out", "truncated", "seconds", "signal", "began")
     known = {name: header[name] for name in fields}
@@ -35,7 +37,8 @@ def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
 
 
 class RunningCommands:
-    """Starts the commands of one box for `Box.start`, and lists those that still run."""
+    """The commands of one box that `Box.start` has started and that have not ended: starts them, lists them,
+    and makes new handles to them."""
 
     def __init__(self, connection: Connection, name: str, log: CommandLog) -> None:
         self._connection, self._name, self._log = connection, name, log
@@ -44,11 +47,12 @@ class RunningCommands:
     async def start(
         self, request: dict[str, Any], info: CommandInfo, terminal: tuple[int, int] | None
     ) -> RunningCommand:
-        """Starts a command, and returns a handle to it when the guest has reported its process id.
+        """Starts a command, and returns a handle to it when the guest (air's program in the box) has reported
+        the command's process id.
 
-        `request` has the fields that the requests of `Box.exec` and `Box.start` have in common. `info`
-        describes the command, still without its process id. `terminal` is the size (rows, columns) of the
-        command's terminal; None means no terminal. Raises the errors of `Box.start`.
+        `request` contains the fields of the request to the guest that `Box.exec` and `Box.start` have in
+        common. `info` describes the command, still without its process id. `terminal` is the size (rows,
+        columns) of the command's terminal; None means no terminal. Raises the errors of `Box.start`.
         """
         stream = CommandStream(self._connection, info, self._name)
         handle = stream.handle()
@@ -96,20 +100,21 @@ class RunningCommands:
 
 
 class CommandStream:
-    """Receives the frames about one started command, and keeps the command's handles and its result."""
+    """One started command, as the host sees it. Receives the guest's frames (messages) about the command,
+    passes the output to the command's handles, and keeps its result."""
 
     def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
         loop = asyncio.get_running_loop()
         self.connection, self.info = connection, info
         self.ident = connection.new_id()
         self.input = asyncio.Lock()
-        """The lock of the command's standard input. Every writer holds it, so the guest has at most one piece
-        of input at a time."""
+        """The lock of the command's standard input. Every writer holds it while it writes, so the guest has
+        to hold at most one piece of input at a time."""
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """The credit that the command's output has used so far: the number of bytes that the guest has sent,
-        plus `PIECE_COST` bytes for each piece of output."""
+        """How much credit (permission of the host to send output) the guest has used: the bytes of output
+        that it has sent for this command, plus `PIECE_COST` for each piece."""
         self._granted = 0
         self._handles: weakref.WeakSet[CommandHandle] = weakref.WeakSet()
         self._name = name
@@ -123,14 +128,15 @@ class CommandStream:
             raise BoxCommandError(f"box {self._name}: {error}") from error
 
     def abandon(self, error: BaseException) -> None:
-        """Kills the command, if it has started. It is called if `error` happened during the start, so that no
-        caller gets a handle to the command."""
+        """Kills the command, unless it has ended. Called if `error` happened during the start, because then
+        no caller gets a handle to the command."""
         if not self.result.done():
             self.connection.post({"op": "kill", "id": 0, "target": self.ident})
             self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
 
     def put_nowait(self, reply: Reply | None) -> None:
-        """Handles one frame about this command. None means that the stream to the guest has ended."""
+        """Handles one frame (message) of the guest about this command. None means that the stream to the
+        guest has ended. `Connection` calls this method."""
         if reply is None:
             self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
             return
@@ -165,8 +171,8 @@ class CommandStream:
             handle.news.set()
 
     def grant_credit(self) -> None:
-        """Allows the guest to send more output of this command (grants credit): as many bytes as the slowest
-        reader of all handles has taken."""
+        """Allows the guest to send more output of this command: as many bytes as the slowest of all readers
+        has taken since the last grant. Sends nothing while this is less than a quarter of `WINDOW`."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -175,7 +181,7 @@ class CommandStream:
             self.connection.post(request)
 
     def handle(self) -> CommandHandle:
-        """Returns a new handle to the command. The handle gets the output that comes from now on."""
+        """Returns a new handle to the command. The handle gets only the output that comes from now on."""
         handle = CommandHandle(self)
         self._handles.add(handle)
         weakref.finalize(handle, _grant_credit_later, asyncio.get_running_loop(), self)
@@ -191,14 +197,16 @@ class CommandStream:
 
 
 def _grant_credit_later(loop: asyncio.AbstractEventLoop, stream: CommandStream) -> None:
-    """Lets the command send more output after a handle was dropped, because the command no longer waits for
-    the reader of that handle. May run in any thread, because garbage collection calls it."""
+    """Calls `stream.grant_credit` in the event loop `loop` after a handle was deleted: the command may send
+    more output, because it no longer waits for that handle's reader. Garbage collection calls this function,
+    so it may run in any thread."""
     with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the box
         loop.call_soon_threadsafe(stream.grant_credit)
 
 
 class CommandHandle(RunningCommand):
-    """One handle to a started command. It keeps the output that its reader has not taken yet."""
+    """One handle to a started command, through which a caller reads its output and writes its input. Keeps
+    the output that the caller has not read yet."""
 
     def __init__(self, stream: CommandStream) -> None:
         self.held = True
@@ -215,11 +223,11 @@ class CommandHandle(RunningCommand):
         return self._stream.info
 
     def feed(self, name: str, data: bytes, received: int) -> None:
-        """Keeps `data`, a piece of output of the stream `name`, for this handle's reader. Does nothing if the
-        handle keeps no output (see `held`).
+        """Keeps `data`, a piece of output of the stream `name` (such as `stdout`), for this handle's reader.
+        Does nothing if the handle keeps no output (see `held`).
 
-        `received` is `CommandStream.received` after this piece. When the reader takes the piece, the host
-        lets the guest send more (grants credit) up to this position.
+        `received` is the value of `CommandStream.received` after this piece. It tells how far the guest may
+        be allowed to send more output when the reader has taken the piece.
         """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))

@@ -1,5 +1,6 @@
-"""Sends the guest's program to a new box, and exchanges frames with the guest over one stream of bytes. This
-is the side of the host, the air process that started the box.
+"""The host's connection to the guest: sends the guest's program to a new box, and exchanges frames (messages)
+with it over one stream of bytes. The host is the air process that started the box; the guest is air's program
+inside the box, which executes the host's requests.
 
 Each answer has the `id` of its request. Some requests, such as `get`, have several answers; all but the last
 have the field `more`. If the stream ends or carries invalid bytes, all requests raise `BoxDiedError`. A
@@ -27,14 +28,15 @@ from air.sandbox.guest.frames import frame, take
 from air.sandbox.wire.demultiplexer import STDERR, STDOUT, Demultiplexer
 
 PATIENCE = 2
-"""Seconds that a started box waits for more bytes of the guest's program, before it ends itself. Needed
-because the stream might never close if the host's air process dies while the container engine starts the box;
-the box must nevertheless be gone within 5 s. A process box waits longer, because its stream is a pipe, which
-closes."""
+"""The number of seconds for which a started container waits for more bytes of the guest's program (air's
+program in the box), before it ends. Needed because its stream might never close if the air process dies while
+the container engine starts the container; it must nevertheless be gone within 5 s. A process box (a box
+without a container) waits longer, because its stream is a pipe, which closes."""
 READ_BYTES = 1 << 18
 BEAT_SECONDS, BEATS_MISSED = 15.0, 4
-"""Seconds between two heartbeats, and the number of consecutive heartbeats without an answer after which the
-guest counts as dead."""
+"""The number of seconds between two heartbeats (requests that only test whether the guest, air's program in
+the box, still answers), and the number of consecutive heartbeats without an answer after which it counts as
+dead."""
 CLOSED = "it is closed"
 """The text of `Connection.reason` (why the stream to the guest has ended) if this process itself closed the
 stream."""
@@ -42,7 +44,8 @@ GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "command_streams", "main"),
 )
-"""The names of the guest's modules. Each module imports only modules that come before it in this tuple."""
+"""The names of the modules that form the guest, the program that air runs inside a box. Each module imports
+only modules that come before it in this tuple."""
 GUEST_FOLDER = Path(__file__).parent.parent / "guest"
 _RUN_COMPILED = """
 import marshal,sys,zlib
@@ -63,11 +66,11 @@ Reply = tuple[dict[str, Any], bytes]
 
 @cache
 def program(modules: tuple[str, ...] = GUEST, arguments: str = "") -> bytes:
-    """Returns the guest as one compressed Python script, which a started box executes. The result fits into a
-    pipe's buffer (64 KiB), so it can be sent at once.
+    """Returns the guest (air's program inside a box) as one compressed Python script, which a started box
+    executes. The result fits into a pipe's buffer (64 KiB), so it can be sent at once.
 
-    The script defines the `modules`, and calls the function `main` of the last one with `arguments`, which
-    is Python source.
+    The script defines the `modules`, which are files in the folder `guest`, and calls the function `main` of
+    the last one. `arguments` is the text of the call's arguments in Python.
     """
     parts = [
         "import sys",
@@ -85,15 +88,16 @@ def program(modules: tuple[str, ...] = GUEST, arguments: str = "") -> bytes:
 
 @cache
 def compiled(modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the guest, which consists of `modules`, as compressed bytecode of this process's Python
-    version. The result fits into a pipe's buffer."""
+    """Returns the guest (air's program inside a box), which consists of `modules`, as compressed bytecode of
+    this process's Python version. The result fits into a pipe's buffer (64 KiB)."""
     sources = _sources(modules)
     codes = [(name, compile(text, name, "exec", optimize=2)) for name, text in sources]
     return zlib.compress(marshal.dumps([(name, without_lines(code)) for name, code in codes]), 9)
 
 
 def without_lines(code: CodeType) -> CodeType:
-    """Returns the code without its table of line numbers, which would be a third of the bytes to send."""
+    """Returns the bytecode `code`, and all code in it, without line numbers, which would be a third of the
+    bytes to send."""
     inner = (without_lines(each) if isinstance(each, CodeType) else each for each in code.co_consts)
     return code.replace(co_linetable=b"", co_consts=tuple(inner))
 
@@ -104,8 +108,8 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns the source of a program without comments and docstrings, so that the program fits into a pipe's
-    buffer.
+    """Returns the Python source text `source` without comments and docstrings, so that the program fits into
+    a pipe's buffer.
 
     Line numbers and code do not change. `ast.unparse` is not used because an older Python might be unable to
     read its output.
@@ -124,8 +128,8 @@ def stripped(source: str) -> str:
 
 
 def opening(config: Mapping[str, Any], modules: tuple[str, ...] = GUEST) -> bytes:
-    """Returns the first bytes to send to a started box: the program that consists of `modules`, and then the
-    program's configuration."""
+    """Returns the first bytes to send to a started box: the guest (air's program inside the box), which
+    consists of `modules`, and then the guest's configuration `config` as a frame (message)."""
     return program(modules) + frame(config)
 
 
@@ -148,8 +152,8 @@ def interpreter(
 
 
 class FrameHandler(Protocol):
-    """The interface of the object to which a `Connection` passes all frames of the port relay
-    (`Box.forward`)."""
+    """The interface of the port relay's host side, to which a `Connection` passes all frames (messages) of
+    the port relay. The relay connects programs in a box to functions or servers outside (`Box.forward`)."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
         """Handles one frame that the guest sent about a network connection to a forwarded port."""
@@ -163,14 +167,16 @@ class FrameHandler(Protocol):
 
 
 class AnswerReceiver(Protocol):
-    """The interface of an object that receives the answers to one request, for example a queue."""
+    """The interface of an object that receives the guest's answers to one request: an `asyncio.Queue`, or a
+    `CommandStream`."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
         """Receives one answer, or None if the stream to the guest has ended."""
 
 
 class Connection:
-    """The host's end of the stream to a guest. It sends requests and waits for answers.
+    """The host's end of the stream to a guest (air's program inside a box). Sends requests to the guest, and
+    waits for the answers.
 
     `reader` and `writer` are the stream. `stderr` is the guest's standard error; if it is None, `reader`
     carries standard output and standard error in pieces with Docker's headers. `name` is the box's name for
@@ -206,7 +212,8 @@ class Connection:
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest is ready, and returns the header of its `ready` frame.
+        """Waits until the guest is ready, and returns the header (the fields) of its first message, the frame
+        `ready`.
 
         Raises BoxDiedError if the stream ends first, and TimeoutError after `seconds`.
         """
@@ -217,14 +224,14 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame, and does not wait for an answer. Does nothing if the stream to the guest has
-        ended."""
+        """Sends a frame (a message of `header` and `body`) to the guest, and does not wait for an answer.
+        Does nothing if the stream to the guest has ended."""
         if not self.reason:
             self._write(frame(header, body))
 
     def post_with_next(self, header: Mapping[str, Any]) -> None:
-        """Queues a frame until the next iteration of the event loop. If another frame is sent before that,
-        both are sent in one write."""
+        """Sends a frame (message) at the next iteration of the event loop. If another frame is sent before
+        that, both are sent in one write, which is faster."""
         if not self.reason:
             self._unsent.append(frame(header))
             asyncio.get_running_loop().call_soon(self._flush)
@@ -311,8 +318,8 @@ class Connection:
             self.unroute(ident)
 
     def route(self, ident: int, sink: AnswerReceiver) -> None:
-        """Makes `sink` receive the answers to the request with the id `ident`, until `unroute` is called.
-        Raises BoxDiedError if the stream to the guest has ended."""
+        """Makes `sink` receive the guest's answers to the request with the id `ident`, until `unroute` is
+        called. Raises BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 
@@ -380,8 +387,8 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output, or no bytes at its end. Keeps the last part
-        of the guest's standard error, for error messages."""
+        """Returns the next bytes of the guest's standard output, or `b""` at the end of the stream. Also
+        stores the last part of the guest's standard error, for error messages."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -395,8 +402,8 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes one frame from the guest to its receiver. Returns the reason for the guest's end if the
-        frame is the guest's last, `bye`; else an empty string."""
+        """Passes one frame (message) of the guest to its receiver. If it is the frame `bye`, with which the
+        guest ends, returns the reason that the frame gives; otherwise an empty string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():

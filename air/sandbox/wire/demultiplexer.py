@@ -1,7 +1,8 @@
-"""Splits the stream of an attached container into the container's standard output and standard error.
+"""Splits the stream of an attached container into the container's standard output and standard error. air's
+connection to a container uses it.
 
-Docker sends both streams in pieces over one connection. Before each piece comes a header of 8 bytes: one byte
-with the value 1 (output) or 2 (error), three zero bytes, and the piece's size as a big-endian number of 4
+Docker sends both streams in pieces over one connection. A header of 8 bytes precedes each piece: one byte
+with the value 1 (output) or 2 (error), three zero bytes, and the piece's size as a big-endian integer of 4
 bytes.
 """
 
@@ -22,12 +23,13 @@ class Demultiplexer:
 
     @property
     def is_between_pieces(self) -> bool:
-        """Whether the last piece is complete. If the stream ends while this is false, bytes are missing."""
+        """Whether no piece is incomplete at present. If the stream ends while this is false, bytes are
+        missing."""
         return not (self._header or self._missing)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Parses the next bytes of the stream. Returns pairs: STDOUT or STDERR, and the bytes that the
-        container wrote to that stream."""
+        """Parses `data`, the next bytes of the stream. Returns a list of pairs, in the order of the stream:
+        STDOUT or STDERR, and bytes that the container wrote there."""
         parts: list[tuple[int, bytes]] = []
         at = 0
         while at < len(data):

@@ -1,7 +1,8 @@
-"""The host's part of file copies: lists the files that `Box.put` copies into a box, and writes the files that
-`Box.get` copies out of a box.
+"""File copies between this machine (the host) and a box, an isolated place for commands such as a container:
+lists the host files that `Box.put` copies into a box, and writes the files that `Box.get` copies out of it.
 
-Links on the host are not followed. A path that comes from a box must not lead out of the target folder.
+Symbolic links on the host are not followed. A path that comes from a box is untrusted, and must not lead out
+of the target folder.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class Entry:
 
 
 def below(source: Path) -> Iterator[Entry]:
-    """Yields an entry for the file or folder `source`, and one for everything below it. A folder comes before
-    its contents.
+    """Yields one entry for the host file or folder `source`, and one for each file and folder below it. A
+    folder comes before its contents.
 
     Raises BoxFileError if `source` does not exist, or if an entry is a link or another special file.
     """
@@ -63,8 +64,8 @@ def _entries(path: Path, relative: str) -> Iterator[Entry]:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Opens for reading a host file that `below` has listed. Raises BoxFileError if that is impossible, for
-    example because the file is now a link."""
+    """Opens for reading a host file that `below` has listed, and returns the open file. Raises BoxFileError
+    if that is impossible, for example because the file is now a link."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(fd, "rb")

@@ -1,4 +1,6 @@
-"""`GuestBox`: implements the methods of `Box` by requests to the guest. Each provider has a subclass of it.
+"""Defines `GuestBox`, the base class of all boxes. (A box is an isolated place for commands.) It implements
+the methods of the interface `Box` by requests to the guest, air's program inside the box. Each provider (kind
+of box: Docker container, or processes) has a subclass.
 
 If a call of `exec` is cancelled, its command is killed. If the guest does not answer within `GRACE_SECONDS`
 after a command's timeout, the box counts as dead.
@@ -45,14 +47,15 @@ GRACE_SECONDS = 30.0
 PIECE = 1 << 20
 PIPELINE = 64
 GATHERED = 1000
-"""Maximum number of paths in one `gather` request to the guest. `Box.gather` sends several requests for more
-paths."""
+"""The maximum number of paths in one `gather` request to the guest (air's program in the box). For more
+paths, `Box.gather` sends several requests."""
 _GATHERED = ("path", "kind", "mode", "uid", "gid", "link")
 MOST_FILES = 4096
 """The maximum number of files that one process in a box may have open at once."""
 BOUNDS = [(resource.RLIMIT_NOFILE, MOST_FILES), (resource.RLIMIT_CORE, 0)]
-"""Resource limits that the guest in a container sets for itself, so that commands inherit them. The container
-engine cannot set these limits, because Podman before 5.5 ignores them."""
+"""Pairs of a resource and its limit. The guest (air's program) in a container sets these limits for itself,
+and commands inherit them. They are not set through the container engine, because Podman before 5.5 would
+ignore them."""
 IPC = {"shm_rmid_forced": "1", "msgmni": "32", "sem": "250 32000 100 128"}
 """Kernel settings of a box for System V shared memory, message queues and semaphores. Such objects outlive
 their processes, and could fill the box's memory for good. With these settings, shared memory ends with its
@@ -69,7 +72,8 @@ Entries = list[files.Entry]
 
 
 class GuestBox(Box):
-    """A box in which the guest executes requests: the base class of the boxes of all providers."""
+    """A box in which the guest (air's program inside the box) executes requests. Base class of the boxes of
+    all providers, which are the kinds of boxes: Docker containers, and processes."""
 
     def __init__(self, spec: BoxSpec) -> None:
         self.spec = spec
@@ -87,7 +91,8 @@ class GuestBox(Box):
 
     @property
     def seen_from_host(self) -> str:
-        """The path of the workspace on the host; empty if the workspace has no path there."""
+        """The path of the box's workspace on the host (the machine outside the box); empty if the workspace
+        has no path there."""
         return ""
 
     @property
@@ -113,8 +118,8 @@ class GuestBox(Box):
         return absolute if folder is None else self._folders[folder] + absolute[len(folder) :]
 
     def hand_out(self) -> None:
-        """Starts the box's time to live: the box ends after `BoxLimits.seconds`. Called when a caller gets
-        the box."""
+        """Starts the box's time to live: the box ends `BoxLimits.seconds` seconds later. Called when a pool
+        gives the box to a caller."""
         self._guest.post_with_next({"op": "lease", "id": 0, "seconds": self.spec.limits.seconds})
 
     @recorded
@@ -159,8 +164,8 @@ class GuestBox(Box):
         return result_of(header, body)
 
     async def _small(self, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Returns the files that can be sent within a command's request: all files if they have at most
-        `PIECE` bytes together, else none. In the second case, writes all files now."""
+        """Prepares the files of a command. If they have at most `PIECE` bytes together, returns all of them,
+        to be sent within the command's request. Otherwise writes all of them now, and returns none."""
         if sum(map(len, files.values())) <= PIECE:
             return files
         for path, data in files.items():
@@ -196,7 +201,7 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields that requests of `exec` and requests of `start` have in common."""
+        """Returns the fields, for a request to the guest, that `exec` and `start` have in common."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -238,8 +243,9 @@ class GuestBox(Box):
         return self._running
 
     def _as(self, user: str | None) -> dict[str, Any]:
-        """Returns the request field that names a user: `{"user": user}`, or an empty dict if `user` is None.
-        Raises ConfigError if a user is given but the box is not an open box."""
+        """Returns the field of a request that names the user for it: `{"user": user}`, or an empty dict if
+        `user` is None. Raises ConfigError if a user is given although the box is not an open box; only in an
+        open box can commands run as other users."""
         if user is None:
             return {}
         if self.spec.open is None:
@@ -285,8 +291,8 @@ class GuestBox(Box):
         return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
 
     async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
-        """Sends the request `op` about one path, and returns the header of the answer. Error messages name
-        the path."""
+        """Sends the guest a request of the kind `op` about the path `path`, and returns the header of the
+        answer. `more` contains further fields of the request. Error messages name the path."""
         with _about(path):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]
@@ -389,8 +395,8 @@ class GuestBox(Box):
         await wait_shielded(self._closing)
 
     def _end(self, reason: str) -> None:
-        """Starts the removal of the box in the background, unless it has been started before. `reason` goes
-        into the command log."""
+        """Starts to remove the box in the background, unless that has been started before. `reason` is
+        written to the box's command log."""
         if self._closing is not None:
             return
         self.command_log.end(reason)
@@ -418,7 +424,8 @@ class GuestBox(Box):
 def folders(spec: BoxSpec) -> tuple[str, ...]:
     """Returns the writable folders of a box: the workspace first, then the folders of `BoxSpec.scratch`.
 
-    Raises ConfigError if a scratch folder is not absolute, or lies in the workspace or a system folder.
+    Raises ConfigError if the path of a scratch folder is not absolute, or lies in the workspace or in a
+    system folder.
     """
     for folder in spec.scratch:
         top = folder.split("/")[1] if folder.startswith("/") and len(folder) > 1 else ""
@@ -431,14 +438,14 @@ def folders(spec: BoxSpec) -> tuple[str, ...]:
 
 
 def home(spec: BoxSpec) -> str:
-    """Returns the path of a box's workspace as callers write it. `Box.path` translates it into the path that
-    commands see."""
+    """Returns the path of a box's workspace (the folder of its commands) as callers write it. Commands may
+    see another path, into which `Box.path` translates it."""
     return (spec.open.workspace or open_box.WORKSPACE) if spec.open else WORKSPACE
 
 
 def base_env(spec: BoxSpec) -> dict[str, str]:
-    """Returns the environment variables that all commands of a box get, except PATH, HOME and TMPDIR: the
-    locale, the number of threads for numeric libraries, and `BoxSpec.env`."""
+    """Returns the environment variables that all commands of a box get: the locale, the number of threads for
+    numeric libraries, and `BoxSpec.env`. PATH, HOME and TMPDIR are set elsewhere."""
     threads = str(max(1, math.floor(spec.limits.cpus)))
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return {"LANG": "C.UTF-8"} | dict.fromkeys(names, threads) | spec.env
@@ -471,8 +478,8 @@ async def _read(path: Path) -> AsyncIterator[tuple[bytes, bool]]:
 
 
 def _join(entries: Entries, pieces: list[bytes]) -> None:
-    """Completes the last of the `entries` (files that come from the box) when all pieces of its contents are
-    received: stores the joined `pieces` as its contents, and empties the list `pieces`."""
+    """Called when the contents of the last of the `entries` (files that come from the box) have arrived.
+    Joins `pieces`, stores the result as the contents of that entry, and empties the list `pieces`."""
     if entries:
         entries[-1].data = b"".join(pieces)
     pieces.clear()

@@ -1,11 +1,13 @@
-"""The port relay: programs in a box connect to a loopback port of the box, and a function on the host, the
-port's handler, serves the connection.
+"""The port relay: lets programs in a box, which may have no network, use a service outside. A program
+connects to a loopback port of the box, and a function in the air process on the host (the port's handler)
+serves the connection.
 
-Each such connection becomes an asyncio transport on the host; the handler gets its reader and writer.
-(`air.sandbox.guest.relay` describes the frames.) Limits of each box: `CONNECTIONS` connections at once, and
-about `CONNECTIONS / SLOT_SECONDS` new connections per second. Limit of each direction of a connection:
-`WINDOW` unread bytes. Connections take turns to send, so they do not delay commands. If a guest exceeds these
-limits, the stream to its box is closed, which ends the box.
+Each such connection becomes an asyncio transport on the host; the handler gets its reader and writer. The
+guest (air's program inside the box) passes the bytes on in frames (messages), which `air.sandbox.guest.relay`
+describes. Limits of each box: `CONNECTIONS` connections at once, and about `CONNECTIONS / SLOT_SECONDS` new
+connections per second. Limit of each direction of a connection: `WINDOW` unread bytes. Connections take turns
+to send, so they do not delay commands. If a guest exceeds these limits, the stream to its box is closed,
+which ends the box.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ from air.sandbox.wire.connection import Connection
 
 CONNECTIONS = 64
 SLOT_SECONDS = 0.5
-"""Minimum number of seconds for which a relayed connection counts towards `CONNECTIONS`, the maximum number
-of connections at once, even if the connection ends earlier. This limits the number of new connections per
-second."""
+"""Even if a relayed connection ends earlier, it counts for this number of seconds as one of the at most
+`CONNECTIONS` connections at once. This limits the number of new connections per second."""
 WINDOW = 1 << 17
 PIECE = 1 << 15
 LINGER_SECONDS = 30.0
@@ -39,8 +40,8 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Relay:
-    """The host's side of all relayed ports of one box. It passes each connection to the handler of its
-    port."""
+    """The host's side of all relayed ports of one box. Passes each connection that a program in the box opens
+    to the handler (function) of the port."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -53,7 +54,8 @@ class Relay:
         connection.relay = self
 
     async def listen(self, port: int, handler: Handler) -> int:
-        """Opens the loopback port `port` (0: any free one) in the box, and returns the port's number.
+        """Opens the loopback port `port` (0: any free one) in the box, whose connections `handler` then
+        serves, and returns the port's number.
 
         Raises BoxStartError if the port is in use or forbidden, and BoxDiedError if the box is gone.
         """
@@ -70,8 +72,8 @@ class Relay:
         return int(reply["port"])
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest. Raises ValueError if the frame breaks the rules of the port
-        relay."""
+        """Handles one frame (message) of the guest, air's program in the box, about a relayed connection.
+        Raises ValueError if the frame breaks the rules of the port relay."""
         conn, do = header.get("conn"), header.get("do")
         if not isinstance(conn, int):
             raise ValueError("a relayed connection without a number")
@@ -165,8 +167,9 @@ class RelayedTransport(asyncio.Transport):
     # From the box
 
     def receive(self, do: object, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame from the guest. `do` is the kind of frame: `data`, `eof`, `credit` or `close`.
-        Raises ValueError if the frame breaks the rules of the port relay."""
+        """Handles one frame (message) of the guest about this connection. `do` is the kind of frame: `data`,
+        `eof`, `credit` (permission to send more bytes) or `close`. Raises ValueError if the frame breaks the
+        rules of the port relay."""
         if do == "credit" and isinstance(more := header.get("bytes"), int) and more > 0:
             self._credit += more
             if self._pending:
@@ -187,8 +190,8 @@ class RelayedTransport(asyncio.Transport):
             self._give_credit()
 
     def lose(self, error: Exception | None) -> None:
-        """Ends this relayed connection, and tells its asyncio protocol the `error` (None: the normal end).
-        Later calls do nothing."""
+        """Ends this relayed connection at once, and passes `error` (None: a normal end) to its asyncio
+        protocol. Later calls do nothing."""
         if not self._over:
             self._over = self._closing = True
             self._pending.clear()
@@ -208,8 +211,8 @@ class RelayedTransport(asyncio.Transport):
         self._relay.connection.post(header, body)
 
     def send_piece(self) -> None:
-        """Sends queued bytes to the box: at most `PIECE` bytes, and at most as many as the guest has allowed
-        so far (its credit)."""
+        """Sends queued bytes to the program in the box: at most `PIECE` bytes, and at most as many as the
+        guest's remaining permission (credit) allows."""
         if self._over:
             return
         if piece := bytes(self._pending[: min(PIECE, self._credit)]):
@@ -232,8 +235,8 @@ class RelayedTransport(asyncio.Transport):
             self._relay.want_turn(self)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Queues `data` for the program in the box. Pauses the handler's writer if more than `HIGH` bytes are
-        queued."""
+        """Queues `data` to be sent to the program in the box. While more than `HIGH` bytes are queued, the
+        handler's writer must wait in `drain`."""
         if self._ended:
             raise RuntimeError("a relayed connection was written to after its end")
         if self._closing or not data:
@@ -262,7 +265,8 @@ class RelayedTransport(asyncio.Transport):
             self._wake()
 
     def abort(self) -> None:
-        """Resets the relayed connection at once. Does nothing if it has already ended."""
+        """Resets the relayed connection: ends it at once, without sending the queued bytes. Does nothing if
+        it has already ended."""
         if not self._over:
             self.post("abort")
             self.lose(None)
@@ -325,11 +329,8 @@ async def splice(one: Streams, other: Streams, *, idle: float | None = None) -> 
 
 @asynccontextmanager
 async def idle_timeout(idle: float | None) -> AsyncIterator[Callable[[], None]]:
-    """Async context manager: raises TimeoutError if the block makes no progress for `idle` seconds (None: no
-    limit).
-
-    It yields a function, which the block must call whenever it makes progress.
-    """
+    """Async context manager: yields a function, which the block must call whenever it makes progress. Raises
+    TimeoutError if the block does not call it for `idle` seconds (None: no limit)."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(idle) as limit:
 
@@ -343,7 +344,7 @@ async def idle_timeout(idle: float | None) -> AsyncIterator[Callable[[], None]]:
 async def copy(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, alive: Callable[[], None]
 ) -> None:
-    """Copies bytes from `source` to `sink` until `source` ends, then closes the sending side of `sink`. Calls
+    """Copies bytes from `source` to `sink` until `source` ends, then sends end-of-file on `sink`. Calls
     `alive` after each piece, to report progress."""
     while data := await source.read(PIECE):
         sink.write(data)
