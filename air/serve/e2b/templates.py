@@ -11,8 +11,8 @@ from air.errors import AirError
 from air.sandbox.contract.box import BoxLimits, BoxSpec, OpenBox
 from air.sandbox.docker import engine
 from air.sandbox.pool.start_retry import DIGEST_SECONDS, Digests
-from air.serve.e2b.request_bodies import LONGEST
 from air.serve.e2b.errors import ApiError
+from air.serve.e2b.request_bodies import LONGEST
 
 OWN = {"base": "air-e2b", "code-interpreter-v1": "air-e2b", "code-interpreter": "air-e2b"}
 """Maps the name of each of E2B's own templates to the container image that replaces it."""

@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from air import json_lines
-from air.serve.e2b.request_bodies import MOST_BYTES
 from air.serve.e2b.errors import RpcError, SandboxGone
+from air.serve.e2b.request_bodies import MOST_BYTES
 
 Message = dict[str, Any]
 END = 2
