@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from air.tools.base import ToolError, tool
 from air.tools.calculator.expression import Fault, evaluate
-from air.tools.calculator.numbers import written
+from air.tools.calculator.functions import written
 
 
 @tool(seconds=10.0)

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from air.tools.calculator.numbers import (
+from air.tools.calculator.functions import (
     CONSTANTS,
     FUNCTIONS,
     Fault,
