@@ -386,7 +386,7 @@ def _prompt_loop(shell: _Shell | Attachment, screen: Screen) -> int:
     """Reads inputs (replies and commands) from the terminal and executes them until the person quits. Returns
     the exit code 0."""
     commands = shell_attach.COMMANDS if isinstance(shell, Attachment) else COMMANDS
-    with _history():
+    with shell_input.history():
         screen.note("help", ":help lists the commands")
         while True:
             start = time.monotonic()
@@ -425,23 +425,3 @@ def _keep_prompt(screen: Screen) -> Iterator[None]:
         screen.note("error", f"{error}")
     except KeyboardInterrupt:
         print()
-
-
-@contextlib.contextmanager
-def _history() -> Iterator[None]:
-    """Context manager: lets a person edit lines at the prompt and recall earlier lines, also from earlier
-    sessions. Does nothing if Python has no module `readline`."""
-    try:
-        import readline
-    except ImportError:
-        yield
-        return
-    file = paths.cache() / "shell_history"
-    with contextlib.suppress(OSError):  # the shell works without a history file
-        readline.read_history_file(file)
-    try:
-        yield
-    finally:
-        readline.set_history_length(1000)
-        with contextlib.suppress(OSError):
-            readline.write_history_file(file)

@@ -7,15 +7,18 @@ The input is a sequence of entries. Each entry is one of:
     :reply … .          a whole reply, exactly as a model would write it; a line with a single dot ends it
     :NAME …             a command for `air shell` itself, such as `:undo`
 
-Blank lines and lines that begin with `#` are ignored. Only `\\n` ends a line.
+Blank lines and lines that begin with `#` are ignored. Only `\\n` ends a line. `history` keeps the typed lines
+for later sessions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from air import paths
 from air.errors import ConfigError, UsageError
 
 _FENCE = re.compile(r"^ {0,3}(`{3,})[^`]*$")
@@ -114,3 +117,23 @@ def script(text: str, where: str, commands: Sequence[str]) -> list[Entry]:
             )
         entries.append(replace(one, line=first))
     return entries
+
+
+@contextlib.contextmanager
+def history() -> Iterator[None]:
+    """Context manager: lets a person edit lines at the prompt and recall earlier lines, also from earlier
+    sessions. Does nothing if Python has no module `readline`."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    file = paths.cache() / "shell_history"
+    with contextlib.suppress(OSError):  # the shell works without a history file
+        readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        readline.set_history_length(1000)
+        with contextlib.suppress(OSError):
+            readline.write_history_file(file)
