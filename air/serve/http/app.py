@@ -228,14 +228,7 @@ class _Guard:
         metrics = self._server.metrics
         metrics.add("air_serve_requests_total", "Requests.", path=path, code=str(status))
         metrics.observe("air_serve_request_seconds", "Duration of requests.", seconds, path=path)
-        self._server.log.event(
-            "request",
-            method=scope.get("method"),
-            path=scope["path"],
-            status=status,
-            seconds=round(seconds, 4),
-            **log_fields,
-        )
+        self._server.log.request(scope, status, seconds, **log_fields)
 
 
 def _status(message: Message, before: int) -> int:

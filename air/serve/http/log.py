@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any, TextIO
 
+from starlette.types import Scope
+
 
 class Log:
     """Writes the lines of a server's log, in the form `{"time": …, "event": …, …}`, to `stream` (None:
@@ -23,6 +25,18 @@ class Log:
         line: dict[str, Any] = {"time": f"{_now()}", "event": event}
         line |= {name: value for name, value in fields.items() if value is not None}
         print(json.dumps(line, ensure_ascii=True, default=str), file=self._stream, flush=True)
+
+    def request(self, scope: Scope, status: int, seconds: float, **fields: Any) -> None:
+        """Writes one log line about a request that has been answered. `scope` is the request's ASGI scope,
+        `status` the HTTP status, `seconds` the duration, and `fields` are those of the called service."""
+        self.event(
+            "request",
+            method=scope.get("method"),
+            path=scope["path"],
+            status=status,
+            seconds=round(seconds, 4),
+            **fields,
+        )
 
 
 class LogHandler(logging.Handler):
