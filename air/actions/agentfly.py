@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from air.actions.base import Action, FormatError, Message
-from air.actions.toolbox import Toolbox
+from air.actions.tool_schemas import Toolbox
 from air.actions.world_format import WorldFormat
 from air.errors import ConfigError
 

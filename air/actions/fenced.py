@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from air.actions.base import Action, ActionFormat, Ending, FormatError, Standing
-from air.actions.toolbox import CALL_FORM, Toolbox
+from air.actions.tool_schemas import CALL_FORM, Toolbox
 
 _OPENING = re.compile(r"```(?:bash|sh|shell)?[ \t]*")
 _TOOL = re.compile(r"```tool[ \t]*")

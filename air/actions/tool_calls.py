@@ -15,7 +15,7 @@ from typing import Any
 
 from air.actions.base import Action, FormatError, Message, ToolCall
 from air.actions.tags import after_thought, find_tagged_text
-from air.actions.toolbox import CALL_FORM, Toolbox
+from air.actions.tool_schemas import CALL_FORM, Toolbox
 from air.actions.world_format import WorldFormat
 
 ACT: Mapping[str, Any] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from air.actions.base import Action, ActionFormat, FormatError, Message, Standing
-from air.actions.toolbox import CALL_FORM, Toolbox
+from air.actions.tool_schemas import CALL_FORM, Toolbox
 
 _BEGINS_CALL = re.compile(r'\s*\{\s*"(?:name|arguments)"\s*:')
 

@@ -9,7 +9,8 @@ such as the next process id, are not compared. The box becomes "unfit" (it can n
 comparison finds a difference, if a command was killed or left a process that holds its output open, or if the
 air process that started the box sent a request other than those in `USUAL`.
 
-Standard library only, Python >= 3.8. The guest loads `air.sandbox.reuse.prestarted` before this module.
+Standard library only, Python >= 3.8. The guest loads `air.sandbox.reuse.prestarted_python` before this
+module.
 """
 
 # ruff: noqa: PTH208, SIM105
@@ -24,7 +25,7 @@ import signal
 import stat
 import time
 
-from air.sandbox.reuse.prestarted import NotPrestarted, Prestarted
+from air.sandbox.reuse.prestarted_python import NotPrestarted, Prestarted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from air.sandbox.contract.box import WORKSPACE, BoxSpec
 from air.sandbox.wire.connection import stripped
 
-GUEST_MODULES = ("prestarted", "resets")
+GUEST_MODULES = ("prestarted_python", "resets")
 """The modules of this folder that the guest (air's program inside the box) loads if the box is reusable. Each
 module imports only modules that come before it in this tuple."""
 

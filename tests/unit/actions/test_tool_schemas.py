@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from air.actions import FormatError
-from air.actions.toolbox import Toolbox
+from air.actions.tool_schemas import Toolbox
 from air.errors import ConfigError
 
 MOVE: dict[str, Any] = {
