@@ -61,8 +61,8 @@ def of_update(metrics: Mapping[str, float]) -> Row:
 
 
 def current(row: Mapping[str, Any]) -> Row:
-    """Returns `row`, a line of a `metrics.jsonl` that any version of air wrote, with the names that this
-    version has for the metrics."""
+    """Returns `row`, a line of a `metrics.jsonl` that any version of air wrote, with the metrics' old names
+    replaced by those of this version. Other names are unchanged."""
     return {_OLD.get(name, name): value for name, value in row.items()}
 
 
@@ -120,7 +120,8 @@ def _of_prime_rl(row: Row) -> Row:
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
-    """Returns the metric `name` of a row, or None if it is not a finite number."""
+    """Returns the metric called `name` of `row` (the metrics of one training step); None if it is missing or
+    not a finite number."""
     value = row.get(name)
     return float(value) if _finite(value) else None  # type: ignore[arg-type]
 
