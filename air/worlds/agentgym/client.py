@@ -58,7 +58,9 @@ class Client:
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
-        """Sends a GET request. Returns the response and raises Unanswered in the same way as `post`."""
+        """Sends a GET request for `path`, which begins with a slash, with the parameters `query`. Returns the
+        response: a JSON value, or an ErrorBody if the server reports an error. Raises Unanswered if there is
+        no usable response in time."""
         return await self._send("GET", path, self._seconds, params=query)
 
     async def close(self) -> None:

@@ -169,9 +169,10 @@ class AgentGymWorld:
 
     async def _error_comes_again(self, session: Session, sent: str) -> bool:
         """Returns whether the agent caused an error: the server answered the action `sent` with an error
-        body, but the session still works. `attribution.error_comes_again` decides, by repeating the episode
-        in another session or, if the server shares a few sessions among its clients, by sending the action
-        again in the episode's own session. If actions may not be repeated, returns True."""
+        body, but the session still works. To find out, the episode is repeated in another session, and the
+        agent is the cause if the same error comes again. If the server shares a few sessions among its
+        clients, the action is only sent again in the episode's own session. If actions may not be repeated,
+        returns True."""
         if not self.environment.repeats:
             return True
 

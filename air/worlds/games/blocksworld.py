@@ -140,8 +140,9 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns, for each state, the number of moves of the shortest solution from the state to `goal`. The
-    search starts at the goal, which is correct because every move can be undone."""
+    """Returns, for each state, the number of moves of the shortest solution from this state to the state
+    `goal`. They are found by a search backwards from the goal, which is correct because every move can be
+    undone."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -153,7 +154,8 @@ def distances(goal: State) -> dict[State, int]:
 
 
 def longest(blocks: int) -> int:
-    """Returns the number of moves of the longest of all shortest solutions with `blocks` blocks."""
+    """Returns the largest number of moves that the shortest solution of any game with `blocks` blocks can
+    have."""
     return 2 * blocks - 2
 
 
@@ -190,7 +192,8 @@ def row(state: State) -> str:
 
 
 def picture(state: State) -> str:
-    """Returns a state as a picture: each column is a stack, and the lowest row stands on the table."""
+    """Returns a state as text: each column is a stack of block numbers, with the lowest block in the last
+    line, and `_` marks an empty place."""
     stacks = []
     for block, below in enumerate(state, 1):
         if below == 0:

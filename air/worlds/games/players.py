@@ -21,7 +21,7 @@ from air.worlds.games.world import SEPARATOR, GameWorld
 
 
 class Player(Protocol):
-    """The interface of a scripted player of games."""
+    """The interface of a scripted player, which plays games instead of a model."""
 
     def moves(self, game: Game) -> list[str]:
         """Returns the next moves, at least one. The game must not be over."""
@@ -107,8 +107,9 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns a function that plays the current episode of `world`, a `GameWorld`, with a `SolverPlayer`. The
-    function takes the text of an observation and returns the next action."""
+    """Makes a scripted player that plays well, for the current episode of `world`, a `GameWorld`. Returns a
+    function from the text of an observation to the next action. The text is ignored, because the player reads
+    the game's state."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

@@ -152,7 +152,7 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn], most: int) -> b
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[tuple[int, int], ...]:
-    """Returns, for each place where a piece that appears in `column` can settle, the settled cells
-    afterwards and the fewest moves to the place."""
+    """Returns the places where a piece that appears in `column` can settle: for each place, the pair of the
+    settled cells afterwards and the fewest moves to the place."""
     ways = landings(board, filled, piece, column, 0)
     return tuple((settled, len(way)) for way, settled in ways.items())
