@@ -133,8 +133,8 @@ def flag(value: Any) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Returns Python's default TLS settings for HTTPS requests. They are cached, because loading the
-    certificates takes longer than a request."""
+    """Returns Python's default TLS settings for HTTPS requests, by which servers' certificates are verified.
+    They are made once and cached, because loading the certificates takes longer than a request."""
     return ssl.create_default_context()
 
 

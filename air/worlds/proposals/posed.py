@@ -52,8 +52,9 @@ ENDING_TOOLS = ("answer", "submit")
 """The names of the tools shipped with air that end an episode. The tasks of this module refuse these tools,
 because only a reply with the answer may end an episode."""
 LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
-"""A context variable with the tools of tasks `posed:FILE.jsonl`, which have no settings file that could name
-tools. None: these tasks have no tools."""
+"""A context variable with the tools that tasks `posed:FILE.jsonl` get when they are loaded, because such
+tasks have no settings file that could name tools. The command `air coevolve` sets it. None: these tasks have
+no tools."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -213,17 +214,17 @@ def read_settings(name: str) -> PosedSettings | None:
 
 
 def own_tools(name: str, settings: PosedSettings) -> ToolSet:
-    """Loads the tools that `settings` lists. `name` is the NAME of the task `posed:NAME`, the path of its
-    settings file. Raises UsageError if a tool does not exist or cannot be used."""
+    """Loads the tools that the settings file of a task `posed:NAME` lists. `name` is NAME, the path of this
+    file, and `settings` are its settings. Raises UsageError if a tool does not exist or cannot be used."""
     path = Path(name).expanduser().absolute()
     folder = path.parent / Path(settings.folder).expanduser()
     return tool_set((tool for spec in settings.tools for tool in load(spec, folder)), str(path))
 
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
-    """Returns `tools` as the tool set of a task `posed:…`. Raises ConfigError, with the location `where`, if
-    a tool would end an episode without an answer, or if a tool computes the final answer itself
-    (`Tool.outcome`)."""
+    """Makes the tool set of a task `posed:…` from `tools`, and checks that an episode can end only with an
+    answer in a reply. Raises ConfigError, with the location `where`, if a tool would end an episode, or if a
+    tool computes the final answer itself (`Tool.outcome`)."""
     result = ToolSet(tools)
     for tool in result.tools.values():
         if tool.name in ENDING_TOOLS:

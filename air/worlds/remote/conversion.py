@@ -155,8 +155,9 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of the only field in a JSON schema or, if there are several, of the only required
-    field, provided that this field is a string. Otherwise returns an empty string.
+    """Returns the name of the field of an action that can hold the agent's text: the only field in a JSON
+    schema or, if there are several, the only required one, provided that it is a string. Otherwise returns an
+    empty string.
 
     The field `metadata`, which every action of the protocol OpenEnv has, is ignored.
     """
@@ -247,8 +248,8 @@ def reward_of(value: Any, server: str) -> float | None:
 
 @dataclass
 class RewardsOfServer:
-    """What is known about the rewards that the server at `url` has sent so far, in all episodes of one task
-    in this process."""
+    """A record of the rewards that the server at `url` has sent so far, in all episodes of one task in this
+    process."""
 
     url: str
     lowest: float | None = None

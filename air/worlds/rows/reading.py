@@ -145,8 +145,8 @@ READERS: Mapping[str, Callable[[Path, bytes], Iterator[tuple[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""The parsers of files, by the ending of the file's name. A parser yields the location and the value of each
-row."""
+"""The parsers of files, by the ending of the file's name. A parser takes a file's path and bytes, and yields
+for each row a pair: its location, for error messages, and its value."""
 
 
 def _text(path: Path, data: bytes) -> str:

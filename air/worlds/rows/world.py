@@ -62,7 +62,7 @@ class RowsTask:
     metrics: Sequence[str] = ()
     """The names of the checker's metrics that become facts (numbers about an episode)."""
     success_at: float = 1.0
-    """The minimum reward at which an answer counts as success."""
+    """The minimum reward for an answer at which the fact `success` of the episode is 1."""
     options: str = ""
     """The name of the field with the options of a multiple-choice question; empty if there are none."""
 
@@ -86,7 +86,8 @@ class RowsTask:
 
 @dataclass
 class Episode:
-    """The state of an episode: the row, the opened tools, and counters."""
+    """The state of an episode, in which the question in `row` is asked: the opened tools, counters of the
+    agent's calls, and the result of grading."""
 
     row: Row
     tools: OpenTools
@@ -219,8 +220,8 @@ def thought_of(message: Message | None) -> str:
 
 
 def _reply(action: Action) -> str:
-    """Returns the whole reply from which the action was parsed. Reasoning that the server returned separately
-    precedes the text in `<think>` tags."""
+    """Returns the whole text of the model's reply from which the action was parsed. If the server returned
+    reasoning separately, it precedes the text in `<think>` tags."""
     if action.message is None:
         return action.text
     reasoning, text = action.message.reasoning, action.message.text
