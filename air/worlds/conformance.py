@@ -37,12 +37,13 @@ from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
 MOST_CHARACTERS = 20_000
-"""The maximum length of an observation, in characters."""
+"""The maximum length, in characters, of an observation that passes the checks."""
 AT_ONCE = 64
 """The number of episodes that the check `many_play_at_once` runs at the same time, by default."""
 SEEDS = range(8)
 TWICE = range(4)
-"""The seeds whose episodes are played twice and compared."""
+"""The seeds of the episodes in the checks `same_seed_same_episode`, which runs each episode twice, and
+`a_step_after_the_end_gives_nothing`."""
 INTERRUPTIONS = (1, 2, 5, 20)
 """How long a call runs before a check cancels it, in turns of the event loop. A check tries each of these
 delays in turn."""
@@ -331,7 +332,8 @@ async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
 
 async def closes_at_any_time(case: Case) -> None:
     """Checks that a world can be closed before `reset`, and more than once, and that its facts (numbers about
-    the episode) can be read after it was closed. Exceptions of the world are not caught."""
+    the episode) can be read after it was closed. If one of these calls fails, the world's own exception is
+    raised."""
     async with case.world() as fresh:
         await fresh.close()
         await fresh.close()

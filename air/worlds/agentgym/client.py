@@ -1,7 +1,8 @@
-"""An HTTP client for an environment server, with time limits. Failures of requests raise `Unanswered`.
+"""An HTTP client for the server of an AgentGym environment, with time limits. Failures of requests raise
+`Unanswered`.
 
-AgentGym servers report errors with status 200 and the body `{"error": TEXT}`; the client returns these as
-an `ErrorBody`.
+AgentGym servers report errors with status 200 and the body `{"error": TEXT}`; the client returns these as an
+`ErrorBody`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class ErrorBody:
 
 
 class Client:
-    """The HTTP client of one episode. It connects at the first request. `url` is the server's base URL,
-    without a final slash, and `seconds` is the time limit of a request."""
+    """An HTTP client of an AgentGym server, for one episode. It connects at the first request. `url` is the
+    server's base URL, without a final slash, and `seconds` is the time limit of a request."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url = url

@@ -111,8 +111,9 @@ class Environment:
     """The path of a GET request whose response shows that the session works. Empty: there is no such
     path."""
     known_actions: tuple[str, ...] = ()
-    """Actions that a working server answers in every session: one for each service that the server uses.
-    They may change the session. Empty: `probe_action` is used."""
+    """Actions that a working server answers in every session: one for each service that the server uses. They
+    are sent after a failure, to find out whether the server works, and may change the session. Empty:
+    `probe_action` is used."""
     repeats: bool = True
     """Whether an episode's actions may be repeated in another session, to find out whether the agent or the
     server caused a failure. False if actions change something that the sessions share, such as a web site or
@@ -128,8 +129,8 @@ class Environment:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The actions that a working server answers in every session: `known_actions` or, if that is empty,
-        the single action `probe_action`."""
+        """The actions by which a new session shows that the server works, because a working server answers
+        them: `known_actions` or, if that is empty, the single action `probe_action`."""
         return self.known_actions or (self.probe_action,)
 
     @property

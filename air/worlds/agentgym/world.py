@@ -118,7 +118,8 @@ class AgentGymWorld:
         return self._step(outcome)
 
     async def close(self) -> dict[str, Any]:
-        """Closes the session and the connection. Returns the environment's name and the last raw score."""
+        """Closes the session and the connection. Returns a dict with the environment's name (`agentgym`) and
+        the last score in the server's own scale (`raw_score`)."""
         if not self._closed:
             self._closed = True
             await aio.wait_shielded(self._close())
@@ -225,8 +226,9 @@ class AgentGymWorld:
 
 
 def data_id(environment: Environment, seed: int, ids: range | None) -> int:
-    """Returns the id of the task that a seed selects from `ids`. Without `ids`, a seed below
-    `VALIDATION_SEED` selects a training task, and any other seed a held-out task."""
+    """Returns the id of the task that a seed selects: the element of `ids` whose index is the seed modulo the
+    number of ids. If `ids` is None, a seed below `VALIDATION_SEED` selects a training task in this way, and
+    any other seed, counted from `VALIDATION_SEED`, a held-out task."""
     if ids is None and seed >= VALIDATION_SEED:
         return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
     ids = environment.train if ids is None else ids

@@ -57,7 +57,8 @@ class Blocksworld:
         self.won = self.over = False
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move such as `(move 1 to 2)`, and returns its result: the reward, and whether the
+        move was valid and had an effect. Raises RuntimeError if the game is over or has not begun."""
         if self.over:
             raise RuntimeError("the game is over")
         match = _MOVE.fullmatch(move.strip())

@@ -45,7 +45,8 @@ class Game(Protocol):
         ...
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move and returns its result: the reward, and whether the move was valid and had an
+        effect. Raises RuntimeError if the game is over or has not begun."""
         ...
 
     def text(self) -> str:

@@ -57,7 +57,8 @@ class Tetris:
         self.y = 0
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move such as `Left`, and returns its result: the reward, and whether the move was
+        valid and had an effect. Raises RuntimeError if the game is over or has not begun."""
         if self.over:
             raise RuntimeError("the game is over")
         step = _STEPS.get(move.lower())

@@ -1,5 +1,5 @@
-"""Repeats the actions of an episode in another environment of the same server, to find out whether the
-agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
+"""Repeats the actions of an episode in another environment of the same OpenEnv server, to find out whether
+the agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 

@@ -160,7 +160,8 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns numbers about the episode by name (see `facts`)."""
+        """Ends the episode on the server, and returns numbers about the episode by name, such as
+        `num_actions` (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 

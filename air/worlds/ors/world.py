@@ -129,8 +129,8 @@ class OrsWorld:
         )
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Closes the session after a tool call that got no result, and determines whether the agent or the
-        server is the cause.
+        """Closes the session after the tool call `call`, which got no result, and determines whether the
+        agent or the server is the cause.
 
         If the agent is the cause, returns a step that ends the episode. Otherwise raises `failure`.
         """
@@ -153,7 +153,8 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns numbers about the episode by name (see `facts`)."""
+        """Deletes the session on the server, and returns numbers about the episode by name, such as
+        `num_actions` (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())

@@ -9,7 +9,8 @@ in no prompt, observation, fact or record.
 
 The label was derived from several answers of an executor, the model that learns to answer the questions;
 `p_hat`, from 0 to 1, says how far these answers agreed. Each episode reports `p_hat` as a fact (a number
-about the episode), which the algorithm ADPO uses (`share = "p_hat"`).
+about the episode). The training algorithm ADPO (ambiguity-dynamic policy optimisation) uses this fact if its
+setting `share` is `"p_hat"`.
 
 FILE is a settings file (FILE.toml or FILE.json) or a file of rows (FILE.jsonl). A settings file has the keys
 of `PosedSettings`, which name the file of rows and the tools. If FILE is the file of rows itself, the task
@@ -87,8 +88,9 @@ class PosedSettings(BaseConfig):
     """The name of the action format. Empty: `tool_calls` if there are tools, else the format in which the
     whole reply is the action (`WholeReply`)."""
     equality: Equality = "math"
-    """The rule by which an answer equals the label: `math`, by the checker of mathematical answers, or
-    `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
+    """The rule by which the agent's answer equals the label, the answer in the row: `math`, by the checker of
+    mathematical answers, or `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal
+    `x*2`."""
 
 
 @dataclass(frozen=True)

@@ -274,8 +274,9 @@ class Rewards:
 
     def counted(self, reward: float | None, *, done: bool) -> float:
         """Returns the reward for an action as a number. `reward` is the reward that the server sent (None for
-        null), and `done` says whether the episode is over. Raises InfrastructureError if the episode is over
-        and the server has not sent a number in any episode so far."""
+        null), and `done` says whether the episode is over. Null counts as 0. But if the episode is over and
+        all its rewards were null, the result is the lowest reward that the server has sent in any episode, or
+        0 if that is lower; raises InfrastructureError if the server has sent none."""
         self.null += reward is None
         if reward is not None:
             self._numbers += 1

@@ -66,7 +66,8 @@ class Times:
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
-        """Context manager that adds the duration of its `with` block to `recording`."""
+        """Context manager that measures how long its `with` block takes, and adds this time to
+        `recording`."""
         began = time.monotonic()
         try:
             yield
@@ -342,8 +343,8 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Cancels a grading that still runs, and closes the MCP servers. Call this method instead of `finish`
-        if the result of the episode is not needed."""
+        """Cancels a grading that still runs, and closes the task's MCP (Model Context Protocol) servers. Call
+        this method instead of `finish` if the result of the episode is not needed."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -368,7 +369,8 @@ class ResearchWorld:
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far, in seconds, without grading and recording."""
+        """The time, in seconds, that counts for the agent so far: the time since its work began, without the
+        time for gradings and for recording the episode."""
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording

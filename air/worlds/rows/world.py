@@ -40,13 +40,14 @@ _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "
 
 
 def calls_of(tool: str) -> str:
-    """Returns the name of the fact (a number about an episode) that counts the calls of the tool `tool`."""
+    """Returns `calls_NAME` for the tool NAME: the name of the fact (a number about an episode) that counts
+    the tool's calls."""
     return f"calls_{tool}"
 
 
 def metric_of(metric: str) -> str:
-    """Returns the name of the fact (a number about an episode) that contains the checker's metric
-    `metric`."""
+    """Returns `answer_NAME` for the metric NAME of the answer checker: the name of the fact (a number about
+    an episode) with the metric's value."""
     return f"answer_{metric}"
 
 

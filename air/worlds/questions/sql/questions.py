@@ -22,11 +22,13 @@ is raised."""
 
 
 FileVersion = tuple[int, int, int]
-"""The inode number, the size and the time of the last change of a file."""
+"""The inode number, the size and the time of the last change of a file, by which a change of the file is
+noticed."""
 
 
 def file_version(path: Path) -> FileVersion | None:
-    """Returns the version of a file; None if there is no file."""
+    """Returns the version of a file (its inode number, size and time of the last change); None if there is no
+    file."""
     try:
         status = path.stat()
     except OSError:
