@@ -51,9 +51,9 @@ trained."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
-    """Converts the metrics of an update of the weights to the names that `metrics.jsonl` has for them, which
-    are those of the library prime-rl. The name of a metric that prime-rl does not have gets the prefix
-    `train/`, unless it contains a slash."""
+    """Renames the metrics of an update of the weights for `metrics.jsonl`, where they have the names of the
+    library prime-rl: `loss` becomes `loss/mean`. A metric that prime-rl does not have gets the prefix
+    `train/`, unless its name contains a slash."""
     return {
         UPDATE.get(name, name if "/" in name else f"train/{name}"): value
         for name, value in metrics.items()

@@ -150,8 +150,8 @@ class Deck:
         return {self.chosen: self.rows[self.chosen]}
 
     def row(self, seed: int) -> Row:
-        """Returns the row that a seed selects. Consecutive seeds go through all rows in a random order
-        before any row is repeated, and then through all rows again in a new order."""
+        """Returns the row that a seed selects. Consecutive seeds select all rows, in a random order, before
+        any row is repeated; then all rows again, in a new order."""
         evaluates = seed >= VALIDATION_SEED
         rows = self.asked[SPLITS[evaluates] if self.chosen == "seed" else self.chosen]
         return rows[place_of(seed, len(rows))]

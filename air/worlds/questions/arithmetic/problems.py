@@ -30,7 +30,8 @@ class Problem:
 
     question: str
     answer: str
-    """The integer as text, in the canonical form of `air.rewards.answers.integers.canonical`."""
+    """The integer as text, in the canonical form of `air.rewards.answers.integers.canonical`, such as
+    `-12`."""
     solution: str
     """The worked solution in GSM8K's format. Its last line is `#### ` followed by the answer."""
     expression: Expression | None = None
