@@ -1,4 +1,5 @@
-"""Writes and reads trajectories. A trajectory is the record of one episode, in a file of JSON lines.
+"""Writes and reads trajectories. A trajectory is the record of one episode (one attempt of an agent at a
+task), in a file of JSON lines.
 
 `load(path)` reads a whole trajectory as typed objects; `read(path)` yields its lines as dictionaries.
 """

@@ -94,9 +94,10 @@ def artefact_path(folder: Path, kept: str) -> Path:
 
 
 def copy_artefact(source: Path, kept: str, folder: Path) -> bool:
-    """Copies a stored artefact from one folder of trajectories, `source`, to another one, `folder`. `kept` is
-    the path of the artefact's archive in both folders. Returns True if `folder` then contains the artefact.
-    Returns False if `source` does not contain it, or if `kept` does not have the form of such a path.
+    """Copies the archive of one artefact (the files that an agent made) from a folder of trajectories,
+    `source`, to another one, `folder`. `kept` is the archive's path relative to each of the two folders.
+    Returns True if `folder` then contains the artefact. Returns False if `source` does not contain it, or if
+    `kept` does not have the form of such a path.
 
     Raises ConfigError if the copy would be outside of `folder`, and InfrastructureError if reading or writing
     fails.

@@ -28,15 +28,17 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def value(row: Row, metric: str) -> float | None:
-    """Returns the value of the metric called `metric` in an evaluation, or None if it has no value there."""
+    """Returns the value of the metric called `metric` in `row`, the metrics of one evaluation; None if the
+    row lacks the metric, or its value is not a number."""
     number = row.get(metric)
     return float(number) if isinstance(number, int | float) else None
 
 
 def check_metric(evaluations: Sequence[Row], metric: str) -> None:
-    """Raises ConfigError if no evaluation has a metric with the name `metric`. Does nothing if no evaluation
-    is complete, because the names of some metrics are then unknown. An evaluation is complete if every source
-    of tasks in it has at least one episode without an infrastructure error."""
+    """Checks, for a setting that names a metric, that at least one of `evaluations` has a metric called
+    `metric`; if none has, raises ConfigError. Does nothing if no evaluation is complete, because the names of
+    some metrics are then unknown. An evaluation is complete if every source of tasks in it has at least one
+    episode without an infrastructure error."""
     known = {name for row in evaluations for name, one in row.items() if _is_metric(one)}
     if metric in known or not any(_is_complete(row) for row in evaluations):
         return

@@ -75,8 +75,9 @@ def exactness(rows: Sequence[Mapping[str, Any]]) -> ExactnessReport | None:
 
 
 def together(parts: Iterable[Agreement]) -> Agreement:
-    """Combines the log-probability differences of several sets of tokens into the differences of all these
-    tokens. Means are weighted by the number of tokens in each set."""
+    """Combines the log-probability differences of several sets of tokens into those of all these tokens
+    together: the mean of the means, weighted by the number of tokens in each set, and the largest of the
+    maxima."""
     each = [part for part in parts if part.tokens]
     tokens = sum(part.tokens for part in each)
     if not tokens:

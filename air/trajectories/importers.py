@@ -48,7 +48,7 @@ class Paid(Protocol):
 @dataclass(frozen=True)
 class About:
     """Facts about a task that MLGym's files do not contain, but that are needed to interpret the task's
-    scores."""
+    scores: the name of the metric, whether higher or lower is better, and the rewards for scores."""
 
     metric: str
     direction: Literal["higher", "lower"]
@@ -115,12 +115,13 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
 
 @dataclass
 class _Scores:
-    """Writes the gradings of one imported episode, and adds up their rewards."""
+    """Writes the gradings of one imported episode into its new trajectory file, and adds up their rewards.
+    Also holds the total time of the episode's actions."""
 
     facts: About
     where: Path
     seen: int = 0
-    """The number of scores that were written."""
+    """The number of gradings with a score that were written so far."""
     reward: float = 0.0
     """The sum of the rewards."""
     seconds: float = 0.0
@@ -214,7 +215,7 @@ def _number(metrics: Any, name: str, path: Path) -> float:
 
 
 def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
-    """Returns, as floats by name, those metrics that are finite numbers. Other metrics are left out."""
+    """Returns, as floats by name, those of `metrics` that are finite numbers. Other metrics are left out."""
     numbers = {str(k): v for k, v in metrics.items() if isinstance(v, int | float)}
     return {name: float(v) for name, v in numbers.items() if abs(v) <= sys.float_info.max}
 
@@ -375,17 +376,17 @@ def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
 
 
 def _reply_key(node: dict[str, Any]) -> str:
-    """Returns a string made of the role, the content and the tool calls of a node's message. A reply and its
-    copies without reasoning have the same string, by which copies are found."""
+    """Returns a string that is equal for a reply and for its copies without reasoning, so that copies can be
+    found. It is made of the role, the content and the tool calls of the message in `node`."""
     message = node.get("message") or {}
     parts = [message.get("role"), _content(message.get("content")), message.get("tool_calls") or []]
     return json.dumps(parts)
 
 
 def _last_branch(nodes: list[dict[str, Any]]) -> list[int]:
-    """Returns the indices in `nodes`, from the root on, of the messages that lead to the last node of a
-    trace, which is a tree of messages. Raises ConfigError if a node names a parent that does not come before
-    it."""
+    """Returns the branch of a trace (a tree of messages) that ends at the last node: the indices in `nodes`
+    of the messages from the root to that node. Raises ConfigError if a node names a parent that does not come
+    before it."""
     line: list[int] = []
     at: int | None = len(nodes) - 1 if nodes else None
     while at is not None:

@@ -51,9 +51,9 @@ trained."""
 
 
 def of_update(metrics: Mapping[str, float]) -> Row:
-    """Converts the metrics of an update of the weights to the names that `metrics.jsonl` has for them, which
-    are those of the library prime-rl. The name of a metric that prime-rl does not have gets the prefix
-    `train/`, unless it contains a slash."""
+    """Renames the metrics of an update of the weights for `metrics.jsonl`, where they have the names of the
+    library prime-rl: `loss` becomes `loss/mean`. A metric that prime-rl does not have gets the prefix
+    `train/`, unless its name contains a slash."""
     return {
         UPDATE.get(name, name if "/" in name else f"train/{name}"): value
         for name, value in metrics.items()
@@ -61,8 +61,8 @@ def of_update(metrics: Mapping[str, float]) -> Row:
 
 
 def current(row: Mapping[str, Any]) -> Row:
-    """Returns `row`, a line of a `metrics.jsonl` that any version of air wrote, with the names that this
-    version has for the metrics."""
+    """Returns `row`, a line of a `metrics.jsonl` that any version of air wrote, with the metrics' old names
+    replaced by those of this version. Other names are unchanged."""
     return {_OLD.get(name, name): value for name, value in row.items()}
 
 
@@ -120,7 +120,8 @@ def _of_prime_rl(row: Row) -> Row:
 
 
 def number(row: Mapping[str, Any], name: str) -> float | None:
-    """Returns the metric `name` of a row, or None if it is not a finite number."""
+    """Returns the metric called `name` of `row` (the metrics of one training step); None if it is missing or
+    not a finite number."""
     value = row.get(name)
     return float(value) if _finite(value) else None  # type: ignore[arg-type]
 

@@ -16,14 +16,16 @@ from air.trajectories.reader import read
 
 
 class _Line(BaseModel):
-    """Base class of the types that contain those fields of trajectory lines that an outcome needs."""
+    """Base class of the types that read lines of a trajectory file. Each type has only those fields of a line
+    that are needed for an outcome (scores, reward, and how the episode ended); other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class Start(_Line):
-    """Those fields of a trajectory's first line that an outcome needs. `air.trajectories.schema.Start`
-    explains them."""
+    """The first line of a trajectory file (the task, the model and how scores are compared), with only those
+    fields that are needed for an outcome. `air.trajectories.schema.Start` has all fields and explains
+    them."""
 
     task: str
     model: str
@@ -68,8 +70,8 @@ class EpisodeOutcome:
     """The outcome of a recorded episode: its scores, its reward, and how it ended."""
 
     start: Start | None
-    """The trajectory's first line; None if the file has no such line, for example because the episode failed
-    when it began."""
+    """The trajectory's first line (task, model, …); None if the file has no such line, for example because
+    the episode failed when it began."""
     how: Literal["well", "failed", "unfinished"]
     """`well`: the episode ended without an infrastructure error. `failed`: an infrastructure error ended
     it, so its scores do not count. `unfinished`: it is still running, or its run was killed."""

@@ -42,9 +42,9 @@ class Recorder:
                 raise InfrastructureError(f"cannot record to {self.path}: {error}") from error
 
     def write(self, kind: Kind, *, t: float | None = None, **fields: Any) -> None:
-        """Appends a line of the type `kind` with the fields `fields`. `t` is the line's Unix time in seconds
-        (None: now). Does nothing if there is no folder or the file is closed. Raises InfrastructureError if
-        the file cannot be written."""
+        """Appends a line of the type `kind`, with the further fields `fields`, to the trajectory file. `t` is
+        the line's Unix time in seconds (None: now). Does nothing if there is no folder or the file is closed.
+        Raises InfrastructureError if the file cannot be written."""
         if self._file is None:
             return
         at = round(time.time() if t is None else t, 3)

@@ -1,6 +1,7 @@
-"""Compares recorded runs: by the scores of each method on each task, and by performance profiles.
+"""Compares recorded runs: by the scores of each method on each task, and by performance profiles (the share
+of tasks on which a method's score is close to the best one).
 
-A method is one model in one run. Its score on a task is the best score of its episodes, so methods are
+A method is one model in one run. Its best score on a task is the best score of its episodes, so methods are
 comparable only if they have equal numbers of episodes. An episode's score is computed in two ways, called
 views: as its best score (`best_attempt`), or as its last score (`last_submission`).
 """
@@ -31,18 +32,20 @@ They return None if there is no such score."""
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """Counts of one task's episodes: those that ended, and among these those that an infrastructure error
-    ended. The latter are not trained on, so an agent that could cause such errors would avoid bad rewards."""
+    """How many of one task's episodes failed, that is, were ended by an infrastructure error. Failed episodes
+    are not trained on, so an agent that could cause such errors would avoid bad rewards; these counts help to
+    notice this."""
 
     failed: int
-    """The number of episodes that ended by an infrastructure error."""
+    """The number of failed episodes (those that an infrastructure error ended)."""
     episodes: int
-    """The number of all episodes that ended."""
+    """The number of all episodes that ended, failed or not."""
     at_actions: int
-    """The number of failed episodes whose error occurred while an action was carried out."""
+    """The number of failed episodes whose infrastructure error occurred while an action of the agent was
+    carried out."""
     last_action: str | None
-    """The text of the action in the latest episode that `at_actions` counts; None if there is no such
-    episode."""
+    """The text of the action that was carried out when the infrastructure error occurred, in the latest
+    episode with such an action; None if there is none."""
 
 
 def _failures(episodes: Sequence[EpisodeOutcome]) -> TaskFailures:
@@ -74,8 +77,8 @@ class Run:
         }
 
     def failures(self) -> dict[str, TaskFailures]:
-        """Returns, by task id, the counts of episodes that infrastructure errors ended. Tasks without such an
-        episode are left out."""
+        """Returns, for each task with at least one failed episode, by task id, the counts of failed episodes
+        and of all ended ones. An episode failed if an infrastructure error ended it."""
         tasks: dict[str, list[EpisodeOutcome]] = {}
         for one in self.outcomes:
             if one.start is not None and one.how != "unfinished":
@@ -87,15 +90,16 @@ class Run:
         }
 
     def terms(self) -> dict[str, float]:
-        """Returns the mean of each reward term, by the term's name, over the episodes that ended without an
-        infrastructure error. A term that an episode lacks counts as 0."""
+        """Returns, for each term of the reward, by the term's name, its mean over the episodes that ended
+        without an infrastructure error. In an episode that lacks the term, it counts as 0."""
         well = [one for one in self.outcomes if one.how == "well"]
         names = dict.fromkeys(name for one in well for name in one.terms)
         return {name: fmean(one.terms.get(name, 0.0) for one in well) for name in names}
 
     def rewards(self) -> tuple[float | None, float | None]:
-        """Returns two means of the training steps' rewards: over the first quarter of the steps, and over the
-        last quarter. A mean is None if no step in its quarter has a reward."""
+        """Returns the mean reward in the first quarter of the training steps, and the mean reward in the last
+        quarter, which together show whether training raised the reward. A mean is None if no step in its
+        quarter has a reward."""
         quarter = max(1, len(self.steps) // 4)
         parts = (self.steps[:quarter], self.steps[-quarter:])
         means = [[r for row in part if (r := row.get("reward")) is not None] for part in parts]
@@ -123,8 +127,9 @@ class Row:
     """The standard error of the mean score: the standard deviation divided by the square root of `scored`.
     None for fewer than two scores."""
     test: float | None
-    """The mean score on the test split, of the artefact that each episode selected in the end (see
-    `Start.counts`). None if no such score was recorded, and always in the view `best_attempt`."""
+    """The mean, over the episodes, of the score on the test split of the artefact (the agent's files) that
+    each episode selected in the end (see `Start.counts`). None if no such score was recorded, and always in
+    the view `best_attempt`."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +181,9 @@ def _greedy(groups: Path) -> set[str]:
 
 
 def _latest(outcomes: Sequence[EpisodeOutcome], count: int) -> list[EpisodeOutcome]:
-    """Returns, for each task and model, the `count` latest of the episodes that ended without an
-    infrastructure error, and, after these, all failed and unfinished episodes. `outcomes` must be sorted by
-    time."""
+    """Returns a selection of `outcomes`, which must be sorted by the time of their end: for each task and
+    model, the last `count` of the episodes that ended without an infrastructure error; after these, all
+    failed and unfinished episodes."""
     groups: dict[tuple[str, str], list[EpisodeOutcome]] = {}
     for one in outcomes:
         if one.how == "well" and one.start is not None:
@@ -188,7 +193,8 @@ def _latest(outcomes: Sequence[EpisodeOutcome], count: int) -> list[EpisodeOutco
 
 
 def compare(runs: Sequence[Run]) -> Report:
-    """Compares the scores of several runs, and returns the report.
+    """Compares the scores of several runs. Returns a report with the scores of each method (one model in one
+    run) on each task, and with performance profiles.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines, or if
     there is no episode without an infrastructure error.
@@ -213,9 +219,9 @@ def compare(runs: Sequence[Run]) -> Report:
 
 
 EpisodesByMethod = dict[str, list[tuple[EpisodeOutcome, str]]]
-"""All episodes without an infrastructure error: for each method (one model in one run), by its name, a list
-of its episodes. An episode is a pair of its `EpisodeOutcome` and the model's name. A method's name contains
-the model's name only if the run has several models."""
+"""Type of a dict of all episodes without an infrastructure error. A key is the name of a method (one model in
+one run): the run's name and, if the run has several models, the model's name. A value is the list of the
+method's episodes, each as a pair: its outcome, and the model's name."""
 
 
 def _by_method(runs: Sequence[Run]) -> EpisodesByMethod:
@@ -230,8 +236,9 @@ def _by_method(runs: Sequence[Run]) -> EpisodesByMethod:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Returns a name for each run: its folder's name, or its path if several runs have this name or the name
-    is `baseline`, which has another meaning in performance profiles."""
+    """Returns a list with one name for each run, in the same order: the name of its folder, or the folder's
+    path if several runs have this name or the name is `baseline`, which has another meaning in performance
+    profiles."""
     short = [run.path.resolve().name for run in runs]
     return [
         str(run.path.resolve()) if short.count(name) > 1 or name == BASELINE else name
@@ -240,8 +247,9 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _tasks(runs: Sequence[Run], notes: list[str]) -> dict[str, Start]:
-    """Returns, by task id, the first line of the task's first recorded episode. Adds a note to `notes` for
-    each task whose files differed between episodes.
+    """Returns the facts about each task (metric, direction, baseline, …), by task id: the first line of the
+    trajectory of the task's first episode without an infrastructure error. Adds a note to `notes` for each
+    task whose files differed between episodes.
 
     Raises ConfigError if episodes of one task recorded different metrics, directions or baselines.
     """

@@ -20,7 +20,7 @@ VERSION = 2
 
 
 class Line(BaseModel):
-    """Base class of the lines of a trajectory file, and of the objects inside them."""
+    """Base class of the types of lines in a trajectory file, and of the types of objects inside the lines."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
 
@@ -83,7 +83,7 @@ class TokenRef(Line):
 
 
 class FileChange(Line):
-    """A change of one file in one turn (a step, as trajectories call it)."""
+    """A change of one file in the agent's workspace by one turn of the episode."""
 
     path: str
     """The path of the file, relative to the workspace."""
@@ -101,7 +101,8 @@ class FileChange(Line):
 
 
 class Diff(Line):
-    """The changes that one turn made to regular files in the workspace."""
+    """The changes that one turn made to regular files in the workspace, the folder in which the agent
+    works."""
 
     text: str = ""
     """The changes as a unified diff. `FileChange.note` says why the change of a file is missing in it."""
@@ -183,8 +184,8 @@ class Start(Line):
     max_turns: int | None = None
     """The maximum number of turns in the episode; None if there is no limit."""
     max_validates: int | None = None
-    """The maximum number of the agent's actions `validate` that are graded. None: no limit, as in older
-    files."""
+    """The maximum number of times that the agent's action `validate` (a request to grade the work so far) is
+    carried out. None: no limit, as in older files."""
     told_step: float = 0.0001
     """The rounding step of the scores that the agent was shown: a score was rounded to a multiple of this
     number."""
@@ -226,7 +227,7 @@ class Start(Line):
     tools: tuple[Mapping[str, Any], ...] = ()
     """The tools that were offered to the model server in each request, in the form of OpenAI's `tools`."""
     opening: tuple[str, str] | None = None
-    """A user message and a reply to it, which no model wrote, between the system prompt and `prompt`; None
+    """A user message, and a reply to it that no model wrote, which precede `prompt` in the conversation; None
     if there are none."""
     prompt: str = ""
     """The user message before the model's first reply."""
@@ -304,13 +305,16 @@ class Validation(Line):
     """The value of the task's primary metric; None if the artefact (the agent's files) was missing or
     malformed."""
     phi: float | None = None
-    """The score in normalised and clipped form (φ); higher is better. None if it was not computed."""
+    """φ, the score in normalised and clipped form; higher is better, whatever the metric. None if it was not
+    computed."""
     anchor: float | None = None
-    """The earlier φ with which `phi` was compared to compute the reward; None if there was no comparison."""
+    """The earlier φ (normalised score) with which `phi` was compared to compute the reward; None if there was
+    no comparison."""
     delta: float = 0.0
     """The reward for this grading."""
     floor: float = 0.0
-    """The noise floor: a change of φ below this value gives no reward."""
+    """The noise floor: a change of φ (the normalised score) that is smaller than this value gives no
+    reward."""
     stderr: float | None = None
     """The standard error of the score; None if the artefact was graded only once."""
     problem: str = ""
@@ -410,8 +414,8 @@ class Trajectory:
     version: int
     """The format version of the first line; 0 if the file has no line."""
     start: Start | None
-    """The first line; None if the file has no such line, for example because the episode failed when it
-    began."""
+    """The first line (the episode's task, model and settings); None if the file has no such line, for example
+    because the episode failed when it began."""
     steps: tuple[Step, ...]
     validations: tuple[Validation, ...]
     end: End | None
@@ -423,10 +427,10 @@ class Trajectory:
         return [one for one in self.validations if one.turn == step.turn and not one.automatic]
 
     def messages(self) -> list[dict[str, Any]]:
-        """Returns the conversation as chat messages, from the prompts to the last observation. The reasoning
-        of a reply is in the field `reasoning_content` of its message. The reply in `Start.opening` has the
-        field `loss`, which is false. After a reply with tool calls, the observation is repeated in one
-        message of the role `tool` for each call."""
+        """Returns the conversation as chat messages in OpenAI's form, from the system prompt to the last
+        observation. The reasoning of a reply is in the field `reasoning_content` of its message. The reply in
+        `Start.opening`, which no model wrote, has the field `loss`, which is false. After a reply with tool
+        calls, the observation is repeated in one message of the role `tool` for each call."""
         if self.start is None:
             return []
         talk: list[dict[str, Any]] = []
@@ -460,10 +464,11 @@ _KINDS: dict[str, type[Line]] = {"start": Start, "step": Step, "validate": Valid
 
 
 def parse(line: Mapping[str, Any], *, where: str = "trajectory") -> Line:
-    """Converts a line of any format version, as `read` yields it, to a `Start`, `Step`, `Validation` or
-    `End`.
+    """Converts one line of a trajectory file, a dictionary of any format version, to an object: a `Start`,
+    `Step`, `Validation` or `End`, by the line's field `type`.
 
-    Raises ConfigError, with `where` as the place, if the type is unknown, or a field is missing or invalid.
+    Raises ConfigError, with `where` as the place in its message, if the type is unknown, or a field is
+    missing or invalid.
     """
     kind = _KINDS.get(str(line.get("type")))
     if kind is None:

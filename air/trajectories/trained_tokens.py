@@ -2,8 +2,8 @@
 
 The embedded engine (air's own trainer) writes one file per step, with the tokens of all episodes without an
 infrastructure error, as the trainer saw them. A file is an archive of numpy arrays, without pickles, with
-about 3 bytes per token. A token is called sampled if the policy wrote it. All other tokens (prompts,
-observations, the chat template) are masked: they are only context.
+about 3 bytes per token. A token is called sampled if the policy (the trained model) generated it. All other
+tokens (prompts, observations, the chat template) are only context.
 
     token_ids         int32    one per token: the messages' tokens, one message after the other
     sampled           bool     one per token: whether the policy sampled it
@@ -15,10 +15,11 @@ observations, the chat template) are masked: they are only context.
 
 `index` is `{"v": 1, "step", "temperature", "shuffled", "pieces", "conversations"}`. `pieces` maps each token
 id to its text. A conversation is `{"episode", "trace", "task", "group", "tokens", "sampled", "paid",
-"payments"}`. `tokens` and `sampled` are lists with the number of all tokens, and of sampled tokens, of each
-message, in the trace's order. `paid` has one entry for each message with sampled tokens, in order: the range
-[first, end) of those `payments` that are part of its advantage. A payment is a part of the episode's reward,
-`{"turn", "validate", "terms"}`, as in the class `Payment`.
+"payments"}`. `tokens` and `sampled` are lists with one number for each message, in the order of the
+conversation: how many tokens it has, and how many of them were sampled. `payments` lists the parts of the
+episode's reward, each as `{"turn", "validate", "terms"}`, with the same fields as the class `Payment`. `paid`
+has one entry for each message with sampled tokens, in order: the range [first, end) of indices in `payments`
+of those parts that count towards the message's advantage.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from air import paths
 from air.errors import UsageError
 
 FOLDER = "tokens"
-"""The subfolder of a run's folder with the tokens of each training step, one file per step."""
+"""The name of the subfolder of a run's folder that contains the tokens of each training step, one file per
+step."""
 VERSION = 1
 _NAME = re.compile(r"step_(\d+)\.npz")
 _PER_SAMPLED = ("logprobs", "trainer_logprobs", "advantages")
@@ -49,46 +51,51 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Payment:
-    """A part of an episode's reward, with the turn in which it arose."""
+    """A part of an episode's reward, with the turn in which it was earned."""
 
     turn: int
     """The number of the turn, from 1."""
     validate: int | None
-    """The number (from 1) of the episode's grading for which this part was paid; None if it was not paid for
-    a grading."""
+    """The number (from 1, within the episode) of the grading of the agent's work that gave this part of the
+    reward; None if no grading gave it."""
     terms: Mapping[str, float]
-    """The amount that each reward term contributes to the payment, by the term's name."""
+    """The amount of each reward term in this part of the reward, by the term's name. The amounts add up to
+    this part."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """The tokens that one message adds to a conversation."""
+    """One message of a conversation as the trainer saw it: its tokens, with log-probabilities and advantages
+    of those that the policy (the trained model) generated."""
 
     token_ids: npt.NDArray[np.int32]
     sampled: npt.NDArray[np.bool_]
-    """For each token, whether the policy sampled it. All other tokens are masked, that is, only context."""
+    """For each token, whether the policy (the trained model) generated it. All other tokens, such as prompts,
+    are only context."""
     logprobs: Floats
     """For each sampled token, the log-probability at the time of sampling."""
     trainer_logprobs: Floats
-    """For each sampled token, the trainer's log-probability before the update; NaN if the trainer did not
-    compute it."""
+    """For each sampled token, the log-probability that the trainer computed just before the update of the
+    weights; NaN if it did not compute it."""
     advantages: Floats
-    """For each sampled token, its advantage in the loss; 0 if the token was not trained."""
+    """For each sampled token, its advantage, the factor of the token in the loss; 0 if the token was not
+    trained."""
     paid: tuple[int, int] | None = None
     """The range [first, end) of indices in `Conversation.payments` of the payments (parts of the reward) that
     count towards this message's advantage. None if the message has no sampled tokens."""
 
     @property
     def ratios(self) -> Floats:
-        """For each sampled token, the trainer's probability divided by the sampler's; NaN if unknown."""
+        """For each sampled token, the probability that the trainer computed divided by the probability with
+        which the token was sampled; NaN if the trainer did not compute it."""
         ratios: Floats = np.exp(self.trainer_logprobs - self.logprobs)
         return ratios
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """The tokens of one conversation in a training step. `trace` is the id of the record that the library
-    verifiers made of the conversation."""
+    """The tokens of one conversation in a training step, by message, with the parts of the reward. `trace` is
+    the id of the record that the library verifiers made of the conversation."""
 
     episode: str
     """The id of the episode; empty if it has no trajectory."""
@@ -97,12 +104,14 @@ class Conversation:
     group: int
     """The index, from 0, of the episode's group (the episodes of the same task) in the training step."""
     messages: tuple[Message, ...]
-    """The messages in the order of the trace's nodes, to which `Step.tokens.nodes` in a trajectory refers."""
+    """The messages, in the same order as the nodes in the record of the library verifiers. The indices
+    `Step.tokens.nodes` in a trajectory refer to this order."""
     payments: tuple[Payment, ...]
 
     @property
     def replies(self) -> list[int]:
-        """The indices in `messages` of the messages that the policy wrote, in the order of the turns."""
+        """The indices in `messages` of the messages with sampled tokens, which the policy (the trained model)
+        wrote, in ascending order."""
         return [n for n, message in enumerate(self.messages) if message.paid is not None]
 
 
@@ -115,11 +124,13 @@ class StepTokens:
     """The sampling temperature, by which the logits were divided before all log-probabilities were
     computed."""
     shuffled: bool
-    """Whether the rewards were shuffled among the episodes of each group (the episodes of the same task):
-    the control experiment `shuffle_rewards`. If so, the payments do not explain the advantages."""
+    """Whether the rewards were randomly exchanged between the episodes of each group (the episodes of the
+    same task), as a control experiment (the setting `shuffle_rewards`). If so, the payments (parts of the
+    reward) do not explain the advantages."""
     conversations: tuple[Conversation, ...]
     pieces: Mapping[int, str]
-    """The text of each token id. If a character is split over several tokens, each of its parts is `�`."""
+    """The text of each token id that occurs. If the bytes of a character are split over several tokens, each
+    of these tokens has `�` for its part."""
 
 
 def file_of(run: Path, step: int) -> Path:
@@ -147,8 +158,8 @@ def write(run: Path, tokens: StepTokens) -> int:
 
 
 def drop_oldest(run: Path, most_bytes: float) -> None:
-    """Deletes token files in the folder of `run`, those of the earliest training steps first, so that the
-    remaining files together have at most `most_bytes` bytes."""
+    """Limits the disk space of the recorded tokens in the run's folder `run`: deletes token files, those of
+    the earliest training steps first, until the rest together have at most `most_bytes` bytes."""
     total = 0
     for step in reversed(recorded_steps(run)):
         path = file_of(run, step)
@@ -269,7 +280,8 @@ def _conversation(entry: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
 
 
 def _bounds(counts: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """Yields the ranges (start, end) of consecutive slices with the lengths `counts`."""
+    """Returns the ranges (start, end) of consecutive slices with the lengths `counts`: (0, 2) and (2, 5) for
+    the lengths 2 and 3."""
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)

@@ -27,8 +27,8 @@ class Observation:
 
 @dataclass(frozen=True)
 class Validation:
-    """The result of one validate, that is, of one grading of the artefact (the files that the agent made) on
-    the validation split during a research episode: the score and the reward.
+    """The result of one grading during a research episode: the artefact (the files that the agent made) was
+    scored on the validation split of the task's data, and the score gave a reward.
 
     If there is no score, `score` is None and `problem` describes the reason for the agent. `metrics` are all
     metrics that the grader returned, by name.
@@ -134,7 +134,8 @@ class World(Protocol[ActionT]):
 
 class Run(Protocol):
     """The interface of a function that runs one command in a fresh box (an isolated place to run commands,
-    such as a container), in which no agent has acted. The box is removed afterwards."""
+    such as a container), in which no agent has acted, so that the result can be trusted. The box is removed
+    afterwards."""
 
     async def __call__(
         self,

@@ -37,14 +37,16 @@ from air.worlds.base import Step, World
 from air.worlds.sources import WorldTask
 
 MOST_CHARACTERS = 20_000
-"""The maximum length of an observation, in characters."""
+"""The maximum length, in characters, of an observation that passes the checks."""
 AT_ONCE = 64
 """The number of episodes that the check `many_play_at_once` runs at the same time, by default."""
 SEEDS = range(8)
 TWICE = range(4)
-"""The seeds whose episodes are played twice and compared."""
+"""The seeds of the episodes in the checks `same_seed_same_episode`, which runs each episode twice, and
+`a_step_after_the_end_gives_nothing`."""
 INTERRUPTIONS = (1, 2, 5, 20)
-"""The delays, in turns of the event loop, after which a check cancels a call. Each delay is tried in turn."""
+"""How long a call runs before a check cancels it, in turns of the event loop. A check tries each of these
+delays in turn."""
 CLOSE_SECONDS = 60
 """The time limit for `World.close` after a cancelled call, in seconds."""
 SHARES = ("action_is_valid", "action_is_effective")
@@ -84,7 +86,8 @@ class Violation(Exception):
 
 
 Opened = Callable[[WorldTask], AbstractAsyncContextManager[World[Action]]]
-"""A function that returns an async context manager with a new world of a task, and with its boxes."""
+"""The type of a function that takes a task and returns an async context manager. The manager yields a new
+world of the task, and provides the boxes (isolated places for commands) that this world needs."""
 
 
 @asynccontextmanager
@@ -96,18 +99,19 @@ async def without_boxes(task: WorldTask) -> AsyncIterator[World[Action]]:
 
 @dataclass(frozen=True)
 class Case:
-    """The input of a check: the task of a world, and the actions that the check sends."""
+    """The input of a check: the task whose worlds (agents' environments) are checked, and the actions that
+    the check sends."""
 
     task: WorldTask
     actions: Sequence[Action]
     """The actions that a check sends in order, starting again after the last one."""
     at_once: int = AT_ONCE
-    """The number of episodes that run at the same time."""
+    """The number of episodes that run at the same time in the check `many_play_at_once`."""
     opened: Opened = without_boxes
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[World[Action]]:
-        """Async context manager: yields a new world, and closes it after the block."""
+        """Async context manager: yields a new world of the task, and closes the world after the block."""
         async with self.opened(self.task) as world:
             try:
                 yield world
@@ -118,9 +122,9 @@ class Case:
 class Chooser:
     """Chooses the actions of one episode of `world`, which has been reset with `seed`.
 
-    If the task has no scripted player, these are the actions in `case.actions`, in order. Otherwise actions
-    of the player and of `case.actions` alternate. The player begins if `seed` is odd. Each seed begins at
-    another place of `case.actions`.
+    If the task has a scripted player, the player's actions and those in `case.actions` alternate. The player
+    begins if `seed` is odd, and the first action taken from `case.actions` depends on the seed. Without a
+    player, all actions come from `case.actions`, in order.
     """
 
     def __init__(self, case: Case, world: World[Action], seed: int) -> None:
@@ -217,8 +221,9 @@ async def play(
     case: Case, seed: int, turns: int | None = None, *, with_player: bool = True
 ) -> EpisodeRecord:
     """Runs one episode until the world ends it or `turns` turns have passed (None: the task's maximum number
-    of turns). A `Chooser` chooses the actions; if `with_player` is false, they are `case.actions`, whether or
-    not there is a player. Returns a record of the episode."""
+    of turns), and returns a record of it. The actions of the task's scripted player and those in
+    `case.actions` alternate. If there is no player, or `with_player` is false, all actions are those in
+    `case.actions`."""
     if not with_player:
         case = replace(case, task=replace(case.task, player=None))
     async with case.world() as world:
@@ -236,24 +241,26 @@ async def play(
 
 
 async def same_seed_same_episode(case: Case) -> None:
-    """Check: if `WorldTask.replays` is true, the same seed and actions give the same observations, rewards
-    and facts."""
+    """Checks, if `WorldTask.replays` is true, that the same seed and actions give the same observations,
+    rewards and facts. Raises Violation if they do not."""
     for seed in TWICE if case.task.replays else ():
         if await play(case, seed) != await play(case, seed):
             raise Violation("the task says that it replays, but two episodes with one seed differ")
 
 
 async def different_seeds_differ(case: Case) -> None:
-    """Check: the seeds 0 to 7 do not all give the same episode, with the same actions."""
+    """Checks that the seeds 0 to 7, with the same actions, do not all give the same episode. Raises Violation
+    if they do."""
     if len({str(await play(case, seed, with_player=False)) for seed in SEEDS}) == 1:
         raise Violation(f"the seeds {SEEDS.start} to {SEEDS.stop - 1} all give the same episode")
 
 
 async def the_player_has_an_effect(case: Case) -> None:
-    """Check: the actions of the task's scripted player, if there is one, have an effect. In each episode that
-    the player begins, those of the facts (numbers about the episode) in `SHARES` that the task has must not
-    be 0. If the task has neither fact, at least one of these episodes must have a positive reward or be a
-    success. Otherwise the other checks would test no meaningful action."""
+    """Checks that the actions of the task's scripted player, if there is one, have an effect, because the
+    other checks would otherwise test no meaningful action. In each episode that the player begins, those of
+    the facts (numbers about the episode) in `SHARES` that the task has must not be 0. If the task has neither
+    fact, at least one of these episodes must have a positive reward or be a success. Raises Violation if this
+    is not so."""
     if case.task.player is None:
         return
     shares = [name for name in SHARES if name in case.task.facts]
@@ -267,8 +274,9 @@ async def the_player_has_an_effect(case: Case) -> None:
 
 
 async def any_action_is_answered(case: Case) -> None:
-    """Check: any action, even a meaningless one, gives a finite reward and an observation of limited length,
-    and raises no exception. Actions of the scripted player, if there is one, are sent between the others."""
+    """Checks that each action in `case.actions`, even a meaningless one, gives a finite reward and an
+    observation of limited length, and raises no exception. Actions of the scripted player, if there is one,
+    are sent between the others. Raises Violation if an action fails."""
     others, seed = deque(case.actions), 0
     while others:
         seed += 1
@@ -296,9 +304,9 @@ async def _answered(world: World[Action], action: Action) -> Step:
 
 
 async def a_step_after_the_end_gives_nothing(case: Case) -> None:
-    """Check: a step after the end of an episode returns a `Step` with `done` true and the reward 0, and
+    """Checks that a step after the end of an episode returns a `Step` with `done` true and the reward 0, and
     grades nothing. The action that ended the episode is sent again, because it may have won the episode, and
-    must not be rewarded twice; then another action is sent."""
+    must not be rewarded twice; then another action is sent. Raises Violation if a step gives more."""
     for seed in TWICE:
         async with case.world() as world:
             text = (await world.reset(seed)).text
@@ -323,8 +331,9 @@ async def _check_ended(world: World[Action], actions: Iterable[Action]) -> None:
 
 
 async def closes_at_any_time(case: Case) -> None:
-    """Check: a world can be closed before `reset`, and more than once, and its facts can be read after it
-    was closed."""
+    """Checks that a world can be closed before `reset`, and more than once, and that its facts (numbers about
+    the episode) can be read after it was closed. If one of these calls fails, the world's own exception is
+    raised."""
     async with case.world() as fresh:
         await fresh.close()
         await fresh.close()
@@ -336,7 +345,8 @@ async def closes_at_any_time(case: Case) -> None:
 
 
 async def a_cancelled_reset_leaves_a_world_that_closes(case: Case) -> None:
-    """Check: a world can be closed after a reset was cancelled."""
+    """Checks that a world can be closed, within `CLOSE_SECONDS`, after a call of its `reset` was cancelled.
+    Raises Violation if it cannot."""
     for turns in INTERRUPTIONS:
         async with case.opened(case.task) as world:
             await _cancelled(world.reset(1), turns)
@@ -344,7 +354,8 @@ async def a_cancelled_reset_leaves_a_world_that_closes(case: Case) -> None:
 
 
 async def a_cancelled_step_leaves_a_world_that_closes(case: Case) -> None:
-    """Check: a world can be closed after a step was cancelled."""
+    """Checks that a world can be closed, within `CLOSE_SECONDS`, after a call of its `step` was cancelled.
+    Raises Violation if it cannot."""
     for turns in INTERRUPTIONS:
         async with case.opened(case.task) as world:
             await world.reset(1)
@@ -371,8 +382,9 @@ async def _closed_in_time(world: World[Action]) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Check: 64 episodes (or `Case.at_once`), of up to 3 turns each, can run at the same time. If
-    `WorldTask.replays` is true, each episode must equal the episode with the same seed that runs alone."""
+    """Checks that `case.at_once` episodes, of up to 3 turns each, can run at the same time. If
+    `WorldTask.replays` is true, each episode must equal the episode with the same seed that runs alone.
+    Raises Violation if one differs."""
     at_once = await asyncio.gather(
         *(play(case, place % len(SEEDS), 3) for place in range(case.at_once))
     )
@@ -384,8 +396,9 @@ async def many_play_at_once(case: Case) -> None:
 
 
 async def facts_are_numbers_with_fixed_names(case: Case) -> None:
-    """Check: the facts that `World.facts` returns are finite numbers, all episodes have facts with the same
-    names, `WorldTask.facts` explains each name, and no name is in `RESERVED`."""
+    """Checks that the facts that `World.facts` returns are finite numbers, that all episodes have facts with
+    the same names, that `WorldTask.facts` explains each name, and that no name is in `RESERVED`. Raises
+    Violation if this is not so."""
     if taken := RESERVED & set(case.task.facts):
         raise Violation(f"the facts {sorted(taken)} have names of air's own metrics")
     names = set()
@@ -398,7 +411,8 @@ async def facts_are_numbers_with_fixed_names(case: Case) -> None:
 
 
 async def numbers_are_drawn_from_generators_of_its_own(case: Case) -> None:
-    """Check: a world neither uses nor seeds Python's global random generator."""
+    """Checks that a world neither draws from nor seeds Python's global random generator, whose state must be
+    the same after an episode as before. Raises Violation if it is not."""
     before = random.getstate()
     await play(case, 5)
     if random.getstate() != before:
@@ -412,8 +426,8 @@ def _check_step(step: Step, action: Action) -> None:
 
 
 def _reward(step: Step) -> float:
-    """Returns the reward for an action. In research tasks this is the reward for the grading that the action
-    caused."""
+    """Returns the reward for an action, including the reward for a grading that the action caused, as in
+    research tasks."""
     return step.reward + (0.0 if step.validation is None else step.validation.delta)
 
 
@@ -454,4 +468,4 @@ CHECKS: Mapping[str, Check] = {
         numbers_are_drawn_from_generators_of_its_own,
     )
 }
-"""All check functions, by name."""
+"""All check functions, by name. Each takes a `Case` and raises Violation if the world does not pass."""

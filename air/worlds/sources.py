@@ -98,8 +98,8 @@ class WorldTask:
     """The JSON schemas of the tools that the world offers, in the format of the field `tools` in OpenAI's
     API; empty if none."""
     answers: bool = False
-    """Whether the world accepts answers in words (`Action.answer`) although it has tools. A world without
-    tools always accepts them."""
+    """Whether the agent may act by an answer in words (`Action.answer`) although the world has tools. In a
+    world without tools it always may."""
     seconds: float = 600.0
     """The time limit of an episode, in seconds."""
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,5 @@
-"""Converts trajectories to ATIF, the Agent Trajectory Interchange Format of the Harbor project, and checks
-ATIF documents.
+"""Converts trajectories (air's records of episodes) to ATIF, the Agent Trajectory Interchange Format of the
+benchmark project Harbor, and checks ATIF documents.
 
 The implementation follows RFC 0001, "Agent Trajectory Interchange Format (ATIF) Specification", up to v1.8,
 and the models of the package harbor 0.25.

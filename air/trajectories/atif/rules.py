@@ -1,5 +1,5 @@
-"""The rules of ATIF (Agent Trajectory Interchange Format), and a check of documents against these rules,
-which works without the packages of the Harbor project, where the format comes from."""
+"""The rules that a document in ATIF, the Agent Trajectory Interchange Format of the project Harbor, must
+satisfy, and `problems`, a function that checks a document. It does not need Harbor's packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 VERSIONS = ("1.4", "1.5", "1.6", "1.7", "1.8")
-"""The versions of ATIF (Agent Trajectory Interchange Format) that can be written, oldest first."""
+"""The versions of ATIF (Agent Trajectory Interchange Format) that air can write and check, oldest first."""
 NEWEST = VERSIONS[-1]
 _PREFIX = "ATIF-v"
 SINCE: dict[str, dict[str, str]] = {
@@ -19,10 +19,11 @@ SINCE: dict[str, dict[str, str]] = {
     "tool_call": {"extra": "1.7"},
     "result": {"extra": "1.7"},
 }
-"""The ATIF version that introduced a field, by kind of object and field name. Fields of the oldest version in
-`VERSIONS` are not listed."""
+"""The version of ATIF (Agent Trajectory Interchange Format) that introduced a field, by kind of object, then
+by field name. Fields that already exist in the oldest version in `VERSIONS` are not listed."""
 PARTS_SINCE = "1.6"
-"""The first ATIF version in which a message can be a list of parts (texts, images) instead of a string."""
+"""The first version of ATIF (Agent Trajectory Interchange Format) in which the content of a message or of a
+tool result can be a list of parts (texts, images) instead of a string."""
 _PART_SINCE = {"text": "1.6", "image": "1.6", "audio": "1.8"}
 Object = dict[str, Any]
 _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
@@ -30,13 +31,14 @@ _AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_call
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule that ATIF documents must satisfy, with a function that finds its violations."""
+    """One rule that documents in ATIF (Agent Trajectory Interchange Format) must satisfy, with a function
+    that finds its violations."""
 
     name: str
     says: str
-    """A description of the rule for readers."""
+    """What the rule demands, in words, for documentation."""
     broken: Callable[[Object], Iterator[str]]
-    """A function that yields one message for each violation of the rule in a document."""
+    """A function that takes a document and yields one message for each violation of the rule."""
 
 
 _FIELDS: dict[str, dict[tuple[type, ...], str]] = {
@@ -75,8 +77,9 @@ _FIELDS: dict[str, dict[tuple[type, ...], str]] = {
         (dict,): "extra",
     },
 }
-"""The fields of each kind of ATIF object: field names (separated by spaces), by the Python types that their
-values may have."""
+"""The fields of each kind of object in ATIF (Agent Trajectory Interchange Format), such as `step`: for each
+tuple of Python types, the names (separated by spaces) of the fields whose values must have one of these
+types."""
 _TYPES = {
     kind: {name: types for types, names in fields.items() for name in names.split()}
     for kind, fields in _FIELDS.items()
@@ -91,7 +94,8 @@ _REQUIRED = {
 
 
 def problems(document: Object) -> list[str]:
-    """Checks an ATIF document against `RULES`. Returns one message for each violation.
+    """Checks a document in ATIF (Agent Trajectory Interchange Format) against `RULES`. Returns one message
+    `RULE: VIOLATION` for each violation, in the order of the rules; an empty list if the document is valid.
 
     If the first rule is violated (fields are missing, unknown or of the wrong type), the other rules are not
     checked.
@@ -103,7 +107,8 @@ def problems(document: Object) -> list[str]:
 
 
 def schema(version: str) -> str:
-    """Returns the value of `schema_version` in documents of this ATIF version."""
+    """Returns the value that the field `schema_version` has in documents of a version of ATIF (Agent
+    Trajectory Interchange Format): `ATIF-v1.7` for `1.7`."""
     return f"{_PREFIX}{version}"
 
 
@@ -112,8 +117,9 @@ def _version(document: Object) -> str:
 
 
 def objects(document: Object) -> Iterator[tuple[str, str, Any]]:
-    """Yields every object of an ATIF document, as a tuple (kind of object such as `step`, path in the
-    document such as `steps[0]`, object)."""
+    """Yields the objects of a document in ATIF (Agent Trajectory Interchange Format), each as a tuple: its
+    kind (such as `step`), its path in the document (such as `steps[0]`), and the object. The document itself
+    comes first, and each object comes before those that it contains."""
     yield "document", "", document
     yield "agent", "agent", document.get("agent")
     if document.get("final_metrics") is not None:
@@ -173,8 +179,9 @@ def _since(document: Object) -> Iterator[str]:
 
 
 def _parts(document: Object) -> Iterator[str]:
-    """Yields one message for each violation in those messages and tool results of the document whose content
-    is a list of parts instead of a string."""
+    """Checks those messages and tool results of a document whose content is a list of parts (texts, images)
+    instead of a string. Yields one message for each list that the document's version does not allow, and for
+    each invalid part."""
     version = _version(document)
     fields = {"step": "message", "result": "content"}
     for kind, where, value in objects(document):
@@ -189,7 +196,8 @@ def _parts(document: Object) -> Iterator[str]:
 
 
 def _wrong_part(part: Any, version: str) -> str:
-    """Returns what is wrong with one part of a message, or "" if it is valid."""
+    """Checks one part (a text, an image or audio) of a message or tool result. Returns a phrase that says
+    what is wrong with it in the given `version` of the format; empty if it is valid."""
     kind = part.get("type") if isinstance(part, dict) else None
     if kind not in _PART_SINCE or _PART_SINCE[kind] > version:
         return f"has type {kind!r}, which ATIF-v{version} does not know"
@@ -295,4 +303,5 @@ RULES: tuple[Rule, ...] = (
         "subagents", "embedded ones have ids of their own; references can be resolved", _subagents
     ),
 )
-"""The rules of ATIF. The rules after the first are only checked in documents that satisfy the first."""
+"""The rules for documents in ATIF (Agent Trajectory Interchange Format). The rules after the first are only
+checked in documents that satisfy the first."""

@@ -15,12 +15,13 @@ _STRUCTURE_ERRORS = (KeyError, TypeError, ValueError)
 
 
 def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> Object:
-    """Converts a trajectory to an ATIF document: a dictionary that can be written as JSON.
+    """Converts a trajectory (the record of an episode) to a document in ATIF, the Agent Trajectory
+    Interchange Format: a dictionary that can be written as JSON.
 
     Fields that ATIF's version `version` does not have are left out. With `tokens`, the token ids and
     log-probabilities of the replies are added from the trace, a file beside the trajectory in which the
-    library verifiers recorded the tokens. Raises ConfigError if the trajectory has no first line, a time is
-    invalid, or the tokens are missing.
+    library verifiers recorded the tokens. Raises ConfigError if the trajectory lacks its line of the type
+    `start` (the episode failed when it began), if a time is invalid, or if the tokens are missing.
     """
     start, end = one.start, one.end
     if start is None:
@@ -79,9 +80,9 @@ def _about(start: Start) -> Object:
 
 
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
-    """Converts one turn (reply, tool calls, observation, tokens and gradings) to a step of ATIF. `nodes` are
-    the nodes of the episode's trace (messages with tokens, recorded by the library verifiers); if `nodes` is
-    empty, the result has no tokens."""
+    """Converts one turn of the trajectory `one` (reply, tool calls, observation, tokens and gradings) to a
+    step of ATIF, the Agent Trajectory Interchange Format. `nodes` are the episode's messages with their
+    tokens, as the library verifiers recorded them; if `nodes` is empty, the result has no tokens."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -107,9 +108,9 @@ def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _calls(step: Step) -> list[Object]:
-    """Returns the tool calls of a turn in ATIF's form. These are the calls that the model server returned. If
-    there are none, each part of the parsed action (script, answer, tool, `validate` or `submit`) becomes a
-    tool call."""
+    """Returns the tool calls of a turn in the form of ATIF (Agent Trajectory Interchange Format). These are
+    the calls that the model server returned. If there are none, because the action was written in the reply's
+    text, each part of the action (script, answer, tool, `validate` or `submit`) becomes a tool call."""
     if step.tool_calls:
         return [_message_call(step, n, one) for n, one in enumerate(step.tool_calls)]
     call = step.call
@@ -135,9 +136,9 @@ def _arguments(tool: ToolUse) -> Object:
 
 
 def _message_call(step: Step, number: int, call: MessageCall) -> Object:
-    """Converts `call`, a tool call that the model server returned, to ATIF's form. If the arguments are not a
-    JSON object, they become one argument with the name `text`. `number` is the index of the call in the
-    turn."""
+    """Converts `call`, a tool call that the model server returned, to the form of ATIF (Agent Trajectory
+    Interchange Format). If the arguments are not a JSON object, they become one argument with the name
+    `text`. `number` is the index, from 0, of the call in the turn."""
     try:
         arguments = json_lines.decode(call.arguments or "{}")
     except ValueError:
@@ -176,9 +177,9 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 
 def _nodes(one: Trajectory) -> list[Object]:
-    """Returns the nodes (messages with tokens) of the trace that belongs to a trajectory, that is, the record
-    that the library verifiers made of the same episode. Raises ConfigError if there is no such trace, or if
-    it has no tokens."""
+    """Returns the messages of a trajectory's episode with their tokens: the nodes of the episode's trace, a
+    record that the library verifiers made. Raises ConfigError if no trace was stored, or if it has no
+    tokens."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:
         raise ConfigError("no trace was kept beside it", where=where)

@@ -1,11 +1,13 @@
-"""Converts an agent's action to the text that is sent to an AgentGym server.
+"""Functions that convert an agent's action to the text that is sent to a server of AgentGym, a collection of
+environments for agents.
 
 Some servers would let an agent do more than it is allowed to: the servers with tools evaluate a call's input
-as Python, and sqlgym runs any SQL on databases that all episodes share. So this module parses such text,
-checks it, and serialises it again. Text that fails the check raises Unsendable.
+as Python, and sqlgym runs any SQL on databases that all episodes share. So the functions for these servers
+parse the text, check it, and write it again. Text that fails the check raises Unsendable.
 
-The public functions are values of `Environment.send`, which passes two arguments: the action, and the
-server's previous response (`before`). The functions here do not use `before`.
+Each public function is the value of the field `send` in the description (`Environment`) of some environments.
+All functions in this field are called with two arguments: the action, and the server's previous response. The
+functions here ignore the second one, `before`.
 """
 
 from __future__ import annotations
@@ -34,17 +36,18 @@ _TAGGED = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 def bare_line(action: Action, before: Any) -> str:
-    """Returns the first non-empty line of an action, with single spaces between words; an empty string if
-    there is no such line. Does not use `before`, which `Environment.send` requires."""
+    """Converts an agent's action to text for servers that expect a single line: returns the first non-empty
+    line, with single spaces between words; an empty string if there is none. `before`, the server's previous
+    response, is ignored."""
     lines = [" ".join(line.split()) for line in plain(action).splitlines()]
     return next((line for line in lines if line), "")
 
 
 def tool_call(action: Action, before: Any) -> str:
-    """Returns the tool call in an action as the server expects it: `Action: NAME with Action Input: INPUT`.
-    INPUT is parsed as a JSON object or a Python dict of literals and written again as a Python dict, because
-    the servers evaluate it as Python. Raises Unsendable if the call or INPUT is malformed. Does not use
-    `before`, which `Environment.send` requires."""
+    """Converts an agent's action, a tool call, to text for servers with tools: `Action: NAME with Action
+    Input: INPUT`. The servers evaluate INPUT as Python. So the model's INPUT, a JSON object or a Python dict,
+    is parsed and written again as a dict of literals: `{"n": true}` becomes `{'n': True}`. Raises Unsendable
+    if the call or INPUT is malformed. `before`, the server's previous response, is ignored."""
     match = _CALL.fullmatch(plain(action))
     if match is None:
         raise Unsendable(
@@ -59,8 +62,8 @@ def tool_call(action: Action, before: Any) -> str:
 
 
 def _literals(written: str) -> Any:
-    """Parses a string as JSON or as a Python literal, and returns the value. Returns None if the string is
-    neither, or if `_is_plain` rejects the value."""
+    """Parses the string `written` as JSON or, if that fails, as a Python literal, and returns the value.
+    Returns None if the string is neither, or if `_is_plain` finds the value unsafe to write as Python."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(written)
@@ -89,9 +92,10 @@ def _is_plain(value: Any, depth: int = 0) -> bool:
 
 
 def select(action: Action, before: Any) -> str:
-    """Returns the SQL query in an action: the last fenced code block or, without one, the whole text. Raises
-    Unsendable if this is not a single query that only reads, because all episodes share the server's
-    databases. Does not use `before`, which `Environment.send` requires."""
+    """Converts an agent's action to text for a SQL server: returns the query in the last fenced code block
+    or, without one, the whole text as the query. Raises Unsendable if this is not a single query that only
+    reads, because all episodes share the server's databases. `before`, the server's previous response, is
+    ignored."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     query = (fenced[-1] if fenced else written).strip().rstrip("; \n")
@@ -105,8 +109,8 @@ def select(action: Action, before: Any) -> str:
 
 
 def search_or_answer(action: Action, before: Any) -> str:
-    """Returns an action as `<search>…</search>` or `<answer>…</answer>`. Text without these tags counts as
-    an answer. Does not use `before`, which `Environment.send` requires."""
+    """Converts an agent's action to text for a search server: `<search>…</search>` or `<answer>…</answer>`.
+    Text without these tags becomes an answer. `before`, the server's previous response, is ignored."""
     if action.tool is not None:
         arguments = action.tool.arguments or {}
         words = [str(value) for value in arguments.values()] or list(action.tool.args)
@@ -123,8 +127,8 @@ def _tagged(tag: str, content: str) -> str:
 
 
 def browser_action(action: Action, before: Any) -> str:
-    """Returns a browser action in the form that the server parses: a fixed phrase, then the action between
-    triple backticks. Does not use `before`, which `Environment.send` requires."""
+    """Converts an agent's action to text for a browser server, which parses a fixed phrase followed by the
+    action between triple backticks. `before`, the server's previous response, is ignored."""
     written = plain(action)
     fenced = _FENCE.findall(written)
     line = " ".join((fenced[-1] if fenced else written).replace("```", " ").split())

@@ -1,5 +1,5 @@
-"""Repeats the actions of an episode in another session on the same server, to find out whether the agent or
-the server caused a failure (see `air.worlds.remote.attribution`)."""
+"""Repeats the actions of an episode in another session on the same AgentGym server, to find out whether the
+agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 

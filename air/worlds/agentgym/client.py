@@ -1,7 +1,8 @@
-"""An HTTP client for an environment server, with time limits. Failures of requests raise `Unanswered`.
+"""An HTTP client for the server of an AgentGym environment, with time limits. Failures of requests raise
+`Unanswered`.
 
-AgentGym servers report errors with status 200 and the body `{"error": TEXT}`; the client returns these as
-an `ErrorBody`.
+AgentGym servers report errors with status 200 and the body `{"error": TEXT}`; the client returns these as an
+`ErrorBody`.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class ErrorBody:
 
 
 class Client:
-    """The HTTP client of one episode. It connects at the first request. `url` is the server's base URL,
-    without a final slash, and `seconds` is the time limit of a request."""
+    """An HTTP client of an AgentGym server, for one episode. It connects at the first request. `url` is the
+    server's base URL, without a final slash, and `seconds` is the time limit of a request."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self._url = url
@@ -58,7 +59,9 @@ class Client:
         return await self._send("POST", path, seconds or self._seconds, json=body)
 
     async def get(self, path: str, query: Mapping[str, Any]) -> Any:
-        """Sends a GET request. Returns the response and raises Unanswered in the same way as `post`."""
+        """Sends a GET request for `path`, which begins with a slash, with the parameters `query`. Returns the
+        response: a JSON value, or an ErrorBody if the server reports an error. Raises Unanswered if there is
+        no usable response in time."""
         return await self._send("GET", path, self._seconds, params=query)
 
     async def close(self) -> None:
@@ -131,8 +134,8 @@ def flag(value: Any) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """Returns Python's default TLS settings for HTTPS requests. They are cached, because loading the
-    certificates takes longer than a request."""
+    """Returns Python's default TLS settings for HTTPS requests, by which servers' certificates are verified.
+    They are made once and cached, because loading the certificates takes longer than a request."""
     return ssl.create_default_context()
 
 

@@ -47,8 +47,8 @@ def _reward(answer: Any, sent: str) -> ActionResult:
 
 
 def plain(action: Action) -> str:
-    """Returns an action as text: a tool call as `NAME with Action Input: JSON`, any other action as a model
-    writes it."""
+    """Returns an action as text: a tool call as `NAME with Action Input: JSON`, any other action as the model
+    wrote it, without spaces at both ends."""
     if action.tool is None:
         return (action.answer or action.text).strip()
     arguments = dict(action.tool.arguments or {})
@@ -57,8 +57,8 @@ def plain(action: Action) -> str:
 
 @dataclass(frozen=True)
 class Environment:
-    """The description of one environment. It says how to write the requests to the server and how to read the
-    responses."""
+    """The description of one environment of AgentGym, such as a game or a set of tools. It says how to write
+    the requests to the environment's server and how to read the responses."""
 
     name: str
     instructions: str
@@ -69,7 +69,8 @@ class Environment:
     turns: int
     """The default maximum number of turns of an episode."""
     format: str = "react"
-    """The name of the default action format. The run file may name another."""
+    """The name of the default action format, the rule by which a model's reply becomes an action. The run
+    file may name another."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """The JSON schemas of the tools that the agent may call in formats with tool calls."""
     key: str = "id"
@@ -110,24 +111,26 @@ class Environment:
     """The path of a GET request whose response shows that the session works. Empty: there is no such
     path."""
     known_actions: tuple[str, ...] = ()
-    """Actions that a working server answers in every session: one for each service that the server uses.
-    They may change the session. Empty: `probe_action` is used."""
+    """Actions that a working server answers in every session: one for each service that the server uses. They
+    are sent after a failure, to find out whether the server works, and may change the session. Empty:
+    `probe_action` is used."""
     repeats: bool = True
-    """Whether an episode's actions may be repeated in another session. False if they change something that
-    the sessions share, such as a web site or an account."""
+    """Whether an episode's actions may be repeated in another session, to find out whether the agent or the
+    server caused a failure. False if actions change something that the sessions share, such as a web site or
+    an account."""
     sessions: int = 64
     """The maximum number of sessions that one process uses on one server at the same time."""
     shares: bool = False
     """Whether the server has only a fixed number of sessions, which all clients share: if all sessions are in
     use, it gives a new client a session that another client still uses."""
     refused: tuple[str, ...] = ()
-    """The strings with one of which an observation begins if the server reports an invalid action. Empty:
-    observations do not show whether an action was invalid."""
+    """Strings by which an observation shows that the server rejected an action as invalid: the observation
+    begins with one of them. Empty: observations do not show this."""
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The actions that a working server answers in every session: `known_actions` or, if that is empty,
-        the single action `probe_action`."""
+        """The actions by which a new session shows that the server works, because a working server answers
+        them: `known_actions` or, if that is empty, the single action `probe_action`."""
         return self.known_actions or (self.probe_action,)
 
     @property

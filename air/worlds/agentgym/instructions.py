@@ -1,5 +1,5 @@
-"""The instructions that the agent gets in each environment: the rules of the environment and the available
-actions."""
+"""The instructions that the agent gets in each environment of AgentGym: the environment's rules and the
+available actions."""
 
 from __future__ import annotations
 
@@ -123,8 +123,9 @@ Look identifiers up by the tools; do not invent any. Call finish when you are do
 
 
 def tools(explained: str) -> str:
-    """Returns the instructions that an agent gets in an environment with tools, as text. The first line of
-    `explained` is an example of a call, and the further lines describe the tools."""
+    """Returns the instructions for an agent in an environment with tools: fixed sentences that say how to
+    call a tool, with the text `explained` in them. The first line of `explained` is an example of a call, and
+    the further lines describe the tools."""
     example, _, lines = explained.partition("\n")
     return _CALLS.format(example=example, tools=lines)
 

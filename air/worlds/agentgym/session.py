@@ -83,7 +83,7 @@ class Session:
 
     async def act(self, sent: str, seconds: float | None = None) -> ActionResult:
         """Sends an action once, as the text `sent`, and returns the result. `seconds` is the time limit
-        (None: the session's).
+        (None: that of the session's requests).
 
         Raises Unanswered if there is no usable result, and InfrastructureError if the server has given the
         session to another episode.
@@ -105,8 +105,8 @@ class Session:
         return outcome
 
     async def works(self) -> bool:
-        """Whether the session responds to the environment's `probe_action` or, if there is none, to a GET
-        request for its `probe_path`."""
+        """Returns whether the session still works, as shown by a harmless request: the environment's
+        `probe_action` or, if there is none, a GET request for its `probe_path`."""
         environment = self.environment
         try:
             if environment.probe_action:

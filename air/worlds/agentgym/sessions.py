@@ -13,11 +13,13 @@ from weakref import WeakKeyDictionary
 
 
 class Holder:
-    """An object that represents one episode's exclusive use of a session on a server."""
+    """A token that represents one episode's exclusive use of a session on a server. It has no methods; it is
+    compared by identity."""
 
     def __init__(self) -> None:
         self.lost = False
-        """Whether the server has since assigned the session's id to another episode."""
+        """Whether the server has given the session to another episode, so that this episode can no longer use
+        it."""
 
 
 class Sessions:
@@ -39,7 +41,7 @@ class Sessions:
 
     @property
     def holders(self) -> int:
-        """The number of sessions that are in use."""
+        """The number of sessions on the server that episodes of this process use now."""
         return len(self._holders)
 
     def used(self, session: int) -> bool:

@@ -118,7 +118,8 @@ class AgentGymWorld:
         return self._step(outcome)
 
     async def close(self) -> dict[str, Any]:
-        """Closes the session and the connection. Returns the environment's name and the last raw score."""
+        """Closes the session and the connection. Returns a dict with the environment's name (`agentgym`) and
+        the last score in the server's own scale (`raw_score`)."""
         if not self._closed:
             self._closed = True
             await aio.wait_shielded(self._close())
@@ -169,9 +170,10 @@ class AgentGymWorld:
 
     async def _error_comes_again(self, session: Session, sent: str) -> bool:
         """Returns whether the agent caused an error: the server answered the action `sent` with an error
-        body, but the session still works. `attribution.error_comes_again` decides, by repeating the episode
-        in another session or, if the server shares a few sessions among its clients, by sending the action
-        again in the episode's own session. If actions may not be repeated, returns True."""
+        body, but the session still works. To find out, the episode is repeated in another session, and the
+        agent is the cause if the same error comes again. If the server shares a few sessions among its
+        clients, the action is only sent again in the episode's own session. If actions may not be repeated,
+        returns True."""
         if not self.environment.repeats:
             return True
 
@@ -224,8 +226,9 @@ class AgentGymWorld:
 
 
 def data_id(environment: Environment, seed: int, ids: range | None) -> int:
-    """Returns the id of the task that a seed selects from `ids`. Without `ids`, a seed below
-    `VALIDATION_SEED` selects a training task, and any other seed a held-out task."""
+    """Returns the id of the task that a seed selects: the element of `ids` whose index is the seed modulo the
+    number of ids. If `ids` is None, a seed below `VALIDATION_SEED` selects a training task in this way, and
+    any other seed, counted from `VALIDATION_SEED`, a held-out task."""
     if ids is None and seed >= VALIDATION_SEED:
         return environment.test[(seed - VALIDATION_SEED) % len(environment.test)]
     ids = environment.train if ids is None else ids

@@ -57,7 +57,8 @@ class Blocksworld:
         self.won = self.over = False
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move such as `(move 1 to 2)`, and returns its result: the reward, and whether the
+        move was valid and had an effect. Raises RuntimeError if the game is over or has not begun."""
         if self.over:
             raise RuntimeError("the game is over")
         match = _MOVE.fullmatch(move.strip())
@@ -140,8 +141,9 @@ def neighbours(state: State) -> list[State]:
 
 @lru_cache(maxsize=1024)
 def distances(goal: State) -> dict[State, int]:
-    """Returns, for each state, the number of moves of the shortest solution from the state to `goal`. The
-    search starts at the goal, which is correct because every move can be undone."""
+    """Returns, for each state, the number of moves of the shortest solution from this state to the state
+    `goal`. They are found by a search backwards from the goal, which is correct because every move can be
+    undone."""
     known = {goal: 0}
     todo = [goal]
     for state in todo:
@@ -153,7 +155,8 @@ def distances(goal: State) -> dict[State, int]:
 
 
 def longest(blocks: int) -> int:
-    """Returns the number of moves of the longest of all shortest solutions with `blocks` blocks."""
+    """Returns the largest number of moves that the shortest solution of any game with `blocks` blocks can
+    have."""
     return 2 * blocks - 2
 
 
@@ -190,7 +193,8 @@ def row(state: State) -> str:
 
 
 def picture(state: State) -> str:
-    """Returns a state as a picture: each column is a stack, and the lowest row stands on the table."""
+    """Returns a state as text: each column is a stack of block numbers, with the lowest block in the last
+    line, and `_` marks an empty place."""
     stacks = []
     for block, below in enumerate(state, 1):
         if below == 0:

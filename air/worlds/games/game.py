@@ -45,7 +45,8 @@ class Game(Protocol):
         ...
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move and returns its result: the reward, and whether the move was valid and had an
+        effect. Raises RuntimeError if the game is over or has not begun."""
         ...
 
     def text(self) -> str:
@@ -64,13 +65,14 @@ class Game(Protocol):
 
 
 def evaluates(seed: int) -> bool:
-    """Returns whether `seed` is an evaluation seed, that is, at least `VALIDATION_SEED`. The episode of an
-    evaluation seed must use a held-out instance."""
+    """Returns whether `seed` belongs to an evaluation episode, that is, is at least `VALIDATION_SEED`. The
+    episodes of such seeds must use instances (such as start positions) that are held out from training."""
     return seed >= VALIDATION_SEED
 
 
 def held_out(instance: str) -> bool:
-    """Returns whether an instance of a game, such as a start position, is held out for evaluation. `instance`
-    is a string that identifies it, such as the board as text. The answer depends only on this string, so
-    training and evaluation never share an instance."""
+    """Returns whether an instance of a game, such as a start position, may occur only in evaluation episodes.
+    Otherwise it may occur only in training episodes. `instance` is a string that identifies it, such as the
+    board as text. The answer depends only on this string, so training and evaluation never share an
+    instance."""
     return zlib.crc32(instance.encode()) % _HELD_OUT_SHARE == 0

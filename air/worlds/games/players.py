@@ -21,15 +21,16 @@ from air.worlds.games.world import SEPARATOR, GameWorld
 
 
 class Player(Protocol):
-    """The interface of a scripted player of games."""
+    """The interface of a scripted player, which plays games instead of a model."""
 
     def moves(self, game: Game) -> list[str]:
-        """Returns the next moves, at least one. The game must not be over."""
+        """Returns the player's next moves in `game`, at least one, as strings that `game.step` accepts. The
+        game must not be over, and is not changed."""
         ...
 
 
 class RandomPlayer:
-    """A player that draws each move uniformly."""
+    """A scripted player that draws each move uniformly from all moves of the game, as a baseline."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -83,8 +84,9 @@ _PLANS: dict[type, Callable[[Game], list[str] | None]] = {
 
 
 def reply(world: GameWorld, player: Player) -> Action:
-    """Returns the next action of `player`: its moves, separated by ` || `, as an answer. If the player gives
-    more moves than one turn allows, only the first ones are in the action."""
+    """Returns the next action of `player` in the current episode of `world`: an answer with the player's
+    moves, separated by ` || `. If the player gives more moves than one turn allows, only the first ones are
+    in the action."""
     moves: list[str] = []
     while len(moves) < world.limits.per_turn:
         more = player.moves(world.game)
@@ -107,8 +109,9 @@ async def play(world: GameWorld, player: Player, seed: int) -> float:
 
 
 def solving(world: World[Action], seed: int) -> Callable[[str], Action]:
-    """Returns a function that plays the current episode of `world`, a `GameWorld`, with a `SolverPlayer`. The
-    function takes the text of an observation and returns the next action."""
+    """Makes a scripted player that plays well, for the current episode of `world`, a `GameWorld`. Returns a
+    function from the text of an observation to the next action. The text is ignored, because the player reads
+    the game's state."""
     assert isinstance(world, GameWorld)
     game_world, solver = world, SolverPlayer()
     return lambda observation: reply(game_world, solver)

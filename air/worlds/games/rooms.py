@@ -64,9 +64,9 @@ class Rooms:
         return _make(self, seed)
 
     def problem(self) -> str:
-        """Returns the reason, as a phrase, why these parameters are refused; empty if they are accepted. They
-        are refused if a room without inner walls has no suitable start for training seeds, or none for
-        evaluation seeds."""
+        """Checks these parameters. Returns the reason, as a phrase, why they are refused; empty if they are
+        accepted. They are refused if a room without inner walls has no suitable start for training seeds, or
+        none for evaluation seeds, because this room is used if no random one is suitable."""
         if all(open_room(self, side) for side in (False, True)):
             return ""
         return (

@@ -53,7 +53,8 @@ class Sokoban:
         self.won = self.over = False
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move such as `Left`, and returns its result: the reward, and whether the move was
+        valid and had an effect. Raises RuntimeError if the game is over or has not begun."""
         if self.over:
             raise RuntimeError("the game is over")
         step = self._steps.get(move.lower())

@@ -51,8 +51,8 @@ _OPTION = re.compile(r"([a-z]+)([0-9]{1,4})")
 
 @dataclass(frozen=True)
 class GameKind:
-    """The meaning of a task's name, such as `sokoban6-level2`: a function that makes the game, the limits of
-    an episode, and the rules for the prompt."""
+    """The meaning of a game task's name, such as `sokoban6-level2`: a function that makes the game, the
+    limits of an episode, and the rules for the prompt."""
 
     make: Callable[[], Game]
     limits: Limits
@@ -137,9 +137,9 @@ class _Options:
 
     def limits(self, turns: int, moves: int, total: int) -> Limits:
         """Returns the limits of an episode: the values of the options `turns` (maximum number of turns),
-        `moves` (of moves per turn) and `total` (of moves) in the task name. An argument replaces an option
-        that is missing. Raises ConfigError if a value is not from 1 to 1000, or if the name has an option
-        that the game does not know."""
+        `moves` (of moves per turn) and `total` (of moves) in the task name. For an option that is missing,
+        the argument is the value. Raises ConfigError if a value is not from 1 to 1000, or if the name has an
+        option that the game does not know."""
         values = [
             self.number(key, value, 1, 1000)
             for key, value in zip(_LIMITS, (turns, moves, total), strict=True)
@@ -149,8 +149,9 @@ class _Options:
         return Limits(*values)
 
     def too_low(self, problem: str, limits: Limits, moves: int) -> ConfigError:
-        """Returns the error for limits that are too low: its message contains `problem`, and its remedy names
-        higher limits, which allow the `moves` moves that are enough."""
+        """Returns, without raising it, the error for limits of an episode that are too low to win the game.
+        `problem` is the first part of the message. The remedy names the options that would allow `moves`
+        moves, which are enough."""
         needed = [f"`-total{moves}`"] if limits.total < moves else []
         if limits.turns * limits.per_turn < moves:
             needed.append(f"`-turns{math.ceil(moves / limits.per_turn)}`")

@@ -26,8 +26,8 @@ _STEPS = {move.lower(): step for move, step in STEPS.items()}
 
 
 class Tetris:
-    """A game of Tetris. `board` are its parameters. A player who knows all pieces in advance can win each
-    episode in at most `most` moves (None: in any number)."""
+    """A game of Tetris on a board with the parameters `board`. The pieces of each episode are drawn so that a
+    player who knew all of them in advance could win in at most `most` moves (None: in any number)."""
 
     moves: tuple[str, ...] = ("Left", "Right", "Down")
 
@@ -57,7 +57,8 @@ class Tetris:
         self.y = 0
 
     def step(self, move: str) -> Outcome:
-        """Carries out a move. Raises RuntimeError if the game is over or has not begun."""
+        """Carries out a move such as `Left`, and returns its result: the reward, and whether the move was
+        valid and had an effect. Raises RuntimeError if the game is over or has not begun."""
         if self.over:
             raise RuntimeError("the game is over")
         step = _STEPS.get(move.lower())
@@ -106,8 +107,9 @@ class Tetris:
 
 @lru_cache(maxsize=64)
 def problem(board: Board, most: int) -> str:
-    """Returns the reason, as a phrase, why a game with at most `most` moves is refused; empty if it is
-    accepted. It is refused if too few random sequences of pieces can be won in so many moves."""
+    """Returns the reason, as a phrase, why a game that must be won in at most `most` moves is refused; empty
+    if it is accepted. It is refused if too few random sequences of pieces can be won in so many moves,
+    because the search for such a sequence would often fail."""
     if most >= board.longest:
         return ""
     rng = random.Random(0)

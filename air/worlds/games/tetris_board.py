@@ -18,7 +18,7 @@ UPRIGHT: Cells = ((0, 0), (0, -1))
 LYING: Cells = ((0, 0), (-1, 0))
 """Two cells, side by side. The position of the piece is that of its right cell."""
 PIECES: dict[int, tuple[Cells, ...]] = {1: (SQUARE,), 2: (UPRIGHT, LYING)}
-"""The kinds of pieces of a game, by its `Board.kind`."""
+"""The pieces, as tuples of cells, that can occur in a game, by the game's `Board.kind`."""
 _LONGEST = {
     (3, 1): (4, 7, 9),
     (3, 2): (4, 7, 9),
@@ -29,7 +29,7 @@ _LONGEST = {
 gaps in the lowest row, from 1 gap on, and at the end the value for the empty board. A test verifies the
 values by trying all sequences of pieces."""
 STEPS = {"Down": (0, 1), "Left": (-1, 0), "Right": (1, 0)}
-"""The shift of a piece by each move, in columns and rows."""
+"""How each move shifts a piece: the numbers of columns to the right and of rows down."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def winnable(board: Board, filled: int, pieces: Sequence[Drawn], most: int) -> b
 
 @lru_cache(maxsize=100_000)
 def settlings(board: Board, filled: int, piece: Cells, column: int) -> tuple[tuple[int, int], ...]:
-    """Returns, for each place where a piece that appears in `column` can settle, the settled cells
-    afterwards and the fewest moves to the place."""
+    """Returns the places where a piece that appears in `column` can settle: for each place, the pair of the
+    settled cells afterwards and the fewest moves to the place."""
     ways = landings(board, filled, piece, column, 0)
     return tuple((settled, len(way)) for way, settled in ways.items())

@@ -1,5 +1,5 @@
-"""Adapts a game to the interface `World`, so that a language-model agent can play it: an action is one or
-more moves, an observation shows the board, and episodes have limits."""
+"""Makes a game playable for a language-model agent: `GameWorld` adapts a game to the interface `World`. An
+action is one or more moves, an observation shows the board, and episodes have limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from air.worlds.games.game import Game
 
 SEPARATOR = "||"
 _QUOTED = 60
-"""The maximum number of characters of an invalid move that the observation quotes."""
+"""The maximum number of characters of the message about an invalid move, which may quote the move."""
 
 FACTS = {
     "success": "1 if the game was won, else 0",
@@ -27,15 +27,16 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an episode. `turns` is the maximum number of turns."""
+    """The limits of an episode of a game. `turns` is the maximum number of turns, that is, of the agent's
+    replies."""
 
     turns: int
     per_turn: int
-    """The maximum number of moves of one reply that are played. Further moves of the reply are ignored."""
+    """The maximum number of moves in one reply. If a reply has more, only the first ones are played."""
     total: int
     """The maximum number of moves of an episode, after which it ends."""
     penalty: float = 0.1
-    """Subtracted from the game's own rewards for each turn with an invalid move or without a move."""
+    """The amount that is subtracted from the reward of a turn if its reply has an invalid move or no move."""
 
     @property
     def most(self) -> int:
@@ -44,8 +45,8 @@ class Limits:
 
 
 class GameWorld:
-    """A game as a world, that is, as an environment for an agent. It holds no resources, so calling `close`
-    is optional."""
+    """A game as a world, that is, as an environment in which a language-model agent acts. It holds no
+    resources, so calling `close` is optional."""
 
     def __init__(self, game: Game, limits: Limits) -> None:
         self.game = game
@@ -66,8 +67,9 @@ class GameWorld:
         return Observation(self._board())
 
     async def step(self, action: Action) -> Step:
-        """Plays the moves in `action.answer`, which `||` separates, and returns the board and the reward.
-        After the end of the episode no move is played."""
+        """Plays the moves in `action.answer`, such as `Up || Left`, at most `limits.per_turn` of them.
+        Returns the reward and an observation with the board. After the end of the episode no move is
+        played."""
         if not self._open:
             return Step(Observation("The episode has ended."), done=True)
         moves = [move for part in action.answer.split(SEPARATOR) if (move := part.strip())]
@@ -84,8 +86,8 @@ class GameWorld:
         return Step(Observation("\n".join(lines)), done=not self._open, reward=round(total, 9))
 
     def _play(self, moves: list[str]) -> tuple[float, list[str]]:
-        """Plays moves until the episode ends. Returns the sum of their rewards, and a message about each
-        invalid move."""
+        """Plays moves in order until the episode ends. Returns the sum of the rewards that the game gives for
+        them, without penalties, and a list with a message about each invalid move."""
         reward, problems = 0.0, []
         for move in moves:
             outcome = self.game.step(move)
@@ -108,14 +110,15 @@ class GameWorld:
         return f"{self.game.text()}\nMoves left: {self.limits.total - self._played}"
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode and returns its numbers by name (see `facts`); an empty dict if `reset` was never
-        called."""
+        """Ends the episode and returns the facts of the episode: numbers by name, such as `success`. Returns
+        an empty dict if `reset` was never called."""
         self._open = False
         return dict(self.facts()) if self._was_reset else {}
 
     def facts(self) -> Mapping[str, float]:
-        """Returns the facts of the episode so far: numbers by name, such as `success`. `FACTS` explains the
-        names. `shortest`, the length of the shortest solution, is missing if the game cannot compute it."""
+        """Returns numbers about the episode so far, by name, such as `success` (1 if the game was won).
+        `FACTS` explains all names. `shortest`, the length of the shortest solution, is missing if the game
+        cannot compute it."""
         asked = self._asked or 1
         facts = {
             "success": float(self.game.won),
@@ -129,7 +132,7 @@ class GameWorld:
 
 
 def _one_line(problem: str) -> str:
-    """Returns an error message, which may quote the model's text, as one short line of printable
-    characters."""
+    """Makes an error message, which may quote the model's text, safe to show in an observation: returns its
+    first 60 characters as one line, with `?` for each unprintable character."""
     text = " ".join(problem[: 4 * _QUOTED].split())[:_QUOTED]
     return "".join(letter if letter.isprintable() else "?" for letter in text)

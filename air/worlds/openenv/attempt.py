@@ -1,5 +1,5 @@
-"""Repeats the actions of an episode in another environment of the same server, to find out whether the
-agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
+"""Repeats the actions of an episode in another environment of the same OpenEnv server, to find out whether
+the agent or the server caused a failure (see `air.worlds.remote.attribution`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from air.worlds.remote.conversion import observation_text
 
 
 class Attempt:
-    """Repeats an episode's actions in another environment on the server at `url`, to find out whether the
-    agent or the server caused a failure. `reset` is the data of the message `reset` with which the episode
-    began, and `seed` is the episode's seed. `tools` says whether the agent acts by calls of the server's
-    tools."""
+    """Repeats an episode's actions in another environment on the OpenEnv server at `url`, to find out whether
+    the agent or the server caused a failure. `reset` is the data of the message `reset` with which the
+    episode began, and `seed` is the episode's seed. `tools` says whether the agent's actions are calls of the
+    server's tools."""
 
     def __init__(
         self,

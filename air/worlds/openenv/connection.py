@@ -36,8 +36,8 @@ _WAITS = (0.1, 5.0)
 
 
 class ServerError(Exception):
-    """Raised for a response of the type `error`. `code` is the server's error code, which decides whether
-    the connection can still be used."""
+    """Raised if the server answers a message with a message of the type `error`. `code` is the server's error
+    code, which decides whether the connection can still be used."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -160,14 +160,15 @@ class OpenEnvWorld:
         return Step(as_observation(result.text), done=result.done, reward=reward)
 
     async def close(self) -> dict[str, Any]:
-        """Ends the episode on the server, and returns numbers about the episode by name (see `facts`)."""
+        """Ends the episode on the server, and returns numbers about the episode by name, such as
+        `num_actions` (see `facts`)."""
         await self._connection.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
         """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
-        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
-        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 if there
+        are none); and `num_null_rewards`, how many of the server's rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),

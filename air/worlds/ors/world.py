@@ -39,8 +39,9 @@ from air.worlds.remote.conversion import (
 
 
 class OrsWorld:
-    """A world (an agent's environment) that runs one episode on the ORS (Open Reward Standard) server at
-    `rewards.url`. `rewards` is also the record of the rewards that this server has sent so far."""
+    """A world (an agent's environment) that runs one episode on an ORS (Open Reward Standard) server.
+    `rewards` holds the server's URL and the lowest reward that the server has sent so far in any episode,
+    which can replace a missing reward."""
 
     def __init__(self, rewards: RewardsOfServer, options: OrsOptions) -> None:
         url = rewards.url
@@ -128,8 +129,8 @@ class OrsWorld:
         )
 
     async def _unanswered(self, failure: Unanswered, call: Call) -> Step:
-        """Closes the session after a tool call that got no result, and determines whether the agent or the
-        server is the cause.
+        """Closes the session after the tool call `call`, which got no result, and determines whether the
+        agent or the server is the cause.
 
         If the agent is the cause, returns a step that ends the episode. Otherwise raises `failure`.
         """
@@ -152,15 +153,16 @@ class OrsWorld:
         return Attempt(self._url, options, self._env, self._index, self._seed)
 
     async def close(self) -> dict[str, Any]:
-        """Deletes the session on the server, and returns numbers about the episode by name (see `facts`)."""
+        """Deletes the session on the server, and returns numbers about the episode by name, such as
+        `num_actions` (see `facts`)."""
         self._lost = self._lost or "the episode is over"
         await self._session.close()
         return dict(self.facts())
 
     def facts(self) -> Mapping[str, float]:
         """Returns three numbers about the episode so far, by name: `num_actions`, how many actions the agent
-        took; `action_is_valid`, the share of these that the server carried out without an error (0 before the
-        first); and `num_null_rewards`, how many rewards were null, which count as 0."""
+        took; `action_is_valid`, the share of these that the server carried out without an error (0 if there
+        are none); and `num_null_rewards`, how many of the server's rewards were null, which count as 0."""
         share = self._valid / self._actions if self._actions else 0.0
         return {
             "num_actions": float(self._actions),

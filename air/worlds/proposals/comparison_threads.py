@@ -21,9 +21,13 @@ T = TypeVar("T")
 
 
 async def compare_in_thread(work: Callable[[], T]) -> T:
-    """Runs `work` in a thread and returns its result. `work` compares answers with a function that
-    `equal_answers` returned. If the caller is cancelled meanwhile, waits until the comparison in progress has
-    ended, starts no further comparison, and then raises CancelledError. Also raises the errors of `work`."""
+    """Runs `work`, a function that compares answers, in a thread, so that slow comparisons do not block the
+    event loop. Returns its result, or raises its error.
+
+    If the caller is cancelled meanwhile, waits until the comparison in progress has ended, starts no further
+    one, and then raises CancelledError. For this, `work` must compare by a function that `equal_answers`
+    returned.
+    """
     stop = threading.Event()
 
     def stoppable() -> T:

@@ -9,7 +9,8 @@ in no prompt, observation, fact or record.
 
 The label was derived from several answers of an executor, the model that learns to answer the questions;
 `p_hat`, from 0 to 1, says how far these answers agreed. Each episode reports `p_hat` as a fact (a number
-about the episode), which the algorithm ADPO uses (`share = "p_hat"`).
+about the episode). The training algorithm ADPO (ambiguity-dynamic policy optimisation) uses this fact if its
+setting `share` is `"p_hat"`.
 
 FILE is a settings file (FILE.toml or FILE.json) or a file of rows (FILE.jsonl). A settings file has the keys
 of `PosedSettings`, which name the file of rows and the tools. If FILE is the file of rows itself, the task
@@ -52,8 +53,9 @@ ENDING_TOOLS = ("answer", "submit")
 """The names of the tools shipped with air that end an episode. The tasks of this module refuse these tools,
 because only a reply with the answer may end an episode."""
 LENT: ContextVar[ToolSet | None] = ContextVar("lent_tools", default=None)
-"""A context variable with the tools of tasks `posed:FILE.jsonl`, which have no settings file that could name
-tools. None: these tasks have no tools."""
+"""A context variable with the tools that tasks `posed:FILE.jsonl` get when they are loaded, because such
+tasks have no settings file that could name tools. The command `air coevolve` sets it. None: these tasks have
+no tools."""
 FACTS: Mapping[str, str] = {
     "success": "1 if the answer equals the label, else 0",
     "answered": "1 if the reply that ended the episode has an answer in \\boxed{…}, else 0",
@@ -86,8 +88,9 @@ class PosedSettings(BaseConfig):
     """The name of the action format. Empty: `tool_calls` if there are tools, else the format in which the
     whole reply is the action (`WholeReply`)."""
     equality: Equality = "math"
-    """The rule by which an answer equals the label: `math`, by the checker of mathematical answers, or
-    `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal `x*2`."""
+    """The rule by which the agent's answer equals the label, the answer in the row: `math`, by the checker of
+    mathematical answers, or `forms`, only by canonical forms: `0.5` equals `1/2`, but `2x` does not equal
+    `x*2`."""
 
 
 @dataclass(frozen=True)
@@ -213,17 +216,17 @@ def read_settings(name: str) -> PosedSettings | None:
 
 
 def own_tools(name: str, settings: PosedSettings) -> ToolSet:
-    """Loads the tools that `settings` lists. `name` is the NAME of the task `posed:NAME`, the path of its
-    settings file. Raises UsageError if a tool does not exist or cannot be used."""
+    """Loads the tools that the settings file of a task `posed:NAME` lists. `name` is NAME, the path of this
+    file, and `settings` are its settings. Raises UsageError if a tool does not exist or cannot be used."""
     path = Path(name).expanduser().absolute()
     folder = path.parent / Path(settings.folder).expanduser()
     return tool_set((tool for spec in settings.tools for tool in load(spec, folder)), str(path))
 
 
 def tool_set(tools: Iterable[Tool], where: str) -> ToolSet:
-    """Returns `tools` as the tool set of a task `posed:…`. Raises ConfigError, with the location `where`, if
-    a tool would end an episode without an answer, or if a tool computes the final answer itself
-    (`Tool.outcome`)."""
+    """Makes the tool set of a task `posed:…` from `tools`, and checks that an episode can end only with an
+    answer in a reply. Raises ConfigError, with the location `where`, if a tool would end an episode, or if a
+    tool computes the final answer itself (`Tool.outcome`)."""
     result = ToolSet(tools)
     for tool in result.tools.values():
         if tool.name in ENDING_TOOLS:

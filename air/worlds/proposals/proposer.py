@@ -60,7 +60,8 @@ FACTS: Mapping[str, str] = {
 
 
 class ProposerSettings(BaseConfig):
-    """The settings in the file of a task `proposal:FILE.toml`."""
+    """The settings in the file of a task `proposal:FILE.toml`, in which an agent (the proposer) writes a
+    question that another model (the executor) then answers several times."""
 
     url: str | None = None
     """The base URL of the service in which the executor (the model with frozen weights) answers questions;
@@ -159,9 +160,9 @@ class ProposalWorld:
     def _measured(
         self, question: Question, answers: Sequence[str | None]
     ) -> tuple[Agreement, float, float]:
-        """Returns three values: the agreement of the executor's answers, p̂ (the measure of this agreement
-        from which the reward is computed), and the size of the question's cluster of similar questions
-        divided by the window's size. Adds the question to the window of the latest questions."""
+        """Compares the executor's answers with each other. Returns three values: their agreement, p̂ (the
+        measure of this agreement from which the reward is computed), and the number of similar questions in
+        the window of the latest questions, divided by the window's size. Adds the question to this window."""
         s = self._settings
         found = agreement(answers, equal_answers(s.equality, question.text))
         p = p_hat(found, question.answer, s.reward, s.least_valid)

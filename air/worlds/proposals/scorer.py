@@ -1,5 +1,5 @@
 """The client of a service in which an executor (a model with frozen weights) answers a proposed question k
-times: `POST /evaluate`.
+times, to measure how difficult the question is: `POST /evaluate`.
 
     {"tasks": [{"id", "question", "answer"?}], "k", "max_turns", "sampling"}
         → {"results": [{"id", "p_hat", "majority", "n_valid", "k", "tool_calls_mean", "answers"}]}
@@ -51,8 +51,9 @@ class Answered:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The client of a service that answers questions with an executor, a model with frozen weights. The
-    fields have the same meaning as those of `ProposerSettings` with the same names."""
+    """The client of a service that lets an executor, a model with frozen weights, answer questions. `url` is
+    the service's base URL, `k` the number of answers to each question, `max_turns` the maximum number of
+    turns for one answer, `sampling` the sampling parameters, and `seconds` the time limit of one request."""
 
     url: str
     k: int

@@ -38,7 +38,8 @@ def for_validation(seed: int) -> bool:
 
 
 def belongs(key: str, seed: int) -> bool:
-    """Returns whether an episode with the seed `seed` may ask the problem that the text `key` identifies.
+    """Returns whether an episode with the seed `seed` may ask a certain problem. `key` is a text that
+    identifies the problem.
 
     A hash of `key` assigns each problem either to training seeds or to validation seeds, so that training and
     validation never share a problem. A generator draws problems until this function accepts one.
@@ -48,15 +49,17 @@ def belongs(key: str, seed: int) -> bool:
 
 
 def answering(player: Callable[[str], str]) -> Callable[[str], Action]:
-    """Converts a scripted player (a function that plays instead of a model) that returns answers as strings
-    into a player that returns actions with these answers. Both take the text of an observation."""
+    """Converts a scripted player (a function that plays instead of a model) from one form to the other:
+    `player` returns an answer as a string, the result returns an action with this answer. Both take the text
+    of the latest observation."""
     return lambda observation: Action(answer=player(observation))
 
 
 @dataclass
 class Tally:
-    """Counters of an episode's actions, from which the episode's facts (numbers with the names in `FACTS`)
-    are computed. `count` explains `valid` and `effective`."""
+    """Counts an episode's actions: all of them, those that the world could carry out (`valid`), and those
+    that changed something or tried something new (`effective`). From these numbers the episode's facts
+    (numbers with the names in `FACTS`) are computed."""
 
     actions: int = 0
     valid: int = 0
@@ -71,8 +74,8 @@ class Tally:
         self.effective += effective
 
     def facts(self) -> dict[str, float]:
-        """Returns the episode's facts: the number for each name in `FACTS`. The two shares are 0 before the
-        first action."""
+        """Returns the episode's facts, numbers by name: `success` (1 or 0), `num_actions`, and the shares
+        `action_is_valid` and `action_is_effective` of the actions, which are 0 before the first action."""
         share = 1 / self.actions if self.actions else 0.0
         return {
             "success": float(self.success),
@@ -83,25 +86,28 @@ class Tally:
 
 
 class Episode(Protocol):
-    """The interface of one episode of a question world. Its methods are synchronous; `EpisodeWorld` adapts
-    them to the asynchronous interface `World`."""
+    """The interface of one episode in which an agent answers a question. Its methods are synchronous; the
+    class `EpisodeWorld` adapts them to the asynchronous interface `World`."""
 
     def start(self, seed: int) -> str:
         """Starts the episode with the problem that `seed` selects, and returns the first observation."""
         ...
 
     def act(self, answer: str) -> Step:
-        """Grades or carries out one answer of the agent and returns the result."""
+        """Grades one answer of the agent or, in a task such as a shop, carries out the actions in it. Returns
+        the result: observation, reward, and whether the episode has ended."""
         ...
 
     def facts(self) -> dict[str, float]:
-        """Returns the episode's facts: the number for each name in `FACTS`."""
+        """Returns numbers about the episode so far, by name, such as `success`: one for each name in
+        `FACTS`."""
         ...
 
 
 class EpisodeWorld:
-    """A `World` (an environment for an agent) that runs an `Episode`, which `make` creates. The episode
-    receives only `Action.answer`, so that a number or a query in the model's reasoning has no effect."""
+    """A `World` (an environment for an agent) that runs episodes of one kind of question. `make` creates an
+    `Episode`. The episode gets only the answer in an action, so that a number or a query in the model's
+    reasoning has no effect."""
 
     def __init__(self, make: Callable[[], Episode]) -> None:
         self._make = make
@@ -168,13 +174,13 @@ class Name:
 
 
 def digest(*parts: object) -> str:
-    """Returns the SHA-256 hash, in hex, of `parts`: each part as a string, one per line."""
+    """Returns the SHA-256 hash, in hex, of the text whose lines are `parts`, each converted to a string."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 def source_digest(package: str, *others: str) -> str:
-    """Returns a digest (hash) of the source code that determines a question world's episodes, without
-    docstrings and comments. The source files are `episodes.py`, all modules in the folder that contains the
-    file `package`, and the files `others`."""
+    """Returns a digest (hash) of source files, without their docstrings and comments, by which a change of a
+    kind of question task is noticed. The files are `episodes.py`, all Python files in the same folder as
+    `package` (the path of a Python file), and the files whose paths are in `others`."""
     files = [Path(__file__), *sorted(Path(package).parent.glob("*.py")), *map(Path, others)]
     return digest(*(code_of_file(file) for file in files))

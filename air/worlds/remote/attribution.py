@@ -51,8 +51,8 @@ class Unanswered(InfrastructureError):
 
 @dataclass(frozen=True)
 class Acted:
-    """An action of an episode, with its failure or a digest (hash) of its result. `sent` is the action in the
-    form in which the client sends it."""
+    """The record of one action of an episode: `sent`, the action in the form in which the client sends it,
+    and its failure or a digest (hash) of its result."""
 
     sent: Any
     kind: str = ""
@@ -86,14 +86,14 @@ class History:
 
 @dataclass(frozen=True)
 class _Failed:
-    """An action of an episode that got no result."""
+    """An action that got no result in an episode, and whose cause is to be found by repeating the episode."""
 
     history: History
-    """The actions before it."""
+    """The episode's actions before the failed action, with their results."""
     sent: Any
-    """The action, in the form in which the client sends it."""
+    """The failed action, in the form in which the client sends it."""
     kind: str
-    """The kind of the failure."""
+    """The kind of the action's failure, such as `slow`."""
 
 
 def _digest(value: Any) -> str:
@@ -105,7 +105,8 @@ class NoPlace(InfrastructureError):
 
 
 class ServerLock(asyncio.Lock):
-    """A lock for one server. It counts in `taken` how often it was acquired."""
+    """A lock for one server, so that an episode can act on the server while no other one does. It counts in
+    `taken` how often it was acquired."""
 
     taken = 0
 
@@ -118,7 +119,7 @@ class ServerLock(asyncio.Lock):
 
 class Attempt(Protocol):
     """The interface of an object that repeats the actions of an episode in another environment of the same
-    server, with the same task."""
+    server, with the same task, to find out whether the agent or the server caused a failure."""
 
     async def begin(self) -> Any:
         """Creates the environment, starts the task, and returns the first observation. Raises
@@ -325,8 +326,10 @@ async def _failure_elsewhere(attempt: Callable[[], Attempt], failed: _Failed) ->
 async def _failure(
     attempt: Attempt, failed: _Failed, *, compare: bool = False, alone: asyncio.Lock | None = None
 ) -> str | None:
-    """Starts the episode's task in `attempt`, repeats the episode, and closes `attempt`. Returns the same as
-    `_repeat`: how the action `failed` fails now. Raises InfrastructureError if the task cannot be started."""
+    """Starts the episode's task in `attempt`, repeats the episode up to the action `failed`, and closes
+    `attempt`. Returns how this action fails now: the kind of the failure; an empty string if it succeeds;
+    None if the repetition is inconclusive (see `_repeat`). Raises InfrastructureError if the task cannot be
+    started."""
     try:
         first = await attempt.begin()
         return await _repeat(attempt, first, failed, compare=compare, alone=alone)
@@ -342,12 +345,14 @@ async def _repeat(
     compare: bool = False,
     alone: asyncio.Lock | None = None,
 ) -> str | None:
-    """Repeats in `attempt` the actions before the action `failed`, then this action. `first` is the first
-    observation in `attempt`. Returns the kind of the action's failure now, or an empty string if the action
-    succeeds. Returns None, for an inconclusive repetition, if an earlier action does not succeed or fail in
-    the same way as in the episode. With `compare`, also returns None if the action does not fail in the same
-    way, and an observation differed from the episode's. Before the last action, waits until nobody holds the
-    lock `alone`, if given."""
+    """Repeats in `attempt` the actions before the action `failed`, then this action. Returns the kind of its
+    failure now; an empty string if it succeeds; None if the repetition is inconclusive.
+
+    A repetition is inconclusive if the result of an earlier action is now a failure, or a failure of another
+    kind, or no failure any more. With `compare`, it is also inconclusive if the action `failed` does not fail
+    in the same way and an observation before it differs from the episode's. `first` is the first observation
+    in `attempt`. If the lock `alone` is given, waits before the last action until nobody holds it.
+    """
     same = _digest(first) == failed.history.first
     for acted in failed.history.actions:
         repeated = await _repeated(attempt, acted.sent)
@@ -394,8 +399,8 @@ async def _released(lock: asyncio.Lock) -> None:
 
 
 class Locks:
-    """One lock per server. `caused_by_agent` holds a server's lock while it repeats an episode for the second
-    time, so that no other episode acts on the server meanwhile."""
+    """One lock for each server. While `caused_by_agent` repeats an episode for the second time, it holds the
+    server's lock, so that no other episode acts on this server."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, ServerLock]] = (
@@ -408,7 +413,8 @@ class Locks:
         return locks.setdefault(server, ServerLock())
 
     async def wait(self, server: str) -> None:
-        """Waits until no repetition in `caused_by_agent` holds the lock of the server."""
+        """Waits until the lock of the server at the URL `server` is free, that is, until no repetition of
+        another episode needs the server for itself."""
         await _released(self.of(server))
 
 

@@ -155,8 +155,9 @@ def _depth(value: Any) -> int:
 
 
 def single_text(schema: Mapping[str, Any]) -> str:
-    """Returns the name of the only field in a JSON schema or, if there are several, of the only required
-    field, provided that this field is a string. Otherwise returns an empty string.
+    """Returns the name of the field of an action that can hold the agent's text: the only field in a JSON
+    schema or, if there are several, the only required one, provided that it is a string. Otherwise returns an
+    empty string.
 
     The field `metadata`, which every action of the protocol OpenEnv has, is ignored.
     """
@@ -247,8 +248,8 @@ def reward_of(value: Any, server: str) -> float | None:
 
 @dataclass
 class RewardsOfServer:
-    """What is known about the rewards that the server at `url` has sent so far, in all episodes of one task
-    in this process."""
+    """A record of the rewards that the server at `url` has sent so far, in all episodes of one task in this
+    process."""
 
     url: str
     lowest: float | None = None
@@ -273,8 +274,9 @@ class Rewards:
 
     def counted(self, reward: float | None, *, done: bool) -> float:
         """Returns the reward for an action as a number. `reward` is the reward that the server sent (None for
-        null), and `done` says whether the episode is over. Raises InfrastructureError if the episode is over
-        and the server has not sent a number in any episode so far."""
+        null), and `done` says whether the episode is over. Null counts as 0. But if the episode is over and
+        all its rewards were null, the result is the lowest reward that the server has sent in any episode, or
+        0 if that is lower; raises InfrastructureError if the server has sent none."""
         self.null += reward is None
         if reward is not None:
             self._numbers += 1

@@ -26,7 +26,7 @@ MOST = 10
 text. Further errors are only counted."""
 SECONDS = 30.0
 AT_ONCE = os.cpu_count() or 1
-"""The maximum number of linters that run at the same time in each event loop. Further edits wait."""
+"""The maximum number of linter processes that run at the same time in each event loop. Further edits wait."""
 _LONGEST_REASON = 200
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 _PROGRAM = Path(__file__).with_name("lint_rules.py")
@@ -78,7 +78,7 @@ async def lint_edit(before: str, after: str) -> LintResult:
     other errors, or the reason why the text was not linted.
 
     If the text before the edit does not parse, no error counts as added, so that the agent can repair the
-    file step by step. Raises InfrastructureError if the linter program fails.
+    file step by step. Raises InfrastructureError if the linter program fails even on a harmless text.
     """
     if _exceed(before, after):
         return LintResult(given_up=f"before and after have more than {MAX_BYTES} bytes")
@@ -90,8 +90,8 @@ async def lint_edit(before: str, after: str) -> LintResult:
 
 
 def _exceed(*texts: str) -> bool:
-    """Returns whether the texts together have more than `MAX_BYTES` bytes in UTF-8. To save time, the texts
-    are not encoded if they have more than `MAX_BYTES` characters, because the answer is then known."""
+    """Returns whether the texts together have more than `MAX_BYTES` bytes in UTF-8. If they have more than
+    `MAX_BYTES` characters, the answer is known without encoding them."""
     if sum(map(len, texts)) > MAX_BYTES:
         return True
     return sum(len(text.encode("utf-8", "replace")) for text in texts) > MAX_BYTES
@@ -102,9 +102,10 @@ def _findings(answer: dict[str, Any]) -> Findings:
 
 
 async def _attributed(before: str, after: str) -> dict[str, Any] | str:
-    """Lints the text before and after an edit, and returns the JSON object that the linter program prints. If
-    the program fails on these texts, but not on a harmless text, or if it does not lint these texts, returns
-    the reason as a string. Raises InfrastructureError if the program fails on the harmless text, too."""
+    """Lints the text before and after an edit, and returns the JSON object that the linter program prints,
+    or, if these texts were not linted, the reason as a string. If the program fails, a harmless text shows
+    whether these texts are the cause. Raises InfrastructureError if the program fails on the harmless text,
+    too."""
     try:
         return await _ask(before, after)
     except InfrastructureError as error:
@@ -113,8 +114,9 @@ async def _attributed(before: str, after: str) -> dict[str, Any] | str:
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
-    """Runs the linter program in a separate process. Returns the JSON object that the program prints, or the
-    reason why the program did not lint, as text. Raises InfrastructureError if the program fails."""
+    """Runs the linter program in a separate process. Returns the JSON object that the program prints. If the
+    texts are too hard to lint (the program takes too long, crashes or gives up), returns the reason as text.
+    Raises InfrastructureError if the program reports an error of its own."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

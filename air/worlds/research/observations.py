@@ -9,8 +9,8 @@ from air.worlds.base import Observation, Validation
 from air.worlds.research.score_rounding import score_text
 
 NONE_LEFT = "[not scored] no validate is left in this episode; its end is scored in any case"
-"""The observation for the action `validate` (a request to grade the work so far) if the agent has reached the
-maximum number of validates in the episode."""
+"""The observation for the action `validate` (a request to grade the work so far) if the agent has used up the
+number of such requests that are graded in the episode."""
 OVER = "[the episode has ended]"
 """The observation for an action after the end of the episode."""
 BOX_ENDED = "[the box has ended]"

@@ -16,11 +16,11 @@ OLD_STEP = 0.0001
 
 def step_of(task: TaskSpec) -> float:
     """Returns the step to which a task's scores are rounded before the agent sees them: the task's
-    `told_step` or, without this setting, a power of ten.
+    `told_step` or, without this setting, the largest power of ten that is at most a tenth of a certain
+    distance.
 
-    The power of ten is between a hundredth and a tenth of a distance: the distance from the baseline score to
-    the target score or, in a task with the normalisation `log-gap`, the distance from the target to the
-    optimum if this is smaller.
+    This is the distance from the baseline score to the target score: 0.01 for a distance of 0.3. In a task
+    with the normalisation `log-gap`, it is the distance from the target to the optimum if this is smaller.
     """
     if task.told_step is not None:
         return task.told_step
@@ -31,7 +31,8 @@ def step_of(task: TaskSpec) -> float:
 
 
 def score_text(score: float, step: float) -> str:
-    """Returns a score, rounded to a multiple of `step`, as text."""
+    """Returns a score, rounded to a multiple of `step`, as text: `0.82` for the score 0.8237 and the step
+    0.01."""
     decimals = max(0, -math.floor(math.log10(step)))
     if step != 10.0**-decimals:
         score -= math.remainder(score, step)  # the quotient of a huge score would overflow

@@ -27,9 +27,9 @@ MAX_LENGTH = 16_000
 
 
 class ToolServers:
-    """The MCP (Model Context Protocol) servers of one episode, and the tools of the servers. `open` starts
-    the servers and `close` ends them. `declared` are the servers that the task declares, and `box` is the
-    agent's box, the isolated place in which servers that are programs run."""
+    """Runs the MCP (Model Context Protocol) servers that a task declares, for one episode, and calls their
+    tools. `open` starts the servers and `close` ends them. `declared` describes the servers. Those that are
+    programs run in `box`, the isolated place in which the agent works."""
 
     def __init__(self, declared: Sequence[ToolServer], box: Box) -> None:
         self._declared, self._box = declared, box
@@ -66,8 +66,9 @@ class ToolServers:
         self._offer()
 
     def copied_to(self, box: Box) -> ToolServers:
-        """Returns a copy of this object with the same tools, for the agent in the box `box`. An MCP server
-        that is a program starts in that box when one of its tools is called for the first time."""
+        """Returns a copy of this object with the same tools, for an episode that continues in another box
+        (isolated place for the agent), `box`. An MCP (Model Context Protocol) server that is a program starts
+        in that box when one of its tools is called for the first time."""
         other = ToolServers(self._declared, box)
         other._listed, other.left_out = self._listed, self.left_out
         other._offer()

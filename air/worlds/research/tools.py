@@ -55,8 +55,8 @@ class ToolSettings:
 
 @dataclass
 class View:
-    """The file that the agent has open: the absolute path in the box, the first line in view (from 1), and
-    the number of the file's lines when the agent last saw them."""
+    """The file that the agent has open, and the part of it that is in view: the absolute path in the box, the
+    first line in view (from 1), and the number of the file's lines when the agent last saw them."""
 
     path: str
     first: int = 1

@@ -66,7 +66,8 @@ class Times:
 
     @contextmanager
     def as_recording(self) -> Iterator[None]:
-        """Context manager that adds the duration of its `with` block to `recording`."""
+        """Context manager that measures how long its `with` block takes, and adds this time to
+        `recording`."""
         began = time.monotonic()
         try:
             yield
@@ -92,7 +93,8 @@ class ResearchWorld:
     """Whether the agent can call tools of MCP (Model Context Protocol) servers. If not, the task's MCP
     servers are not started."""
     servers: ToolServers | None = None
-    """The task's MCP servers; None before `reset`, or if the task declares none."""
+    """The MCP (Model Context Protocol) servers that the task declares; None before `reset`, if the task
+    declares none, or if the agent cannot call their tools (`offers_tools`)."""
     tools: Tools | None = None
     """The tools of the action format `mlgym`, such as `open`. None: the episode's format has no such tools,
     and every script starts in the workspace."""
@@ -113,11 +115,11 @@ class ResearchWorld:
     Harbor task, where stages are called steps. In other tasks it stays 0."""
     rewards: list[float | None] = field(default_factory=list)
     """In a task that has several stages (`task.rules`; steps, in Harbor's words): the score of each stage
-    that was graded so far; None for a stage that could not be graded."""
+    that was graded so far, in order; None for a stage that could not be graded."""
     outlasts_caller: bool = False
-    """Whether a grading continues after its caller was cancelled, for example because the episode's time is
-    over. If it did not continue, an agent could avoid a bad score by the action `validate` just before the
-    time is over. `finish` waits for such a grading, and `abandon` cancels it."""
+    """Whether a grading continues if the call of `validate` is cancelled, for example because the episode's
+    time is over. Otherwise an agent could avoid a bad score by the action `validate` just before the time is
+    over. `finish` waits for such a grading, and `abandon` cancels it."""
     box_end_reason: str = ""
     """The error message if the agent's commands have ended the box or made it unusable, else empty."""
     task_error: str = ""
@@ -151,9 +153,9 @@ class ResearchWorld:
     _closed: bool = False
 
     def fork(self, box: Box) -> ResearchWorld:
-        """Returns a copy of this world in its present state, with which the episode can continue in another
-        box, `box`. The workspace of `box` must be a copy of the workspace of this world's box. The two worlds
-        share the object `times`."""
+        """Returns a copy of this world in its present state, so that the same episode can be continued in
+        several ways. The copy acts in another box, `box`, whose workspace must be a copy of the workspace of
+        this world's box. The two worlds share the object `times`."""
         return replace(
             self,
             box=box,
@@ -291,8 +293,9 @@ class ResearchWorld:
         self._add(validation, artefact)
 
     def _add(self, validation: Validation, artefact: Artefact | None) -> None:
-        """Adds the result of a grading to `validations`. If `artefact`, which was graded, is now the artefact
-        to be graded on the test split (see `counted_validate`), stores it for this purpose."""
+        """Adds the result of a grading to `validations`. `artefact` is the copy of the agent's files that was
+        graded. If it is now the one to be graded on the test split in the end (see `counted_validate`),
+        stores it for this purpose."""
         self.validations.append(validation)
         if self.counted_validate == len(self.validations) - 1:
             self._counted_artefact = artefact
@@ -340,8 +343,8 @@ class ResearchWorld:
         self.finished = True
 
     async def abandon(self) -> None:
-        """Cancels a grading that still runs, and closes the MCP servers. Call this method instead of `finish`
-        if the result of the episode is not needed."""
+        """Cancels a grading that still runs, and closes the task's MCP (Model Context Protocol) servers. Call
+        this method instead of `finish` if the result of the episode is not needed."""
         if self._grading is not None:
             self._grading.cancel()
             await asyncio.gather(self._grading, return_exceptions=True)
@@ -366,7 +369,8 @@ class ResearchWorld:
 
     @property
     def agent_seconds(self) -> float:
-        """The agent's own time so far, in seconds, without grading and recording."""
+        """The time, in seconds, that counts for the agent so far: the time since its work began, without the
+        time for gradings and for recording the episode."""
         if self._closed:
             return self.times.agent
         others = self.times.grading + self.times.recording
@@ -395,9 +399,9 @@ class ResearchWorld:
 
     @property
     def counted_validate(self) -> int | None:
-        """The index in `validations` of the grading whose artefact is to be graded on the test split. The
-        setting `counts` decides: the last grading, or the one with the best score. None before the first
-        grading."""
+        """The index in `validations` of the grading whose artefact (state of the agent's files) is to be
+        graded on the test split in the end. The setting `counts` decides: the last grading (`last`), or the
+        first one with the best score (`best`). None before the first grading."""
         return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
 
     @property

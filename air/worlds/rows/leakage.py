@@ -36,7 +36,8 @@ _PUNCTUATION = frozenset(".,;:!?\"'`“”‘’…")
 
 @dataclass(frozen=True)
 class Pair:
-    """A row of the validation split, and the row of the training split with the most similar question."""
+    """A leak: a row of the validation split, and the row of the training split with the most similar
+    question."""
 
     held_out: Row
     training: Row
@@ -87,9 +88,10 @@ def without_leaks(training: Sequence[Row], held_out: Sequence[Row]) -> list[Row]
 
 
 def _near(training: Sequence[Row], held_out: Sequence[Row]) -> tuple[list[Pair], int, int]:
-    """Returns three values: the rows in `held_out` that have a near duplicate in `training`, each with that
-    row; the number of rows in `held_out` with more than `MOST_COMPARED` candidates (rows that may be
-    similar); and the number of compared pairs."""
+    """Finds the near duplicates (questions with similar words). Returns three values: the pairs of a row in
+    `held_out` and the most similar row in `training`; the number of rows in `held_out` for which only some of
+    the candidates were compared, because there were more than `MOST_COMPARED`; and the number of compared
+    pairs."""
     runs = [_runs(row.question) for row in held_out]
     best: list[tuple[float, Row | None]] = [(0.0, None)] * len(held_out)
     budget = [MOST_COMPARED] * len(held_out)

@@ -19,7 +19,8 @@ from air.errors import ConfigError, MissingError
 
 QUESTION, ANSWER, MESSAGES = "question", "answer", "messages"
 LONGEST_QUESTION = 20_000
-"""The maximum length of a question in characters. No observation may be longer, and the question is one."""
+"""The maximum length of a question in characters. It is that of an observation, because the agent sees the
+question as one."""
 _ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
 _SHOWN = 60
 
@@ -64,9 +65,9 @@ class RowFile:
 
 
 def read(path: Path) -> RowFile:
-    """Reads the rows of a file, whose name must end with a key of `READERS`. The rows of an unchanged file
-    are cached. Raises MissingError if the file or a needed package is absent, and ConfigError if the file
-    or a row is malformed."""
+    """Reads the rows of a file, whose name must end with `.json`, `.jsonl` or `.parquet`. The rows of an
+    unchanged file are cached. Raises MissingError if the file or a needed package is absent, and ConfigError
+    if the file or a row is malformed."""
     if path.suffix not in READERS:
         known = ", ".join(READERS)
         raise ConfigError(
@@ -145,8 +146,8 @@ READERS: Mapping[str, Callable[[Path, bytes], Iterator[tuple[str, Any]]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-"""The parsers of files, by the ending of the file's name. A parser yields the location and the value of each
-row."""
+"""The parsers of files, by the ending of the file's name. A parser takes a file's path and bytes, and yields
+for each row a pair: its location, for error messages, and its value."""
 
 
 def _text(path: Path, data: bytes) -> str:

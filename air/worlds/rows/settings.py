@@ -62,7 +62,7 @@ class RowsSettings(BaseConfig):
     """The names of those metrics of the answer checker that are reported as facts (numbers about the
     episode). The metric NAME becomes the fact `answer_NAME`."""
     success_at: float = 1.0
-    """The minimum reward at which an answer counts as `success`."""
+    """The minimum reward for an answer at which the fact `success` (a number about the episode) is 1."""
     check_image: str = "air-base"
     """The name of the container image for the fresh box (isolated place) in which the checker runs the code
     in an answer. Checkers that run no code do not use it."""

@@ -83,8 +83,9 @@ class RowsSource:
 
 
 def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowFile]:
-    """Reads the dataset's files and returns their rows by split. If a single file contains the rows of both
-    splits, the only key is None. Relative paths are relative to `folder`."""
+    """Reads the dataset's files. Returns a dict from a split, `train` or `validation`, to the rows in its
+    file. If a single file contains the rows of both splits, the only key is None. Relative paths are relative
+    to `folder`."""
     if isinstance(settings.data, SplitFiles):
         written: dict[Split | None, str] = {
             "train": settings.data.train,
@@ -98,8 +99,9 @@ def files_of(settings: RowsSettings, folder: Path) -> Mapping[Split | None, RowF
 def split(
     settings: RowsSettings, files: Mapping[Split | None, RowFile]
 ) -> Mapping[Split, list[Row]]:
-    """Returns the rows of each split, `train` and `validation`, that satisfy the conditions in
-    `settings.where`. `files` is a result of `files_of`."""
+    """Divides the rows of the dataset into the splits `train` and `validation`, without those that do not
+    satisfy the conditions in `settings.where`. `files` maps each split to the rows in its file, or None to
+    the rows of a single file."""
     rows: dict[Split, list[Row]] = {split: [] for split in SPLITS}
     for held, file in files.items():
         for row in file.rows:
@@ -109,8 +111,8 @@ def split(
 
 
 def check_rows(task: RowsTask) -> None:
-    """Raises ConfigError if a row that a seed can select lacks a field that the checker or the tools need, or
-    if its options are malformed."""
+    """Checks all rows that a seed can select, before any episode runs. Raises ConfigError if a row lacks a
+    field that the checker or the tools need, or if its options are malformed."""
     needed = [*task.checker.columns, *task.public]
     for rows in task.deck.asked.values():
         for row in rows:

@@ -67,7 +67,7 @@ class SplitRule(BaseConfig):
 
 
 class Range(BaseConfig):
-    """A closed range of numbers, as a condition on a field."""
+    """A closed range of numbers, as a condition that the value of a row's field must satisfy."""
 
     least: float = float("-inf")
     """The smallest number in the range."""
@@ -109,7 +109,8 @@ def _among(value: Any, values: Sequence[Scalar]) -> bool:
 
 
 def _written(value: Any) -> str | None:
-    """Returns a number or boolean as it is written in a task id; None for other values."""
+    """Returns a number or boolean as a user writes it in a task id, such as `3` or `true`; None for other
+    values."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else None
@@ -117,8 +118,8 @@ def _written(value: Any) -> str | None:
 
 @dataclass(frozen=True)
 class Deck:
-    """The rows of a task, and the mapping from episodes' seeds to rows. The constructor raises ConfigError if
-    a split from which seeds select has no rows."""
+    """Maps the seeds of episodes to the rows of a task, like a deck of cards that is dealt in random order.
+    The constructor raises ConfigError if a split from which seeds select has no rows."""
 
     where: str
     """The task id, as the location in error messages."""
@@ -149,8 +150,8 @@ class Deck:
         return {self.chosen: self.rows[self.chosen]}
 
     def row(self, seed: int) -> Row:
-        """Returns the row that a seed selects. Consecutive seeds go through all rows in a random order
-        before any row is repeated, and then through all rows again in a new order."""
+        """Returns the row that a seed selects. Consecutive seeds select all rows, in a random order, before
+        any row is repeated; then all rows again, in a new order."""
         evaluates = seed >= VALIDATION_SEED
         rows = self.asked[SPLITS[evaluates] if self.chosen == "seed" else self.chosen]
         return rows[place_of(seed, len(rows))]

@@ -40,13 +40,14 @@ _MARKS = ("<tool_call>", "<answer>", "<search>", "<action>", "```", "Action:", "
 
 
 def calls_of(tool: str) -> str:
-    """Returns the name of the fact (a number about an episode) that counts the calls of the tool `tool`."""
+    """Returns `calls_NAME` for the tool NAME: the name of the fact (a number about an episode) that counts
+    the tool's calls."""
     return f"calls_{tool}"
 
 
 def metric_of(metric: str) -> str:
-    """Returns the name of the fact (a number about an episode) that contains the checker's metric
-    `metric`."""
+    """Returns `answer_NAME` for the metric NAME of the answer checker: the name of the fact (a number about
+    an episode) with the metric's value."""
     return f"answer_{metric}"
 
 
@@ -62,7 +63,7 @@ class RowsTask:
     metrics: Sequence[str] = ()
     """The names of the checker's metrics that become facts (numbers about an episode)."""
     success_at: float = 1.0
-    """The minimum reward at which an answer counts as success."""
+    """The minimum reward for an answer at which the fact `success` of the episode is 1."""
     options: str = ""
     """The name of the field with the options of a multiple-choice question; empty if there are none."""
 
@@ -86,7 +87,8 @@ class RowsTask:
 
 @dataclass
 class Episode:
-    """The state of an episode: the row, the opened tools, and counters."""
+    """The state of an episode, in which the question in `row` is asked: the opened tools, counters of the
+    agent's calls, and the result of grading."""
 
     row: Row
     tools: OpenTools
@@ -219,8 +221,8 @@ def thought_of(message: Message | None) -> str:
 
 
 def _reply(action: Action) -> str:
-    """Returns the whole reply from which the action was parsed. Reasoning that the server returned separately
-    precedes the text in `<think>` tags."""
+    """Returns the whole text of the model's reply from which the action was parsed. If the server returned
+    reasoning separately, it precedes the text in `<think>` tags."""
     if action.message is None:
         return action.text
     reasoning, text = action.message.reasoning, action.message.text

@@ -39,7 +39,8 @@ Expression = int | Operation
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a worked solution: an operator, its two operands as numbers, and the result `value`."""
+    """One line of a worked solution, written as `3 * 4 = <<3*4=12>>12`: an operator, its two operands as
+    numbers, and the result `value`."""
 
     left: int
     sign: str

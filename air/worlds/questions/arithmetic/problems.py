@@ -30,7 +30,8 @@ class Problem:
 
     question: str
     answer: str
-    """The integer as text, in the canonical form of `air.rewards.answers.integers.canonical`."""
+    """The integer as text, in the canonical form of `air.rewards.answers.integers.canonical`, such as
+    `-12`."""
     solution: str
     """The worked solution in GSM8K's format. Its last line is `#### ` followed by the answer."""
     expression: Expression | None = None
@@ -124,8 +125,8 @@ def from_files(path: Path) -> tuple[Problems, str]:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """Returns a file's modification time in nanoseconds and its size, which show whether the file has
-    changed. Raises MissingError if the file does not exist."""
+    """Returns a pair of a file's modification time in nanoseconds and its size in bytes, by which a change of
+    the file is noticed. Raises MissingError if the file does not exist."""
     try:
         status = path.stat()
     except OSError:
@@ -137,9 +138,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 @cache
 def _rows(path: Path, stamp: tuple[int, int]) -> tuple[list[Problem], str]:
-    """Returns the problems in a file, and the file's digest (hash). The result is cached. `stamp` (see
-    `_stamp`) only serves as a part of the cache key, so that a changed file is read again. Raises ConfigError
-    if the file or a row is malformed."""
+    """Reads the problems in the file `path`. Returns them with a digest (hash) of the file. The result is
+    cached. `stamp` is the file's time and size; it is only a part of the cache's key, so that a changed file
+    is read again. Raises ConfigError if the file or a row is malformed."""
     try:
         data = path.read_bytes()
         text = data.decode()

@@ -24,8 +24,8 @@ recognise its kind."""
 
 @dataclass(frozen=True)
 class Goal:
-    """The purchase that the agent is asked to make: a kind of product with attributes, options (the requested
-    value of each, by the option's name) and a price limit in dollars."""
+    """A goal, that is, the purchase that the agent is asked to make: a kind of product with attributes,
+    options (the requested value of each, by the option's name) and a price limit in dollars."""
 
     product: Product
     """The product from which the goal was generated. Other products may satisfy the goal as well."""

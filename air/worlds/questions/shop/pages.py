@@ -45,7 +45,7 @@ class Page:
 
 
 def found(keywords: str) -> Page:
-    """Searches the shop for `keywords`, and returns the first page of results."""
+    """Searches the shop for `keywords`, and returns the first page with the products found."""
     return Page(results=tuple(index().find(keywords)))
 
 

@@ -24,8 +24,8 @@ from air.worlds.sources import WorldTask
 TURNS = {"shop": MOST_TURNS}
 """The maximum number of turns in an episode, by the kind of task: only `shop`."""
 FILES = ""
-"""A description of the user's data that the task accepts. It is empty, because `shop` accepts no data. The
-task `agentgym:webshop@URL` uses a real WebShop server."""
+"""A description, for error messages, of the user's data that the task `shop` accepts. It is empty, because
+`shop` accepts no data. The task `agentgym:webshop@URL` uses a real WebShop server."""
 __all__ = ["FILES", "LEVELS", "TURNS", "load"]
 
 

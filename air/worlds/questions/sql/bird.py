@@ -96,9 +96,9 @@ def _question(row: _Row, gold: Result, version: FileVersion | None) -> Question:
 
 
 _RESULTS: dict[tuple[int, _Row, FileVersion | None, Limits], Future[Result]] = {}
-"""The results of the gold queries (the reference queries), by process id, row, version of the database and
-limits. The process id is a part of the key because a forked process must not wait for queries of its
-parent."""
+"""A cache of the results of the gold (reference) queries. The key is the process id, the row, the version of
+the database file and the limits. A value is a future, so that other threads can wait for a query that still
+runs. The process id is in the key because a forked process must not wait for queries of its parent."""
 _RESULTS_LOCK = threading.Lock()
 
 

@@ -22,11 +22,13 @@ is raised."""
 
 
 FileVersion = tuple[int, int, int]
-"""The inode number, the size and the time of the last change of a file."""
+"""The inode number, the size and the time of the last change of a file, by which a change of the file is
+noticed."""
 
 
 def file_version(path: Path) -> FileVersion | None:
-    """Returns the version of a file; None if there is no file."""
+    """Returns the version of a file (its inode number, size and time of the last change); None if there is no
+    file."""
     try:
         status = path.stat()
     except OSError:
@@ -76,8 +78,9 @@ def generated(level: int | None) -> Questions:
 
 
 def _try(level: int, draw: random.Random, seed: int) -> Question | None:
-    """Draws a question and a database, and returns the question. Returns None if the question is reserved for
-    validation and `seed` is a training seed, or the reverse, or if `_tells_apart` rejects the database."""
+    """Draws a question and a database, and returns the question. Returns None if the database is unsuitable
+    for the question (see `_tells_apart`), or if the question must not be asked with `seed`: validation seeds
+    and training seeds have different questions."""
     template, schema = draw.choice(TEMPLATES[level]), draw.choice(SCHEMAS)
     words = _words(schema, draw)
     gold = template.gold.format(**words)
@@ -99,10 +102,11 @@ def _try(level: int, draw: random.Random, seed: int) -> Question | None:
 def _tells_apart(
     connection: sqlite3.Connection, template: Template, words: dict[str, Any]
 ) -> str | None:
-    """Checks that the database of `connection` is suitable for the question of `template`, whose placeholders
-    have the values `words`. If so, returns the digest (hash) of the result of the gold (reference) query, see
-    `Question.expected`. Returns None if this result is trivial (no rows, or a single NULL or 0), if a wrong
-    query of the template has the same result, or if an equivalent query has another result."""
+    """Checks that the answer to a question can be judged by the database of `connection`. `template` is the
+    template of the question, and `words` are the values of its placeholders. Returns a hash of the result of
+    the gold (reference) query. Returns None, for an unsuitable database, if this result is trivial (no rows,
+    or a single NULL or 0), if a wrong query of the template has the same result, or if an equivalent query
+    has another result."""
 
     def result(sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql.format(**words)).fetchall()
@@ -119,8 +123,9 @@ def _tells_apart(
 
 
 def _words(schema: Schema, draw: random.Random) -> dict[str, Any]:
-    """Draws and returns the values of a template's placeholders, by placeholder. A threshold for a column
-    comes from the middle third of the column's range, so that it divides the rows into two sizeable parts."""
+    """Draws the values of a template's placeholders. Returns a dict from a placeholder, such as `x`, to its
+    value. A threshold for a column comes from the middle third of the column's range, so that it divides the
+    rows into two sizeable parts."""
     parent, child, event = schema.parent, schema.child, schema.event
 
     def middle(least: int, greatest: int) -> int:
