@@ -37,8 +37,9 @@ module comes after those that it imports."""
 
 @cache
 def script(name: str) -> str:
-    """Returns the source of the helper program `name` as one Python script. The script defines the program's
-    modules (see `_MODULES`) and calls the function `main` of the last one."""
+    """Returns the source of the helper program `name` as one Python script, so that a box (container) can run
+    it without installed files. The script defines the program's modules (see `_MODULES`) and calls the
+    function `main` of the last one."""
     package = "air.serve.e2b.programs"
     parents = [package.rsplit(".", n)[0] for n in range(4)]
     parts = ["import sys", "p = type(sys)('programs')"]

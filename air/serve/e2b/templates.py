@@ -56,8 +56,9 @@ class Templates:
             return name
 
     async def _requested(self, template: str) -> str:
-        """Asks the container engine for the image of a template, and returns the image's name. Raises
-        ApiError if there is no such image, or the container engine fails."""
+        """Asks the container engine for the image of a template, and returns the image's name: `template`
+        itself or, if there is no such image, `air-` and `template`. Raises ApiError if there is neither, or
+        the container engine fails."""
         for name in (template, f"air-{template}"):
             asked_at = time.monotonic()
             if digest := await asyncio.to_thread(_digest, name):

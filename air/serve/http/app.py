@@ -55,7 +55,8 @@ class BaseServer:
     responds is healthy."""
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this server in the response of `/health`, by name."""
+        """Returns fields with facts about this server, which `/health` shows in its response, as a dict by
+        name. The base class has none."""
         return {}
 
 
@@ -100,7 +101,8 @@ class Protocol(ABC):
         yield
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this protocol in the response of `/health`, by name."""
+        """Returns fields with facts about this protocol, which `/health` shows in its response, as a dict by
+        name. The base class has none."""
         return {}
 
     def domains(self) -> Sequence[str]:
@@ -110,13 +112,14 @@ class Protocol(ABC):
         return ()
 
     def checks_own_token(self, scope: Scope) -> bool:
-        """Returns whether the protocol itself checks a secret of this request, such as the token of one
-        sandbox. Then the server does not check its own token."""
+        """Returns whether the protocol itself protects this request by a secret, such as the token of one
+        sandbox, which it checks later. Then the server does not demand its own token."""
         return False
 
     def sandbox_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that must handle this request, if the request is for one sandbox; its
-        path does not matter then. Returns None for all other requests, which the server's routes handle."""
+        """Returns the ASGI application that must handle this request if it is addressed to one sandbox, for
+        instance by the host name, whatever its path is. Returns None for all other requests; the server's
+        routes handle these."""
         return None
 
 

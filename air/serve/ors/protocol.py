@@ -1,9 +1,9 @@
-"""Serves the HTTP routes of ORS (Open Reward Standard). The header `X-Session-ID` of a request names the
-client's session, which is one episode. The results of tool calls are streamed.
+"""Serves the HTTP routes of ORS (Open Reward Standard, a protocol with which clients play episodes of a
+server's tasks). The header `X-Session-ID` of a request names the client's session, which is one episode. The
+results of tool calls are streamed.
 
 Most paths exist with and without the environment's name as their first part, because common clients omit the
-name.
-"""
+name."""
 
 from __future__ import annotations
 

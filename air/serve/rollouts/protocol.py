@@ -28,8 +28,8 @@ from air.serve.rollouts.settings import RolloutsConfig
 
 @dataclass(frozen=True)
 class RolloutsServer(BaseServer):
-    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and the semaphore
-    that limits the number of running episodes."""
+    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and a semaphore that
+    limits how many episodes of all requests together run at the same time."""
 
     config: RolloutsConfig
     episode_limit: asyncio.Semaphore
@@ -93,8 +93,8 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the state that all requests to `air serve rollouts` share (settings,
-    metrics, log, limit on episodes)."""
+    """Async context manager: yields the state that all requests to `air serve rollouts` share: settings,
+    metrics, log, and a semaphore that limits how many episodes run at the same time."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 
