@@ -117,7 +117,8 @@ class Programs:
         the class `failed` that says so. `spec` has the box's settings; `asked` is the sum of the request's
         time limits in seconds, and `needed` the part of it that the program can use.
 
-        Raises BadRequest, and NoBoxInTime if no box becomes free in time."""
+        Raises BadRequest, and NoBoxInTime if no box becomes free in time.
+        """
         try:
             return await self.in_box(spec, asked, needed, work)
         except BoxEndedError as error:  # the program did it, for instance by using all memory
@@ -177,7 +178,8 @@ async def exec_first(
     runs `command` there, and returns its result. No other command may have run in this box before.
 
     Raises BadRequest if the files cannot be written, for instance because they do not fit into the
-    workspace."""
+    workspace.
+    """
     try:
         return await box.exec(
             command,

@@ -92,7 +92,8 @@ class Boxes:
 
         Raises NoBoxInTime if no box becomes free within `within` seconds; but if the reason is that the
         container engine does not respond, raises EngineAwayError. Raises QueueFull if too many requests wait
-        already, and also the errors of `Pool.take`."""
+        already, and also the errors of `Pool.take`.
+        """
         since = time.monotonic()
         self._check_queue()
         self.queued += 1

@@ -3,7 +3,8 @@ server's tasks). The header `X-Session-ID` of a request names the client's sessi
 results of tool calls are streamed.
 
 Most paths exist with and without the environment's name as their first part, because common clients omit the
-name."""
+name.
+"""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ async def run_chat(
     finds the tool call in a reply, and `session` has the opened tools.
 
     Raises the errors of `Model.reply` and `Session.call`, except for BoxEndedError: if the model's own
-    commands ended the box (container) of its tools, the model is told so and can still answer."""
+    commands ended the box (container) of its tools, the model is told so and can still answer.
+    """
     state = ChatState()
     history = [dict(message) for message in messages]
     while state.turns < max_turns:

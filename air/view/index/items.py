@@ -14,8 +14,8 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """The recorded lines of one turn and its gradings (`validates`). For an agent program that records no
-    turns, an item has only gradings, and `step` is None."""
+    """The recorded lines of one turn (`step`) and of its gradings (`validates`). If an agent's own program
+    played the episode and recorded no turns, an item has only gradings, and `step` is None."""
 
     number: int
     """The item's position in the episode, from 0."""

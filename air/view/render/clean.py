@@ -60,8 +60,8 @@ def preview(text: str, width: int) -> str:
 
 
 def differing(texts: Sequence[str]) -> list[str]:
-    """Shortens texts that are shown side by side, so that their differences are visible. Returns them in
-    order.
+    """Shortens texts that are shown side by side, so that their differences are visible. Returns them in the
+    same order.
 
     Texts whose first `_ALIKE` characters are equal belong together. In these, `…` replaces their common
     beginning, up to its last space.
@@ -87,8 +87,8 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Returns the cleaned text. If it has more than about `limit` characters, a note replaces the middle, as
-    in `cut`.
+    """Returns the text as a terminal without colours would show it. If it has more than about `limit`
+    characters, the middle is replaced by a note about the number of removed characters.
 
     To save time, only the beginning and the end of a very long text are cleaned.
     """

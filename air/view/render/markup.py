@@ -71,7 +71,8 @@ def chip(label: str, kind: str = "") -> str:
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Returns the HTML of small boxes side by side, one for each tuple (name, value, remark) in `values`."""
+    """Returns the HTML of a row of small boxes, such as the main numbers of a run: one box for each tuple
+    (name, value, remark) in `values`."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -81,8 +82,8 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns the HTML of a bar whose parts show the time spent on each activity, with a legend. `times` maps
-    the activity to seconds."""
+    """Returns the HTML of a horizontal bar, divided into parts in proportion to the time spent on each
+    activity, with a legend. `times` maps the activity to seconds."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
