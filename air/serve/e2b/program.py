@@ -69,8 +69,8 @@ class Events(Protocol):
 class Program:
     """One helper program of air (see `air.serve.e2b.programs`) in a box (container). The first request starts
     it. `awake_box` is an async function that returns the box, as soon as commands can start in it. `name` is
-    a key of `_MODULES`, and `arguments` are the program's command-line arguments. The program runs as the
-    account `user`, with `env` as additional environment variables."""
+    the program's name (`files`, `ports` or `kernel`), and `arguments` are its command-line arguments. The
+    program runs as the account `user`, with `env` as additional environment variables."""
 
     def __init__(
         self,

@@ -167,9 +167,9 @@ class Sandboxes:
         workspace are stored, and its box (container) is returned to the pool.
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
-        reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout. There are two exceptions: if its files are stored already, it is
-        paused; if they could not be stored, its box has ended (see `Box.snapshot`).
+        reached, and SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
+        continues to run, with its timeout, except in two cases: if its files had been stored before the
+        error, it is paused; if storing them failed, its box may have ended.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":

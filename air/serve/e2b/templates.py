@@ -37,14 +37,15 @@ class Templates:
         self._asking = asyncio.Lock()
 
     async def spec(self, template: str) -> BoxSpec:
-        """Returns the settings of the box (container) for a sandbox with this template. Raises ApiError if
-        there is no such template."""
+        """Returns the settings of the box (container) for a sandbox with this template (E2B's name for what a
+        sandbox starts from; here a container image). Raises ApiError if there is no such template."""
         image = await self.image(template)
         return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
     async def image(self, template: str) -> str:
-        """Returns the name of the container image for a template. Raises ApiError if this machine has no such
-        image."""
+        """Returns the name of the container image for a template, for instance `air-e2b` for E2B's template
+        `base`. Raises ApiError if this machine has no such image; this is not checked for E2B's own
+        templates."""
         if name := OWN.get(template):
             return name
         async with self._asking:  # one request serves all concurrent callers

@@ -107,8 +107,8 @@ class Protocol(ABC):
 
     def domains(self) -> Sequence[str]:
         """Returns the domains that clients may use in the request header `Host`, in addition to the names of
-        this machine (see `air.loopback`). A user sets them, for instance with `--domain`. The check of `Host`
-        protects servers without a token."""
+        this machine; a user sets them, for instance with `--domain`. A server without a token refuses
+        requests with any other `Host`, because they may come from a web page of another site."""
         return ()
 
     def checks_own_token(self, scope: Scope) -> bool:

@@ -171,7 +171,8 @@ def _id(request: Request) -> str:
 
 
 def _described(tools: Sequence[Schema]) -> dict[str, Any]:
-    """Converts descriptions of tools from OpenAI's form to the response in ORS's form."""
+    """Converts descriptions of tools from OpenAI's form to the response with which ORS (Open Reward Standard)
+    lists an episode's tools: `{"tools": [{"name", "description", "input_schema"}, …], …}`."""
     functions = [each["function"] for each in tools]
     return {
         "tools": [

@@ -92,10 +92,10 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Converts the result of a tool call to the JSON object that clients get: `{"ok": true, "output": …}`
-    with the observation, the reward, and whether the episode has ended; or, for an invalid call, `{"ok":
-    false, "error": …, "reason": …}`. An invalid call that ended the episode also gets the first form, with
-    the final reward."""
+    """Converts the result of a tool call to the JSON object that clients get. `ok` is true and `output` has
+    the observation, the reward, and whether the episode has ended; but for an invalid call, `ok` is false,
+    and `error` and `reason` say why. An invalid call that ended the episode counts as `ok`, and has the final
+    reward."""
     if turn.invalid_action is not None and not turn.done:
         reason = "not_found" if isinstance(turn.invalid_action, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
