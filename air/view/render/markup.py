@@ -32,18 +32,18 @@ output by a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns `value` as text for an HTML page: without escape sequences of terminals and invisible
-    characters, escaped for HTML, and shortened to about `limit` characters. If `value` is not a string, its
-    JSON text is used."""
+    """Returns `value` as text for an HTML page: without escape sequences of terminals, with names instead of
+    invisible characters, escaped for HTML, and shortened to about `limit` characters. If `value` is not a
+    string, its JSON text is used."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns `value` as one line of text for an HTML page: without escape sequences of terminals and
-    invisible characters, of at most `width` characters, and escaped for HTML. If `value` is not a string, its
-    JSON text is used."""
+    """Returns `value` as one line of text for an HTML page: without escape sequences of terminals, with names
+    instead of invisible characters, of at most `width` characters, and escaped for HTML. If `value` is not a
+    string, its JSON text is used."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
@@ -139,8 +139,8 @@ def item(
 
 
 def preview_of(one: Item) -> str:
-    """Returns one line of cleaned text that represents a turn: its action or, if it has none, the model's
-    reply."""
+    """Returns one line of text that represents a turn: its action; if it has none, the model's reply; if that
+    is empty, the model's reasoning. For an item that has only gradings, returns `validate`."""
     step = one.step or {}
     what = step.get("action")
     if what is None:
