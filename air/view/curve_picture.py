@@ -41,7 +41,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of the charts that make up the picture, with its title and curves."""
+    """One of the charts of which the picture of a run's learning curves consists, with its title and
+    curves."""
 
     title: str
     curves: Sequence[Curve]
@@ -149,15 +150,16 @@ def _terms(rows: Sequence[Row]) -> Panel:
 
 
 def _of_updates(name: str) -> Callable[[Row], float | None]:
-    """Returns a function that reads the metric `name` from a line of `metrics.jsonl`. It returns None for a
-    training step that did not change the model's weights, because such a step records a meaningless 0."""
+    """Returns a function that reads the metric `name`, such as the gradient norm, from a line of
+    `metrics.jsonl`. The function returns None for a training step that did not change the model's weights,
+    because the line of such a step has a meaningless 0."""
     return lambda row: None if row.get("train/updated") == 0 else number(row.get(name))
 
 
 def _test_phi(row: Row) -> float | None:
-    """Returns the mean normalised score φ on the test split, from a line of `metrics.jsonl`: φ on the
-    validation split minus the recorded gap between the splits. Returns None if the line lacks one of the
-    two."""
+    """Returns the mean score on the test split, normalised so that 0 is the baseline and 1 the target, from a
+    line of `metrics.jsonl`: the line has this mean for the validation split (`phi`), from which its value
+    `validation_test_gap` is subtracted. Returns None if the line lacks one of the two."""
     phi, gap = number(row.get("phi")), number(row.get("validation_test_gap"))
     return None if phi is None or gap is None else phi - gap
 

@@ -48,9 +48,11 @@ _HEADS = (
 
 
 def write(run: Run, index: RunIndex, episodes: Sequence[Episode], out: Path) -> None:
-    """Writes an HTML page about a training run, with the given episodes of it, to the file `out`.
+    """Writes an HTML page about a training run to the file `out`. Of the run's episodes, the page shows those
+    in `episodes`, turn by turn.
 
-    An existing file is replaced only by a complete page. Raises UsageError if the file cannot be written.
+    An existing file is replaced only when the new page is complete. Raises UsageError if the file cannot be
+    written.
     """
     part = out.with_name(f".{out.name}.part")
     try:

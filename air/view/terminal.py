@@ -151,9 +151,9 @@ def _label(chart: Chart, name: str) -> str:
 
 
 def _curve(chart: Chart, name: str, label: str, column: int, out_width: int) -> Text:
-    """Returns a line of text about one curve of a chart: its label, padded to `column` cells, a small curve
-    of bar characters, and the last value. The curve is smoothed as in the other views. If possible, the line
-    fits on a terminal of `out_width` columns."""
+    """Returns a line of text about one curve of a chart: its label, padded to `column` cells, the curve drawn
+    with bar characters, and the last value. The curve is smoothed if the chart's curves are. If possible, the
+    line fits on a terminal of `out_width` columns."""
     values = [value for _, value in chart.strong(name)]
     remark = f"  {MEAN}" if chart.smoothed else ""
     room = out_width - column - _FIGURE - len(remark) - 2

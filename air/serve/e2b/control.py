@@ -36,7 +36,7 @@ class Control:
         self._sandboxes, self._templates, self._named_domain = sandboxes, templates, domain
         self._creations: dict[str, asyncio.Task[Response]] = {}
         """The asyncio tasks that create sandboxes, by the header `Idempotency-Key` of the request. A repeated
-        request with the same key gets the response of the first request."""
+        request with the same key gets the response of the first request, and creates no second sandbox."""
 
     def routes(self) -> Sequence[BaseRoute]:
         """Returns the HTTP routes of the control plane. Functions of E2B that air lacks have routes, too,

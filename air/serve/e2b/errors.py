@@ -46,7 +46,8 @@ class ApiError(AirError):
 
 
 class RpcError(AirError):
-    """Error: a remote call fails. `code` is an error code of the Connect protocol, a key of `STATUS`."""
+    """Error: a remote call fails. `code` is an error code of the Connect protocol (remote calls over HTTP),
+    such as `not_found`; it is a key of `STATUS`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

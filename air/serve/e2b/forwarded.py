@@ -17,8 +17,9 @@ OURS = {b"e2b-sandbox-id", b"e2b-sandbox-port", b"e2b-traffic-access-token"}
 
 def request_headers(sandbox: Sandbox, port: int, scope: Scope) -> list[tuple[bytes, bytes]]:
     """Returns the headers for a request that is forwarded to the program on port `port` of the sandbox. They
-    are the client's headers, except for those in `OURS` and `HOP_BY_HOP` (headers that concern only one
-    connection). If the sandbox's settings have a `host_header`, it replaces the client's `Host`."""
+    are the client's headers, except for those that are meant for this server (`OURS`) or concern only one
+    connection (`HOP_BY_HOP`). If the sandbox's settings have a `host_header`, it replaces the client's
+    `Host`."""
     headers = [
         (name, value)
         for name, value in scope["headers"]

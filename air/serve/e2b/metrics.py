@@ -1,5 +1,6 @@
-"""Measures and stores how much CPU, memory and disk space a sandbox uses. A client's request for these
-samples adds a new one if the last is at least one second old."""
+"""Measures how much CPU, memory and disk space a sandbox uses, and stores these samples. There is no
+measurement in the background: a client's request for the samples adds a new one if the last is at least one
+second old."""
 
 from __future__ import annotations
 

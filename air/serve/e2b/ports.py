@@ -73,8 +73,9 @@ class Ports:
         return self._program
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handles a new connection that comes from the box through the port relay. The first line on the
-        connection is a secret word. It shows which call of `connection` waits for this connection."""
+        """Handles a new connection that comes from the box through the port relay (a port of the box whose
+        connections reach this server). The first line on the connection is a secret word. It shows which call
+        of `connection` waits for this connection."""
         try:
             async with asyncio.timeout(WORD_SECONDS):
                 word = (await reader.readuntil(b"\n")).decode("ascii", "replace").strip()

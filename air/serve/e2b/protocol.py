@@ -180,8 +180,9 @@ async def _call(sandbox: Sandbox, request: Request, path: str) -> Response:
 
 
 def target_of(scope: Scope) -> Target | None:
-    """Returns the sandbox and the port that a request is for. Returns None if the request is for the control
-    plane, the API that manages sandboxes."""
+    """Returns the sandbox and the port that a request is for, from its headers `E2b-Sandbox-…` or its `Host`;
+    for a request for `/files` with a signature, an empty sandbox id and the port of envd. Returns None for
+    all other requests, which are for the control plane, the API that manages sandboxes."""
     headers = Headers(scope=scope)
     if ident := headers.get("e2b-sandbox-id"):
         return Target(ident, _port(headers.get("e2b-sandbox-port", str(ENVD_PORT))))

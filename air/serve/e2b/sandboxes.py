@@ -167,9 +167,9 @@ class Sandboxes:
         workspace are stored, and its box (container) is returned to the pool.
 
         Raises ApiError if the sandbox is paused already, or if the limit on paused sandboxes or snapshots is
-        reached. Raises SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
-        continues to run, with its timeout. There are two exceptions: if its files are stored already, it is
-        paused; if they could not be stored, its box has ended (see `Box.snapshot`).
+        reached, and SandboxGone if the sandbox was killed meanwhile. After any other error, the sandbox
+        continues to run, with its timeout, except in two cases: if its files had been stored before the
+        error, it is paused; if storing them failed, its box may have ended.
         """
         async with sandbox.lock:
             if sandbox.state == "paused":
@@ -223,9 +223,9 @@ class Sandboxes:
 
     @contextmanager
     def _storing(self) -> Iterator[None]:
-        """Context manager around the code that stores a snapshot: this snapshot counts towards the server's
-        limit already during the block, so that concurrent requests cannot exceed the limit. Raises ApiError
-        if the limit is reached."""
+        """Context manager around code that copies a sandbox's files to a snapshot: during the block, this
+        snapshot counts towards the server's limit on snapshots, so that concurrent requests cannot exceed the
+        limit. Raises ApiError if the limit is reached already."""
         self._check_room(memory=False)
         self._begun_snapshots += 1
         try:
@@ -272,9 +272,10 @@ class Sandboxes:
         return kept
 
     async def _files(self, sandbox: Sandbox) -> Snapshot:
-        """Returns a copy of the workspace (the files) of a running sandbox. Until it is complete, no command
-        can start in the sandbox, and its state cannot change. Raises ApiError if the sandbox is paused or the
-        copy cannot be stored, and SandboxGone if its box (container) has ended."""
+        """Copies the workspace (the files) of a running sandbox, and returns the copy. Until it is complete,
+        no command can start in the sandbox, and the sandbox cannot be paused or resumed. Raises ApiError if
+        the sandbox is paused or the copy cannot be stored, and SandboxGone if its box (container) has
+        ended."""
         async with sandbox.lock, sandbox.copying:
             if sandbox.state == "paused":
                 raise ApiError(409, f"sandbox {sandbox.id} is paused: connect to it first")

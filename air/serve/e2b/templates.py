@@ -37,14 +37,15 @@ class Templates:
         self._asking = asyncio.Lock()
 
     async def spec(self, template: str) -> BoxSpec:
-        """Returns the settings of the box (container) for a sandbox with this template. Raises ApiError if
-        there is no such template."""
+        """Returns the settings of the box (container) for a sandbox with this template (E2B's name for what a
+        sandbox starts from; here a container image). Raises ApiError if there is no such template."""
         image = await self.image(template)
         return BoxSpec(image=image, limits=self._limits, open=OpenBox())
 
     async def image(self, template: str) -> str:
-        """Returns the name of the container image for a template. Raises ApiError if this machine has no such
-        image."""
+        """Returns the name of the container image for a template, for instance `air-e2b` for E2B's template
+        `base`. Raises ApiError if this machine has no such image; this is not checked for E2B's own
+        templates."""
         if name := OWN.get(template):
             return name
         async with self._asking:  # one request serves all concurrent callers
@@ -56,8 +57,9 @@ class Templates:
             return name
 
     async def _requested(self, template: str) -> str:
-        """Asks the container engine for the image of a template, and returns the image's name. Raises
-        ApiError if there is no such image, or the container engine fails."""
+        """Asks the container engine for the image of a template, and returns the image's name: `template`
+        itself or, if there is no such image, `air-` and `template`. Raises ApiError if there is neither, or
+        the container engine fails."""
         for name in (template, f"air-{template}"):
             asked_at = time.monotonic()
             if digest := await asyncio.to_thread(_digest, name):

@@ -129,8 +129,8 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
 
 
 async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
-    """Reads bytes that the program in the sandbox has sent, and gives them to `protocol`, which parses them.
-    Returns False at the end of the connection."""
+    """Waits for bytes that the program in the sandbox sends, and gives them to `protocol`, which parses them
+    to WebSocket messages. Returns False at the end of the connection, otherwise True."""
     data = await reader.read(PIECE)
     if data:
         protocol.receive_data(data)

@@ -26,7 +26,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class NoRunningEpisode(Exception):
-    """Error: the client sent an action before its episode has begun, or after the episode has ended."""
+    """Error: the client sent an action when no episode of it was running: before the start, or after the
+    end."""
 
 
 class UnknownTool(InvalidAction):
@@ -129,8 +130,8 @@ class ClientEpisode:
         return await self._turn(action)
 
     async def close(self) -> None:
-        """Ends the episode, and frees its box (if it has one). Does nothing if the episode has ended
-        already."""
+        """Ends the episode, for instance because the client has gone away, and frees its box (if it has one).
+        Does nothing if the episode has ended already."""
         await wait_shielded(self._end("left"))
         if self._expired is not None:
             await wait_shielded(self._expired)

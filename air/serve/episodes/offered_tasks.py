@@ -80,8 +80,8 @@ class OfferedTask(Protocol):
         ...
 
     def action_of_call(self, name: str, arguments: Mapping[str, Any]) -> Action:
-        """Converts the agent's call of the tool `name`, one of the task's tools, to an action. Raises
-        InvalidAction if the arguments are invalid."""
+        """Converts the agent's call of the tool `name`, one of the task's tools, to an action that the task's
+        world can carry out. Raises InvalidAction if the arguments are invalid."""
         ...
 
     def reward(self, step: Step) -> float | None:
@@ -91,16 +91,17 @@ class OfferedTask(Protocol):
         ...
 
     async def at_limit(self, world: World[Action]) -> float | None:
-        """Returns the additional reward when the episode ends at its limit of actions or time, or ends by an
-        action that has no reward. It is added to the reward of the last action. Returns None if there is no
-        such reward. `world` is the object that `open` yielded. In a research task, this method grades the
-        agent's result, which counts as missing if the agent has ended its box."""
+        """Returns the additional reward of an episode that ends at its limit of actions or time, or by an
+        action that has no reward; None if the task gives none. It is added to the reward of the last action.
+        `world` is the object that `open` yielded. In a research task, this method grades the agent's present
+        result; the result counts as missing if the agent has ended its box (container)."""
         ...
 
 
 @dataclass(frozen=True)
 class OfferedWorld:
-    """An `OfferedTask` for all tasks except research tasks, for instance for a game."""
+    """An `OfferedTask` (a task that a server offers to clients) for all tasks except research tasks, for
+    instance for a game. `no_reward` is the reward for an action that the task rejected."""
 
     task: WorldTask
     max_turns: int

@@ -39,8 +39,8 @@ TOOLS = (
 
 @dataclass(frozen=True)
 class OfferedResearchTask:
-    """The `OfferedTask` for a research task: in each episode, the agent works in a box (container or process)
-    from a pool, and develops a result that is graded."""
+    """An `OfferedTask` (a task that a server offers to clients) for a research task: in each episode, the
+    agent works in a box (container or process) from a pool, and develops a result that is graded."""
 
     spec: TaskSpec
     env: ResearchEnv

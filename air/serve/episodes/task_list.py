@@ -86,15 +86,15 @@ async def body(request: Request, kind: type[T], most_mb: float) -> T:
 
 
 def problems(error: ValidationError) -> list[dict[str, Any]]:
-    """Converts pydantic's error about an invalid body or message to a list with one JSON object per problem,
-    the form that clients of OpenEnv and ORS expect."""
+    """Converts pydantic's error about an invalid body or message to a list with one JSON object per problem
+    (its place, type and text), the form that clients of OpenEnv and ORS expect."""
     rows: list[dict[str, Any]] = json.loads(error.json(include_url=False, include_input=False))
     return rows
 
 
 def routes(server: EpisodesServer, prefixes: Sequence[str] = ("/{env}",)) -> Sequence[BaseRoute]:
-    """Returns the HTTP routes for the requests about splits and their episodes. Each path exists once for
-    each of `prefixes`, with which it begins."""
+    """Returns the HTTP routes for the requests about splits (`train`, `validation`) and their episodes. For
+    each of `prefixes`, there is one route for each request, whose path begins with the prefix."""
     tasks, most = server.catalogue, server.config.max_body_mb
 
     async def environments(_: Request) -> list[str]:

@@ -87,8 +87,8 @@ async def opened(
 
 
 async def serve_evaluate(config: EvaluateConfig, **options: Any) -> None:
-    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are further keyword
-    arguments of `air.serve.http.server.run`."""
+    """Runs the server of `air serve evaluate` until SIGINT or SIGTERM. `options` are the keyword arguments
+    `say` (prints the server's URL) and `log` of `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Evaluate], **options
     )

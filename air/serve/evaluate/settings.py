@@ -52,9 +52,9 @@ class EvaluateConfig(ListenConfig):
     no tools if the run has no such tasks."""
     format: str = ""
     """The name of the action format (the syntax in which the model writes tool calls and answers). Empty: the
-    format of the model's training run. If the run sets none and `tools` is None, the format in the run's task
-    files `posed:FILE` is used. If there is none either, the format is `tool_calls` if the model has tools;
-    otherwise the whole reply is the answer."""
+    format of the model's training run. If the run sets none and `tools` is None, the format that the run's
+    tasks `posed:FILE` (files of proposed questions) set is used. If there is none either, the format is
+    `tool_calls` if the model has tools; otherwise the whole reply is the answer."""
     provider: Literal["docker", "process"] | None = None
     """The kind of box for tools that need one: `docker` (a container) or `process` (a plain process). None:
     the kind of the model's training run, or `docker` for a model without a training run."""
@@ -95,8 +95,8 @@ class EvaluateConfig(ListenConfig):
 
     def tool_set(self, settings: Settings) -> ToolSet:
         """Loads the tools for a model that answers with `settings`. Raises UsageError if a tool does not
-        exist or cannot be used, if the action format cannot express tool calls, or if the tasks on which the
-        model was trained have different tools."""
+        exist or cannot be used, if the action format cannot express tool calls or is one for shell scripts,
+        or if the tasks on which the model was trained do not all have the same tools."""
         if self.tools is None:
             tools = self._tools_of(settings.envs[0])
         else:
@@ -114,7 +114,7 @@ class EvaluateConfig(ListenConfig):
     def _tools_of(self, env: ResearchEnvConfig) -> ToolSet:
         """Loads the tools of the tasks `posed:FILE` (files of proposed questions) on which the model was
         trained. `env` has the settings of these tasks. Returns an empty set if there are no such tasks.
-        Raises ConfigError if they have different tools."""
+        Raises ConfigError if the tasks do not all have the same tools."""
         sets = {tools.digest: tools for tools in starmap(own_tools, _posed(env))}
         if len(sets) > 1:
             raise ConfigError(

@@ -31,8 +31,8 @@ NAMES = (
     *("rust", "cuda", "lua", "R", "perl", "D_ut", "ruby", "scala", "julia", "pytest", "junit"),
     *("kotlin_script", "jest", "verilog", "python_gpu", "lean", "swift", "racket"),
 )
-"""The names of all languages that SandboxFusion has. air supports some of them (see `LANGUAGES`), and also
-`c`."""
+"""The names of all languages of SandboxFusion. air supports only those of them that are in `LANGUAGES`, and
+`c` in addition."""
 _PROGRAM = "air_program"
 # Debian's packages of Go and Node lie in /usr/share. Without modules, Go looks for nothing on the network.
 _GO = {
@@ -64,8 +64,8 @@ class Language:
     `compile` and `run` exist is tested anyway."""
 
     def check(self) -> str:
-        """Returns a shell command that succeeds in a box (container) if the box's image supports this
-        language."""
+        """Returns a shell command with which a server tests whether an image supports this language: it
+        succeeds in a box (container) that was started from such an image."""
         programs = {command[0] for command in (self.compile, self.run) if command}
         there = [f"command -v {name}" for name in sorted(programs) if not name.startswith("./")]
         return " && ".join([*there, *self.needs])
@@ -121,8 +121,8 @@ languages in `NAMES`, air has no commands."""
 
 
 def source(language: str, code: str) -> str:
-    """Returns the text of the file for a program: `code` itself, but PHP code without an opening tag gets
-    this tag."""
+    """Returns the text to write into a program's file: `code` itself, or, for PHP code without an opening
+    tag, `<?php` and the code."""
     if language == "php" and not re.search(r"<\?(php|=)", code):
         return f"<?php\n{code}"
     return code

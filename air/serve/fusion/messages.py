@@ -76,8 +76,8 @@ class FilesRequest(Message):
     content as base64. A file whose content is null is not written."""
     fetch_files: Texts = Field(default_factory=list)
     """Paths of files whose contents are returned after the request's code has ended. Relative paths are
-    relative to the workspace. Files that do not exist are left out. The total size of the files must not
-    exceed that of the workspace."""
+    relative to the workspace. Files that do not exist are left out of the response. The total size of the
+    files must not exceed the size limit of the workspace."""
 
     def contents(self) -> dict[str, bytes]:
         """Returns the files to write, as a dict that maps the path to the decoded content."""
@@ -186,9 +186,9 @@ def status_of(
     *results: CommandResult | None,
 ) -> tuple[Literal["Success", "Failed", "SandboxError"], str]:
     """Returns the fields `status` and `message` of the response to a request that ran commands with these
-    results (None: the command did not run). The status is `SandboxError` if a result has the status `Error`;
-    otherwise `Failed` if a command exceeded its time limit or its exit status is not 0; otherwise
-    `Success`."""
+    results (None: the command did not run). If a result has the status `Error`, they are `SandboxError` and
+    the reason. Otherwise, `message` is empty, and `status` is `Failed` if a command exceeded its time limit
+    or its exit status is not 0, else `Success`."""
     known = [result for result in results if result is not None]
     for result in known:
         if result.status == "Error":

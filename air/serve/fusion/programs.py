@@ -27,8 +27,8 @@ OUTPUT_BYTES = 8 << 20
 error. The middle of a longer output is replaced by a line that says how much was removed."""
 LEAST_MEMORY = 32
 MARGIN_SECONDS = 1.0
-"""Seconds that the server reserves for its own work on a request: it must respond by this much before the end
-of the time for which the client waits."""
+"""Seconds by which the server plans to respond before the end of the time for which the client waits. It
+needs them for its own work on the request."""
 FOLDERS = ("/mnt",)
 """Folders in a box (container) that are writable in addition to the workspace. Programs for SandboxFusion
 write files into /mnt."""
@@ -114,7 +114,8 @@ class Programs:
     ) -> A:
         """Calls `work` with a box (container), in which `work` runs the client's program, and returns the
         response that `work` builds. If the program ended the box, or the server failed, returns a response of
-        the class `failed` that says so. `spec`, `asked` and `needed` have the same meaning as in `in_box`.
+        the class `failed` that says so. `spec` has the box's settings; `asked` is the sum of the request's
+        time limits in seconds, and `needed` the part of it that the program can use.
 
         Raises BadRequest, and NoBoxInTime if no box becomes free in time.
         """
@@ -174,7 +175,7 @@ async def exec_first(
     stdin: bytes = b"",
 ) -> ExecResult:
     """Writes the request's files and then the server's `own` files (content by path) into a box (container),
-    and runs `command` there. It must be the first command in this box. Returns its result.
+    runs `command` there, and returns its result. No other command may have run in this box before.
 
     Raises BadRequest if the files cannot be written, for instance because they do not fit into the
     workspace.

@@ -55,7 +55,8 @@ class BaseServer:
     responds is healthy."""
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this server in the response of `/health`, by name."""
+        """Returns fields with facts about this server, which `/health` shows in its response, as a dict by
+        name. The base class has none."""
         return {}
 
 
@@ -100,23 +101,25 @@ class Protocol(ABC):
         yield
 
     def health_fields(self) -> dict[str, Any]:
-        """Returns the fields that describe this protocol in the response of `/health`, by name."""
+        """Returns fields with facts about this protocol, which `/health` shows in its response, as a dict by
+        name. The base class has none."""
         return {}
 
     def domains(self) -> Sequence[str]:
         """Returns the domains that clients may use in the request header `Host`, in addition to the names of
-        this machine (see `air.loopback`). A user sets them, for instance with `--domain`. The check of `Host`
-        protects servers without a token."""
+        this machine; a user sets them, for instance with `--domain`. A server without a token refuses
+        requests with any other `Host`, because they may come from a web page of another site."""
         return ()
 
     def checks_own_token(self, scope: Scope) -> bool:
-        """Returns whether the protocol itself checks a secret of this request, such as the token of one
-        sandbox. Then the server does not check its own token."""
+        """Returns whether the protocol itself protects this request by a secret, such as the token of one
+        sandbox, which it checks later. Then the server does not demand its own token."""
         return False
 
     def sandbox_app(self, scope: Scope) -> ASGIApp | None:
-        """Returns the ASGI application that must handle this request, if the request is for one sandbox; its
-        path does not matter then. Returns None for all other requests, which the server's routes handle."""
+        """Returns the ASGI application that must handle this request if it is addressed to one sandbox, for
+        instance by the host name, whatever its path is. Returns None for all other requests; the server's
+        routes handle these."""
         return None
 
 

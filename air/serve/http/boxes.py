@@ -84,11 +84,11 @@ class Boxes:
 
     @asynccontextmanager
     async def lend(self, spec: BoxSpec, *, within: float) -> AsyncIterator[Box]:
-        """Async context manager: yields a box (container) with the settings `spec` and without any trace of
-        earlier requests (see `Box.reset`).
+        """Async context manager: yields a box (container) with the settings `spec`. It is new, or has been
+        reset, so that nothing of earlier requests is left in it.
 
-        At the end of the block, all processes in the box are killed. If the block raised an exception, the
-        box is removed.
+        At the end of the block, all processes in the box are killed, and the box is reset or removed. If the
+        block raised an exception, the box is removed.
 
         Raises NoBoxInTime if no box becomes free within `within` seconds; but if the reason is that the
         container engine does not respond, raises EngineAwayError. Raises QueueFull if too many requests wait

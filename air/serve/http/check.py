@@ -37,9 +37,9 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
 
 
 def _state(response: httpx.Response) -> list[Finding]:
-    """Checks a server's response to `/health`, and returns the results. A response that is not one of air's
-    servers counts as success, because a server of another project can run programs, too. Whether it does is
-    found out by the check that runs a program."""
+    """Checks a server's response to `/health`, and returns the results. A response that does not come from
+    one of air's servers counts as success, because a server of another project can run programs, too; a later
+    check tests whether it can."""
     try:
         health = json_lines.decode(response.content)
         if response.status_code == 200 and health["status"] == HEALTHY:
@@ -50,8 +50,9 @@ def _state(response: httpx.Response) -> list[Finding]:
 
 
 def _described(health: Mapping[str, Any]) -> list[Finding]:
-    """Checks `health`, the JSON body of the response to `/health`, and returns the results. Raises KeyError
-    or TypeError if the body does not come from a sandbox server of air."""
+    """Checks `health`, the JSON body of a server's response to `/health`, and returns the results, for
+    instance a warning if requests wait for a box (container). Raises KeyError or TypeError if the body does
+    not come from a sandbox server of air."""
     if health.keys() == {"status"}:
         return [Finding("server", "ok", "answers, and tells more only with its token")]
     boxes, fusion = health["boxes"], health["sandboxfusion"]

@@ -22,8 +22,8 @@ HEAD_BYTES = 1 << 16
 """The maximum size in bytes of a request's first line and headers together."""
 LINGER_SECONDS = 5.0
 """Seconds for which a connection stays open after the server has refused a request on it, or has answered
-before the whole body came. Data that the client sends meanwhile is discarded. If the server closed the
-connection at once, the client might lose the response before reading it."""
+before the request's whole body came. Data that the client sends meanwhile is discarded. If the server closed
+the connection at once, the client might lose the response before reading it."""
 MOST_REFUSED = 100
 """If there are too many connections, the server refuses further ones with an error response, and closes them
 a little later. While this number of them is open, it closes further ones at once, without a response."""
@@ -51,14 +51,14 @@ class Connections:
         )
 
     def protocol(self, **options: Any) -> Connection:
-        """Returns the object that handles a new connection (an asyncio protocol). uvicorn calls this method
-        once for each connection, with its own arguments `options`."""
+        """Creates and returns the object that handles a new connection (an asyncio protocol). uvicorn calls
+        this method once for each connection, with its own arguments `options`."""
         self.open = options["server_state"].connections
         return Connection(self, **options)
 
     def closed(self, why: str) -> None:
-        """Counts in the metrics that the server has closed a connection. `why` is a short text, the
-        reason."""
+        """Counts, in the metrics, one connection that the server has closed (the caller closes it). `why` is
+        a short text, the reason."""
         text = "Connections that the server closed, by why."
         self._metrics.add("air_serve_connections_closed_total", text, why=why)
 
@@ -183,8 +183,9 @@ class Connection(HttpToolsProtocol):
     # Waiting, and its end
 
     def _wait(self) -> None:
-        """Marks the connection as idle. When the client has read the response, starts the time limit for idle
-        connections."""
+        """Marks the connection as idle, and starts the time limit after which an idle connection is closed;
+        if the client is still reading the last response, this limit starts later, when it has read all. If
+        the next request has already begun, waits for its headers instead."""
         if self._in_head:  # it has begun
             self._await_head()
             return
@@ -199,8 +200,9 @@ class Connection(HttpToolsProtocol):
         self._after(self._all.config.keep_alive_seconds, lambda: self.cut("idle"))
 
     def _watch_answer(self, then: Callable[[], object]) -> None:
-        """Calls `then` when the client has read the whole response. Checks this every `answer_seconds` (a
-        setting), and closes the connection if the client has read nothing since the last check."""
+        """Arranges that `then` is called when the client has read the whole response. Checks this every
+        `answer_seconds` (a setting), and closes the connection if the client has read nothing since the last
+        check."""
         before = self.transport.get_write_buffer_size()
 
         def look() -> None:

@@ -28,7 +28,8 @@ class Log:
 
     def request(self, scope: Scope, status: int, seconds: float, **fields: Any) -> None:
         """Writes one log line about a request that has been answered. `scope` is the request's ASGI scope,
-        `status` the HTTP status, `seconds` the duration, and `fields` are those of the called service."""
+        `status` the HTTP status, `seconds` the duration, and `fields` are further facts that the request's
+        handler wants in the line."""
         self.event(
             "request",
             method=scope.get("method"),

@@ -136,8 +136,8 @@ def http_config(server: BaseServer, protocols: Sequence[Protocol]) -> uvicorn.Co
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server class without its signal handlers. They would end the process before the boxes
-    (containers) are closed."""
+    """uvicorn's server class without uvicorn's own signal handlers, which would end the process before the
+    boxes (containers) are closed. `stop` handles the signals instead."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -99,8 +99,8 @@ class ServeConfig(ListenConfig):
     """The limits on memory, disk space and so on of a box (container), unless a request sets its own."""
     queue_seconds: float = Field(10.0, ge=0)
     """Seconds that a client is assumed to wait for the response, in addition to the time limits in its
-    request. The server refuses a request if, because all boxes are in use, the response would come later than
-    that."""
+    request. If no box (container) becomes free early enough to respond within this time, the server refuses
+    the request."""
     datasets: Path | None = None
     """The folder with the datasets of programming problems for SandboxFusion's dataset endpoints
     (`air.serve.fusion.datasets.store` describes its layout). None: the server has no datasets."""

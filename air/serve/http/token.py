@@ -15,8 +15,9 @@ from starlette.datastructures import Headers
 
 
 def carries(headers: Headers, token: str) -> bool:
-    """Returns whether a request contains `token` in one of the headers in which clients can send it (see this
-    module's description). The comparison takes constant time, so that its duration reveals nothing."""
+    """Returns whether a request contains `token` in the header `Authorization` (as bearer token or password)
+    or `X-API-Key`. The comparison takes constant time, so that its duration reveals nothing about the
+    token."""
     return any(hmac.compare_digest(candidate, token.encode()) for candidate in _candidates(headers))
 
 

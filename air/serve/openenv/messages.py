@@ -56,16 +56,16 @@ class CallTool(StepData):
 
 
 def step_kind(data: dict[str, Any]) -> type[MessageAction | ListTools | CallTool]:
-    """Returns the class with which `data`, the data of a client's WebSocket message `step`, must be parsed.
-    The field `type` decides."""
+    """Returns the class with which `data`, the data of a client's WebSocket message `step`, must be parsed:
+    for the `type` `list_tools`, ListTools; for `call_tool`, CallTool; otherwise, MessageAction."""
     kinds: dict[Any, type[MessageAction | ListTools | CallTool]]
     kinds = {"list_tools": ListTools, "call_tool": CallTool}
     return kinds.get(str(data.get("type")), MessageAction)
 
 
 def text(kind: str, data: dict[str, Any]) -> str:
-    """Returns a message from the server as JSON text. `kind` is the message's type, and `data` its data.
-    Raises ValueError if `data` contains NaN or infinity, which JSON does not have."""
+    """Returns a message from the server as JSON text: `{"type": kind, "data": data}`. Raises ValueError if
+    `data` contains NaN or infinity, which JSON does not have."""
     return json.dumps({"type": kind, "data": data}, allow_nan=False)
 
 
@@ -76,8 +76,8 @@ def error(code: str, message: str, **more: Any) -> str:
 
 
 def first(prompt: str, metadata: dict[str, Any]) -> str:
-    """Returns the response to the client's message `reset`, as JSON text. Its observation is `prompt`, the
-    first text for the agent."""
+    """Returns the response to the client's message `reset`, which began an episode, as JSON text. Its
+    observation is `prompt`, the first text for the agent; `metadata` are further fields about the episode."""
     return _observation({"text": prompt}, None, False, metadata)
 
 
@@ -104,7 +104,8 @@ def of_tools(tools: list[dict[str, Any]]) -> str:
 
 
 def described(tools: tuple[Schema, ...]) -> list[dict[str, Any]]:
-    """Converts descriptions of tools from OpenAI's form to OpenEnv's form."""
+    """Converts descriptions of tools from OpenAI's form (name, description and parameters under the key
+    `function`) to OpenEnv's form, `{"name", "description", "input_schema"}`."""
     functions = [each["function"] for each in tools]
     return [
         {

@@ -27,7 +27,7 @@ from air.serve.openenv import messages
 from air.serve.openenv.session import Session, rpc
 
 RESERVED = {"reset", "step", "state", "close"}
-"""Names that tools must not have in OpenEnv."""
+"""Names that tools must not have, because OpenEnv's protocol itself uses them."""
 
 
 class OpenEnv(Protocol):

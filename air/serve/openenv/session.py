@@ -30,8 +30,8 @@ class _Bye(Exception):
 
 
 class _Problem(Exception):
-    """Error: a client's message is invalid. The server sends an error message (`frame`) to the client, and
-    keeps the connection open."""
+    """Error: a client's message is invalid. The server sends the error message `frame` (JSON text) to the
+    client, and keeps the connection open."""
 
     def __init__(self, code: str, message: str, **more: Any) -> None:
         super().__init__(message)

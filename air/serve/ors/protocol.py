@@ -1,5 +1,6 @@
-"""Serves the HTTP routes of ORS (Open Reward Standard). The header `X-Session-ID` of a request names the
-client's session, which is one episode. The results of tool calls are streamed.
+"""Serves the HTTP routes of ORS (Open Reward Standard, a protocol with which clients play episodes of a
+server's tasks). The header `X-Session-ID` of a request names the client's session, which is one episode. The
+results of tool calls are streamed.
 
 Most paths exist with and without the environment's name as their first part, because common clients omit the
 name.
@@ -170,7 +171,8 @@ def _id(request: Request) -> str:
 
 
 def _described(tools: Sequence[Schema]) -> dict[str, Any]:
-    """Converts descriptions of tools from OpenAI's form to the response in ORS's form."""
+    """Converts descriptions of tools from OpenAI's form to the response with which ORS (Open Reward Standard)
+    lists an episode's tools: `{"tools": [{"name", "description", "input_schema"}, …], …}`."""
     functions = [each["function"] for each in tools]
     return {
         "tools": [

@@ -1,5 +1,5 @@
-"""The sessions of clients of ORS (Open Reward Standard). A session is one episode of one client, with an id
-that only this client knows."""
+"""The sessions of clients of ORS (Open Reward Standard, an HTTP protocol with which clients play episodes of
+a server's tasks). A session is one episode of one client, with an id that only this client knows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from air.serve.episodes.task_list import Refused
 MOST_CALLS = 8
 """The maximum number of tool calls in one session that have not ended. Further calls are refused."""
 KEPT_CALLS = 4
-"""The number of ended tool calls whose results a session keeps, so that the client can request them again."""
+"""The number of the latest ended tool calls whose results a session keeps, so that the client can request
+them again after a lost connection."""
 OVER_SECONDS = 120.0
 """Seconds for which a session is kept after its episode has ended, so that the client can request the last
 result again. If the setting `idle_seconds` is smaller, it is used instead. Pings of the client do not prolong
@@ -36,8 +37,8 @@ oldest id becomes invalid."""
 
 
 class Session:
-    """One episode of a client. Its tool calls run one after the other. `prompt` is the first text for the
-    agent."""
+    """One episode that a client plays by calling tools. The tool calls run one after the other. `prompt` is
+    the first text for the agent."""
 
     def __init__(self, episode: ClientEpisode, prompt: str) -> None:
         self.episode, self.prompt = episode, prompt
@@ -47,8 +48,9 @@ class Session:
         self._closed = False
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Starts a tool call in the background, and returns the call's id. Raises Refused if `MOST_CALLS`
-        calls have not ended yet, or if the session has been closed meanwhile."""
+        """Starts a tool call in the background, and returns the call's id at once; `find` returns the running
+        call by this id. Raises Refused if `MOST_CALLS` calls have not ended yet, or if the session has been
+        closed meanwhile."""
         if self._closed:
             raise _no_session()
         running = [task_id for task_id, call in self._calls.items() if not call.done()]
@@ -61,8 +63,8 @@ class Session:
         return task_id
 
     def find(self, task_id: str) -> asyncio.Task[str] | None:
-        """Returns the asyncio task that runs the tool call with the id `task_id`, or None if this session has
-        no such call."""
+        """Returns the asyncio task that runs (or ran) the tool call with the id `task_id`; its result is the
+        JSON text for the client. Returns None if this session has no such call, or has dropped its result."""
         return self._calls.get(task_id)
 
     @property
@@ -90,9 +92,10 @@ class Session:
 
 
 def _result(turn: Turn) -> dict[str, Any]:
-    """Converts the result of a tool call to the JSON object that clients get. If the call was invalid, this
-    is an error without a reward. But if the invalid call ended the episode, it is an observation with the
-    final reward."""
+    """Converts the result of a tool call to the JSON object that clients get. `ok` is true and `output` has
+    the observation, the reward, and whether the episode has ended; but for an invalid call, `ok` is false,
+    and `error` and `reason` say why. An invalid call that ended the episode counts as `ok`, and has the final
+    reward."""
     if turn.invalid_action is not None and not turn.done:
         reason = "not_found" if isinstance(turn.invalid_action, UnknownTool) else "input_validation"
         return {"ok": False, "error": turn.text, "reason": reason}
@@ -174,8 +177,9 @@ class Sessions:
             await wait_shielded(session.close())
 
     async def reap(self) -> None:
-        """Deletes old sessions until it is cancelled: those whose clients have sent nothing for too long, and
-        those whose episodes ended long enough ago (see `Sessions`)."""
+        """Runs until it is cancelled, and deletes old sessions: those whose clients have sent nothing for
+        longer than the setting `idle_seconds`, and those whose episodes ended more than `OVER_SECONDS` (at
+        most `idle_seconds`) ago."""
         idle = self._server.config.idle_seconds
         while True:
             await asyncio.sleep(min(5.0, idle / 4))

@@ -14,8 +14,8 @@ StopReason = Literal["done", "max_round", "context", "timeout", "env_error", "mo
 
 
 class RolloutsRequest(BaseModel):
-    """The body of `POST /rollouts`, a request to play episodes: which task is played, with which seeds or
-    task numbers, and with which model."""
+    """The body of `POST /rollouts`, a request to play episodes: which task is played, with which random seeds
+    (or, in an AgentGym environment, which of its numbered tasks), and with which model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,8 +74,9 @@ class EpisodeResult(BaseModel):
     `ids`."""
     score: float | None
     """The episode's score. In AgentGym: the environment's own score, from 0 to 1. In a research task (the
-    agent develops a result that is graded, perhaps several times): the best of the normalised scores φ. In
-    other tasks: the score that the task reports, or the sum of the rewards if it reports none."""
+    agent develops a result that is graded, perhaps several times): the best of its scores, normalised so that
+    0 is the baseline and 1 the target. In other tasks: the score that the task reports, or the sum of the
+    rewards if it reports none."""
     raw_score: float | None
     """A score that is not normalised. In AgentGym: the last score that the environment's server sent. In a
     research task: the metric of the last grading that succeeded; null if none succeeded. In other tasks: the

@@ -26,9 +26,9 @@ _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
 _CAUSE = re.compile(r"^(?:HarnessError: harness '[^']*': )+")
-"""Matches the beginning of an error text from verifiers, the library that runs the episodes. It precedes the
-type of an error that verifiers does not know, such as air's InferenceError. Types are searched only directly
-after it, because later parts of the text may quote the environment's server."""
+"""Matches the words that verifiers, the library that runs the episodes, puts before the text of an error that
+it does not know, such as air's InferenceError. The error's type stands directly after these words. It is
+searched only there, because later parts of the text may quote the environment's server."""
 _REASONS: dict[str, StopReason] = {
     "turns": "max_round",
     "context": "context",
@@ -99,17 +99,17 @@ def _environment(body: RolloutsRequest, config: RolloutsConfig) -> ResearchEnvCo
 
 
 def _format(body: RolloutsRequest) -> str | None:
-    """Returns the name of the action format (the syntax of the model's actions); None for the task's own
-    format. For an AgentGym environment, `react` also means its own format, because some environments
-    (textcraft and babyai) have a stricter form of it."""
+    """Returns the name of the action format (the syntax of the model's actions) that the request sets; None
+    for the task's own format. For an AgentGym environment, `react` also means None, because some environments
+    (textcraft and babyai) have a stricter form of `react` as their own format."""
     agentgyms = body.env.startswith(_AGENTGYM) and body.action_format == "react"
     return None if agentgyms else body.action_format
 
 
 def _names(body: RolloutsRequest) -> list[str]:
     """Returns the ids of the tasks that must be loaded for a request. The tasks of an AgentGym environment
-    are numbered: there is one task id for each different number in `ids`. Otherwise, the only id is
-    `body.env`."""
+    are numbered: for it, these are one id for each different number in `ids`, in order. Otherwise, the only
+    id is `body.env`."""
     if not body.env.startswith(_AGENTGYM):
         return [body.env]
     return [_agentgym(body.env, number) for number in dict.fromkeys(body.ids)]
@@ -188,16 +188,16 @@ def _scores(rollout: Rollout) -> tuple[float, float | None, bool]:
 
 
 def _conversation(rollout: Rollout) -> list[dict[str, Any]]:
-    """Returns the chat messages of an episode in the form of AgentGym's trajectories (see
-    `EpisodeResult.conversation`)."""
+    """Returns the chat messages of an episode in the form of AgentGym's trajectories: a list of dicts with
+    the keys `from`, `value` and `loss`."""
     if rollout.trace is None or not rollout.trace.branches:
         return []
     return [_message(node.message, node.sampled) for node in rollout.trace.branches[-1].nodes]
 
 
 def _message(message: Any, sampled: bool) -> dict[str, Any]:
-    """Converts one chat message to the form of AgentGym's trajectories. `sampled` says whether the model
-    wrote the message in this episode."""
+    """Converts one chat message to the form of AgentGym's trajectories, a dict with the keys `from`, `value`
+    (the text) and `loss`. `sampled` says whether the model wrote the message in this episode."""
     if message.role == "assistant":
         return {"from": "gpt", "loss": sampled, "value": _reply(message)}
     by = "human" if message.role in ("user", "tool") else message.role

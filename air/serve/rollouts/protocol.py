@@ -28,8 +28,8 @@ from air.serve.rollouts.settings import RolloutsConfig
 
 @dataclass(frozen=True)
 class RolloutsServer(BaseServer):
-    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and the semaphore
-    that limits the number of running episodes."""
+    """The state that all requests to `air serve rollouts` share: settings, metrics, log, and a semaphore that
+    limits how many episodes of all requests together run at the same time."""
 
     config: RolloutsConfig
     episode_limit: asyncio.Semaphore
@@ -93,14 +93,14 @@ class Rollouts(Protocol):
 async def opened(
     config: RolloutsConfig, metrics: Metrics, log: Log
 ) -> AsyncIterator[RolloutsServer]:
-    """Async context manager: yields the state that all requests to `air serve rollouts` share (settings,
-    metrics, log, limit on episodes)."""
+    """Async context manager: yields the state that all requests to `air serve rollouts` share: settings,
+    metrics, log, and a semaphore that limits how many episodes run at the same time."""
     yield RolloutsServer(config, metrics, log, asyncio.Semaphore(config.max_episodes))
 
 
 async def serve_rollouts(config: RolloutsConfig, **options: Any) -> None:
-    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are further keyword
-    arguments of `air.serve.http.server.run`."""
+    """Runs the server of `air serve rollouts` until SIGINT or SIGTERM. `options` are the keyword arguments
+    `say` (prints the server's URL) and `log` of `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), [Rollouts], **options
     )

@@ -113,9 +113,9 @@ async def run_chat(
     sampling: Mapping[str, Any],
     max_turns: int,
 ) -> ChatState:
-    """Runs a chat until the model gives a final answer or has written `max_turns` replies. Returns the chat's
-    final state. `form` is the action format, which finds the tool call in a reply, and `session` has the
-    opened tools.
+    """Runs a chat until the model gives a final answer, has written `max_turns` replies, or writes a reply
+    that is cut off at the limit of tokens. Returns the chat's final state. `form` is the action format, which
+    finds the tool call in a reply, and `session` has the opened tools.
 
     Raises the errors of `Model.reply` and `Session.call`, except for BoxEndedError: if the model's own
     commands ended the box (container) of its tools, the model is told so and can still answer.
@@ -191,7 +191,8 @@ def _message(raw: Mapping[str, Any]) -> Message:
 
 
 def _as_sent(message: Message) -> dict[str, Any]:
-    """Converts the model's message to the JSON object with which later requests repeat it to the model."""
+    """Converts a message of the model to the JSON object with which the next requests to the model contain
+    it, as a part of the chat so far."""
     sent: dict[str, Any] = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         sent["tool_calls"] = [

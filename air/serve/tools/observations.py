@@ -189,9 +189,10 @@ class Observations(Protocol):
         action: ParsedCall | TrajectoryEnd | None,
         trajectory: Trajectory | None,
     ) -> ActionResult:
-        """Performs the action at position `index`, and returns its result. `action` is what `_parsed_actions`
-        found in it. `trajectory` is the action's trajectory; None if it is not open, which can be only if the
-        action calls no tool."""
+        """Performs the action (a reply of a model) at position `index`, and returns its result. `action` is
+        the tool call or the end of the trajectory that was found in it, or None. `trajectory` is the open
+        trajectory (sequence of actions with shared state) to which it belongs; None if there is none, which
+        is allowed only for an action without a tool call."""
         name = body.trajectory_ids[index]
         if body.flag("finish", index):
             await self._trajectories.finish(name, trajectory)

@@ -55,8 +55,8 @@ async def serve_tools(
     config: ToolsConfig, protocols: Sequence[Callable[[ToolsServer], Protocol]], **options: Any
 ) -> None:
     """Runs the server of `air serve tools` until SIGINT or SIGTERM. `protocols` are the classes of its
-    protocols; each is called with the server's state. `options` are further keyword arguments of
-    `air.serve.http.server.run`."""
+    protocols; each is called with the server's state. `options` are the keyword arguments `say` (prints the
+    server's URL) and `log` of `air.serve.http.server.run`."""
     await http_server.run(
         config, lambda metrics, log: opened(config, metrics, log), protocols, **options
     )

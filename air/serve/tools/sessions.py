@@ -45,9 +45,9 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one tool server, each with the tools that are opened for one trajectory or chat of a
-    client. Provides the boxes of the sessions. At most `most` sessions are open, and at most `queue` requests
-    wait for sessions."""
+    """The sessions of one tool server; each is the tools that are opened for one trajectory (sequence of tool
+    calls) or chat of a client, with a box if they need one. At most `most` sessions are open at the same
+    time, and at most `queue` requests wait until they may open sessions."""
 
     def __init__(
         self, tools: ToolSet, boxes: Boxes, most: int, queue: int, metrics: Metrics

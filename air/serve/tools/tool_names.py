@@ -34,9 +34,9 @@ def load_named(names: Iterable[str]) -> list[Tool]:
 
 
 def calling(name: str, tools: ToolSet) -> ActionFormat:
-    """Returns the action format called `name` (a syntax for a model's actions), prepared for calls of
-    `tools`. Raises ConfigError if there is no such format or it cannot express tool calls. The error's text
-    mentions the flag `--format`."""
+    """Returns the action format called `name` (a syntax for a model's actions), prepared so that the model
+    can call `tools` in it. Raises ConfigError if there is no such format or it cannot express tool calls. The
+    error's text mentions the flag `--format`."""
     try:
         return actions.get(name).with_tools(tools.schemas, answers=True)
     except ConfigError as error:

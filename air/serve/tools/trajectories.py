@@ -108,11 +108,11 @@ class Trajectories:
     def _new(
         self, names: Collection[str], count: int, present: Iterable[Trajectory]
     ) -> Sequence[str]:
-        """Returns those ids in `names` for which trajectories must be created. Called after a wait in which
-        `count` sessions (sets of tools) were reserved for them. Meanwhile, other requests may have created
-        some of them; the sessions for these are given up. `present` are the trajectories that were open
-        before the wait. Raises TrajectoryLost, and gives up all `count` sessions, if one of these has ended
-        meanwhile, or if the server has ended one of `names`."""
+        """Returns those ids in `names` for which trajectories must be created, after a wait in which `count`
+        sessions (sets of tools) were reserved for them. Other requests may have created some of them during
+        the wait; the sessions for these are given up. `present` are the trajectories that were open before
+        the wait. Raises TrajectoryLost, and gives up all `count` sessions, if one of `present` has ended
+        during the wait, or if the server has ended one of `names`."""
         try:
             if any(one.ended for one in present):
                 raise TrajectoryLost("trajectories of this request ended while it waited")
@@ -159,10 +159,10 @@ class Trajectories:
                 raise
 
     async def finish(self, name: str, trajectory: Trajectory | None) -> None:
-        """Ends a trajectory because its client asks for it. `name` is its id. `trajectory` is the trajectory
-        that was open under this id when the request came (None: there was none). If it has ended already, a
-        new trajectory with the same id is not affected. If the server had ended it, this id is usable again:
-        the next request begins a new trajectory."""
+        """Ends a trajectory because its client asks for it, and waits for its end. `name` is its id.
+        `trajectory` is the trajectory that was open under this id when the request came (None: there was
+        none); if it has ended since then, a newer trajectory with the same id is left alone. If the server
+        itself had ended the trajectory, the id becomes usable again for a new one."""
         if trajectory is None or trajectory.lost:
             self._lost.pop(name, None)
         ending = None if trajectory is None else self._end(trajectory, "finished")
@@ -172,10 +172,9 @@ class Trajectories:
     def _end(
         self, trajectory: Trajectory, how: str, *, lost: str = ""
     ) -> asyncio.Task[None] | None:
-        """Ends a trajectory in the background. Returns the asyncio task that does so, or None if the
-        trajectory has ended already. `how` is the reason in the metrics. If `lost` is not empty, later
-        requests with the trajectory's id get an error with this text; otherwise, they begin a new
-        trajectory."""
+        """Starts to end a trajectory, and returns the asyncio task that does so; None if the trajectory has
+        ended already. `how` is the reason in the metrics. If `lost` is not empty, later requests with the
+        trajectory's id get an error with this text; otherwise, they begin a new trajectory."""
         if trajectory.ended:
             return None
         name = trajectory.name

@@ -33,8 +33,9 @@ def lines(chart: Chart, *, height: int = HEIGHT, clickable: bool = False) -> Any
 
     If a curve has many points, the values are a thin line and their running mean is a thick line. A legend
     explains thin and thick lines, unless the chart is lower than `HEIGHT`. The colours of the curves are
-    explained elsewhere (`markup.legend`), because the chart would cut a legend that is wider than the page.
-    If `clickable` is true, a click on a point selects its fields `step` and `name` under the name `pick`.
+    explained outside of the chart (`markup.legend`), because the chart would cut a legend that is wider than
+    the page. If `clickable` is true, a click on a point makes Streamlit report the point's fields `step` and
+    `name` under the name `pick`.
     """
     explained = chart.smoothed and height >= HEIGHT
     values = alt.Axis(format=_NUMBER, tickCount=4)

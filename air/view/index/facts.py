@@ -64,7 +64,7 @@ class Facts:
     items: int = 0
     """The number of items. An item is a turn with its gradings, or gradings without a recorded turn."""
     turn: int | None = None
-    """The turn number in the last `step` or `validate` line (`validate`: a grading)."""
+    """The turn number in the last line of the type `step` (a turn) or `validate` (a grading)."""
 
     @property
     def ending(self) -> str:
@@ -98,8 +98,9 @@ class Place:
 
 
 def read_line(facts: Facts, line: dict[str, Any], offset: int, length: int) -> Place | None:
-    """Adds the content of one trajectory line to `facts`, and returns the line's position and main fields as
-    a `Place`. Returns None if the line has no `type`, because it is then not a line of a trajectory.
+    """Adds the content of one trajectory line to `facts`, and returns a `Place`: the line's position in the
+    file and its main fields. Returns None if the line has no `type`, because it is then not a line of a
+    trajectory.
 
     `offset` is the line's position in the file, and `length` its length, both in bytes.
     """

@@ -40,7 +40,7 @@ class IndexFile:
     """The SQLite file, in the cache folder, that is the index of a training run; `refresh` updates it.
 
     `folder` is the run's folder. It contains a folder `trajectories/`, or directly the trajectory files
-    (recordings of episodes). The constructor raises MissingError if there is no such folder, and UsageError
+    (recordings of episodes). The constructor raises MissingError if `folder` does not exist, and UsageError
     if the index cannot be written.
     """
 
@@ -66,7 +66,8 @@ class IndexFile:
 
     def refresh(self, progress: Progress = no_progress) -> bool:
         """Reads the new lines of the run's files into the index. Returns whether the index has changed.
-        `progress` is called as the reading goes on.
+        `progress` is called from time to time with the number of changed files that have been read, and the
+        number of all changed files.
 
         A trajectory file (recording of an episode) that cannot be read is marked as unreadable. Raises
         MissingError if the run's folder is gone, UsageError if another file cannot be read, and
@@ -147,7 +148,8 @@ class IndexFile:
         return True
 
     def marks(self) -> dict[str, Mark]:
-        """Returns how far each file has been read into the index, as a dict by file name without suffix.
+        """Returns up to which position each file has been read into the index, as a dict by file name without
+        suffix.
 
         `metrics.jsonl` and `groups.jsonl` have the names `/metrics` and `/groups`.
         """
@@ -158,8 +160,8 @@ class IndexFile:
         """Removes those files from the index that no longer exist in the run's folder. Returns whether there
         were any.
 
-        `marks` has the files in the index, by name. `files` are the names of the existing trajectory
-        files.
+        The keys of `marks` are the names of all files in the index. `files` are the names of the existing
+        trajectory files.
         """
         logs = {f"/{kind}" for kind in LOGS if (self.folder / f"{kind}.jsonl").is_file()}
         deleted = [name for name in marks if name not in files and name not in logs]

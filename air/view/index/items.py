@@ -14,8 +14,8 @@ Line = dict[str, Any]
 
 @dataclass
 class Item:
-    """The recorded lines of one turn and its gradings (`validates`). For an agent program that records no
-    turns, an item has only gradings, and `step` is None."""
+    """The recorded lines of one turn (`step`) and of its gradings (`validates`). If an agent's own program
+    played the episode and recorded no turns, an item has only gradings, and `step` is None."""
 
     number: int
     """The item's position in the episode, from 0."""
@@ -68,11 +68,11 @@ def reasoning(step: Mapping[str, Any]) -> str:
 
 
 def outputs(step: Mapping[str, Any]) -> tuple[str, str]:
-    """Returns two texts of a turn: the full observation that the action resulted in, and the text that the
-    model saw instead of it (empty if it saw the full observation). `step` is the turn's line in the
-    trajectory.
+    """Returns two texts of a turn: the full result (observation) of the action, and the text that the model
+    saw instead of it, for instance a shortened one (empty if the model saw the full result). `step` is the
+    turn's line in the trajectory, the recording of the episode.
 
-    Trajectories of version 1 record only the text that the model saw; then this is the first text.
+    Trajectories of version 1 record only the text that the model saw; then it is the first text.
     """
     world, received = step.get("observation"), step.get("shown")
     world, received = world or "", received or ""

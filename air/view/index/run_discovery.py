@@ -26,8 +26,8 @@ NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names (without `.jsonl`) of files that may be in the same folder as trajectories (recordings of episodes)
 but are not trajectories."""
 _PATHS = ("/", "~", "./", "../", "outputs/")
-"""A string in a run's settings counts as a path if it begins with one of these. A model's hub id does not
-begin so."""
+"""The beginnings by which a string in a run's settings is recognized as a path, and distinguished from a
+model's hub id."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Returns whether the viewer can show `folder` as a run. It can if the folder is that of a training run,
-    directly contains trajectory files (recordings of episodes), or is an output folder of the library
+    """Returns whether `folder` is a run that the viewer can show: the folder of a training run, a folder that
+    directly contains trajectory files (recordings of episodes), or an output folder of the library
     verifiers."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
@@ -79,10 +79,12 @@ def is_run(folder: Path) -> bool:
 
 
 def discover(places: Sequence[Path]) -> list[Run]:
-    """Finds the runs in the folders `places`. Returns them, most recently changed first.
+    """Finds the runs (trainings and evaluations) in the folders `places`. Returns them, most recently changed
+    first.
 
-    Each of `places` is the folder of a run, of a matrix (`air matrix`) or of a co-evolution (`air coevolve`),
-    or directly contains such folders. Raises MissingError if a path does not exist or contains no run.
+    Each of `places` is the folder of a run, an output folder of `air matrix` or `air coevolve` (which consist
+    of several runs), or a folder that directly contains such folders. Raises MissingError if a path does not
+    exist or contains no run.
     """
     folders: list[Path] = []
     for path in places:
@@ -105,9 +107,9 @@ def discover(places: Sequence[Path]) -> list[Run]:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """Returns the folders of the runs in `folder`. If it is itself a run, this is `folder`. If it is the
-    folder of a matrix (`air matrix`) or a co-evolution (`air coevolve`), these are its trainings and
-    evaluations. Otherwise, the list is empty."""
+    """Returns the folders of the runs in `folder`. If `folder` itself is a run, the list contains only
+    `folder`. If it is the output folder of `air matrix` or `air coevolve`, the list contains the trainings
+    and evaluations of which that output consists. Otherwise, the list is empty."""
     if is_run(folder):
         return [folder]
     inner: list[Path] = []
@@ -121,22 +123,24 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def matrices(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Reads the results of the matrices (`air matrix`) to which some of these runs belong. Returns the
-    content of each `results.json` by the matrix's folder."""
+    """Reads the results of the matrices to which some of these runs belong. A matrix comes from `air matrix`,
+    which trains a model on each of several lists of tasks, and evaluates it on each of several tasks. Returns
+    a dict that maps the matrix's folder to the content of its `results.json`."""
     return _results(runs, matrix_files.FILE, matrix_files.JSON_FILE)
 
 
 def coevolutions(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-    """Reads the reports of the co-evolutions (`air coevolve`) to which some of these runs belong. Returns the
-    content of each report by the co-evolution's folder."""
+    """Reads the reports of the co-evolutions to which some of these runs belong. A co-evolution comes from
+    `air coevolve`, which trains a model that proposes questions and one that answers them. Returns a dict
+    that maps the co-evolution's folder to the content of its report."""
     return _results(runs, coevolve_files.FILE, coevolve_files.JSON_FILE)
 
 
 def _results(runs: Sequence[Run], file: str, results: str) -> dict[str, dict[str, Any]]:
-    """Reads the results of the matrices (`air matrix`) or co-evolutions (`air coevolve`) to which `runs`
-    belong, and returns them by folder. The folder of a matrix or co-evolution is two levels above its runs.
-    `file` is the name of a file by which such a folder is recognized, and `results` that of the file with the
-    results."""
+    """Reads the results of `air matrix` or `air coevolve`, each of which consists of several runs. Returns a
+    dict that maps each output folder to the content of the file with its results, for those folders to which
+    some of `runs` belong: such a folder is two levels above its runs. `file` is the name of a file by which
+    the folder is recognized, and `results` that of the file with the results."""
     found = {}
     parents = [run.folder.parents for run in runs]
     for folder in dict.fromkeys(each[1] for each in parents if len(each) > 1):
@@ -192,7 +196,7 @@ def look_up(config: Mapping[str, Any], *path: str) -> Any:
 
 def flat(config: object, prefix: str = "") -> dict[str, str]:
     """Converts nested settings to a flat dict: the key is the dotted path of a value, such as `model.name`,
-    and the value is JSON text. `prefix` is the beginning of all keys."""
+    and the value is JSON text. `prefix` is put before all keys, with a dot."""
     if isinstance(config, Mapping) and config:
         pairs = [(str(key), value) for key, value in config.items()]
     elif isinstance(config, list) and any(isinstance(one, Mapping) for one in config):
@@ -206,8 +210,8 @@ def flat(config: object, prefix: str = "") -> dict[str, str]:
 
 
 def differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Compares two sets of settings (see `flat`). Returns two lists of keys whose values differ: first those
-    that differ in substance, then those that differ only in a folder.
+    """Compares the settings of two runs, as flat dicts from dotted keys to JSON text. Returns two lists of
+    keys whose values differ: first those that differ in substance, then those that differ only in a folder.
 
     Values differ only in a folder if the key is `output_dir` or `record_dir`, or if they are paths with the
     same last part, such as two copies of one model. A key without a value (null) equals a key that is

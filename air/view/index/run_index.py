@@ -35,8 +35,9 @@ __all__ = ["SORTS", "Episode", "Filter", "RunIndex"]
 class RunIndex:
     """The index of the training run in `folder`, which answers queries about the run's recorded episodes.
 
-    Call `file.refresh` before the first query. The constructor raises the errors of the class `IndexFile`,
-    and the queries those of `IndexFile.ask`.
+    Call `file.refresh`, which reads new lines of the recordings, before the first query. The constructor
+    raises MissingError if `folder` does not exist, and UsageError if the index cannot be written; a query
+    raises InfrastructureError if SQLite fails.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -167,7 +168,8 @@ class RunIndex:
 
     def curve(self, episode: Episode) -> list[Place]:
         """Returns the `Place` (with position and score) of each `validate` line in an episode's recording, in
-        order. Each such line records a grading."""
+        order, for instance to draw the curve of the scores. Each such line records a grading of the agent's
+        result."""
         return self._places("file = ? AND kind = 'validate'", [episode.file])
 
     def places(self, episode: Episode, first: int, count: int) -> list[Place]:

@@ -58,8 +58,8 @@ class Filter:
     """How the episode must have ended: `well`, `failed` (something failed that the agent did not cause) or
     `unfinished` (it is running, or was killed)."""
     errors: bool = False
-    """If true, the episode must have a failed command, a reply without an action, or a grading without a
-    score."""
+    """If true, the episode must have a turn with a failed command or without an action, or a grading in which
+    the agent's result was missing or malformed."""
     text: str = ""
     """A string that must occur in the name of the recording, the model's name or the error. Upper and lower
     case do not matter."""
@@ -102,9 +102,8 @@ def episode_of(row: sqlite3.Row) -> Episode:
 
 
 def sort_order(name: str) -> str:
-    """Returns the sort order (a key of `SORTS`) called `name`. If there is none, returns the first one that
-    begins with `name`: for `reward`, this is `reward, best first`. Raises ConfigError if there is none
-    either."""
+    """Returns the full name of a sort order (a key of `SORTS`), which is `name` itself or the first one that
+    begins with `name`: for `reward`, this is `reward, best first`. Raises ConfigError if there is none."""
     for order in (name, *SORTS):
         if order in SORTS and order.startswith(name):
             return order
@@ -185,8 +184,8 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(place: Path) -> Iterator[None]:
-    """Context manager: converts errors in the block to errors of air. Their texts name `place`, the path of a
-    file or of a run's folder.
+    """Context manager: converts errors of the operating system and of SQLite in the block to errors of air.
+    Their texts name `place`, the path of a file or of a run's folder.
 
     A missing file becomes MissingError, an unreadable file UsageError, and a failure of SQLite
     InfrastructureError.

@@ -18,8 +18,8 @@ from air.view.index.facts import integer
 
 @dataclass(frozen=True)
 class TurnTokens:
-    """The tokens of one turn as they were trained: those of the model's reply, and those of the messages
-    before it."""
+    """The tokens of one turn, as they were recorded in training: those of the model's reply, and those of the
+    messages between the previous reply and this one."""
 
     reply: Message
     context: Sequence[Message]
@@ -81,10 +81,10 @@ def of_turn(
 
 
 def training_step(run: Path, episode: str | None) -> int | None:
-    """Returns the training step in which an episode was used, from `groups.jsonl` in the run's folder; None
-    if it is unknown.
+    """Returns the number of the training step in which an episode was used, from `groups.jsonl` in the run's
+    folder; None if it is unknown.
 
-    Views without an index of the run use this function. Unreadable lines are skipped, as in the index.
+    For views without an index of the run, which also has this number. Unreadable lines are skipped.
     """
     path = run / "groups.jsonl"
     if episode is None or not path.is_file():
@@ -99,7 +99,7 @@ def training_step(run: Path, episode: str | None) -> int | None:
 
 
 def _reply(conversation: Conversation, step: Mapping[str, Any]) -> int | None:
-    """Returns the position of the reply of a turn among the messages of the conversation; None if it is not
+    """Returns the position of a turn's reply in the list of the conversation's messages; None if it is not
     there. `step` is the turn's line in the trajectory (the recording of the episode)."""
     tokens = step.get("tokens")
     nodes = tokens.get("nodes") if isinstance(tokens, dict) else None

@@ -27,7 +27,8 @@ SMOOTH = 5
 """A smoothed curve shows at each step the mean of this number of values: the value itself and those before
 it."""
 SMOOTHED_FROM = 9
-"""If a curve of a chart has at least this number of points, the chart's curves are also drawn smoothed."""
+"""If a curve of a chart has at least this number of points, the chart's curves are also drawn smoothed,
+unless the chart's values are exact."""
 EACH, MEAN = "each step", f"mean of the last {SMOOTH} steps"
 """The texts of the legend in a chart with smoothed curves: `EACH` explains the thin lines, `MEAN` the thick
 ones."""
@@ -69,9 +70,10 @@ class Chart:
 
 
 def main(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the main charts of a run: the rewards or, for supervised training (`sft`), the loss and the
-    learning rate. `rows` are the lines of the run's `metrics.jsonl`. The list is empty for a reinforcement
-    learning run in which no step has a reward, because all episodes failed."""
+    """Returns the main charts of a run, from `rows`, the lines of its `metrics.jsonl`: for reinforcement
+    learning, the reward of each training step, in total and by task; for supervised training (`sft`), the
+    loss and the learning rate. The list is empty for a reinforcement learning run in which no step has a
+    reward, because all episodes failed."""
     if any("reward" in row for row in rows):
         rewards = [
             Chart("reward", {"reward": series(rows, "reward")}, y="reward"),
@@ -94,9 +96,9 @@ def main(rows: Sequence[Row]) -> list[Chart]:
 
 
 def small(rows: Sequence[Row]) -> list[Chart]:
-    """Returns the smaller charts of a run: levels of curricula, the terms of which the reward is the sum (if
-    there are several), and further metrics of the training. `rows` are the lines of the run's
-    `metrics.jsonl`."""
+    """Returns the smaller charts of a run: how far its curricula (which raise the difficulty in training)
+    have got, the terms of which the reward is the sum (if there are several), and further metrics such as the
+    entropy. `rows` are the lines of the run's `metrics.jsonl`."""
     terms = [name for name in names(rows) if name.startswith("reward/")]
     nonzero = [name for name in terms if any(value for _, value in series(rows, name))]
     extra = nonzero if len(nonzero) > 1 else []  # one term alone is the reward itself
@@ -112,8 +114,8 @@ def small(rows: Sequence[Row]) -> list[Chart]:
 
 
 def smooth(points: Points) -> list[tuple[float, float]]:
-    """Returns the points of a smoothed curve: each value is replaced by the mean of itself and the values
-    before it, `SMOOTH` in total."""
+    """Returns the points of a smoothed curve: each value is replaced by the mean of the last `SMOOTH` values
+    up to and including it (of fewer at the beginning of the curve)."""
     values = [value for _, value in points]
     return [(x, fmean(values[max(0, i + 1 - SMOOTH) : i + 1])) for i, (x, _) in enumerate(points)]
 

@@ -22,8 +22,8 @@ _HIDDEN = re.compile(
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _ALIKE = 8
-"""Two texts count as similar at their beginning if at least this number of their first characters is
-equal."""
+"""If at least this number of the first characters of two texts is equal, `differing` leaves out their common
+beginning."""
 _MOVES = re.compile("[\r\b]|\x1b\\[[0-2]?K")
 _NAMES = {
     "\u202e": "<RLO>",
@@ -45,23 +45,24 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str, width: int) -> str:
-    """Returns the cleaned text as one line of at most `width` characters. Each sequence of white space
-    becomes one space; a text that is too long ends with `…`."""
+    """Returns the text as a terminal without colours would show it, but as one line of at most `width`
+    characters. Each sequence of white space becomes one space; a text that is too long ends with `…`."""
     text = " ".join(clean(text[: 8 * width]).split())
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def preview(text: str, width: int) -> str:
-    """Returns the cleaned text as one line of at most `width` characters, in which ` ⏎ ` stands for each line
-    break. A text that is too long ends with `…`."""
+    """Returns the text as a terminal without colours would show it, but as one line of at most `width`
+    characters, in which ` ⏎ ` separates the text's lines (blank ones are left out). A text that is too long
+    ends with `…`."""
     lines = (" ".join(line.split()) for line in clean(text[: 8 * width]).split("\n"))
     text = " ⏎ ".join(line for line in lines if line)
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def differing(texts: Sequence[str]) -> list[str]:
-    """Shortens texts that are shown side by side, so that their differences are visible. Returns them in
-    order.
+    """Shortens texts that are shown side by side, so that their differences are visible. Returns them in the
+    same order.
 
     Texts whose first `_ALIKE` characters are equal belong together. In these, `…` replaces their common
     beginning, up to its last space.
@@ -87,8 +88,8 @@ def cut(text: str, limit: int) -> tuple[str, int]:
 
 
 def clean_cut(text: str, limit: int) -> str:
-    """Returns the cleaned text. If it has more than about `limit` characters, a note replaces the middle, as
-    in `cut`.
+    """Returns the text as a terminal without colours would show it. If it has more than about `limit`
+    characters, the middle is replaced by a note about the number of removed characters.
 
     To save time, only the beginning and the end of a very long text are cleaned.
     """

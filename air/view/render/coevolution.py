@@ -20,9 +20,10 @@ _Round = Mapping[str, Any]
 
 
 def charts(report: Mapping[str, Any]) -> list[Chart]:
-    """Returns charts of a co-evolution with one point for each round: shares of the proposed questions, mean
-    rewards for proposing them, and the accuracy on held-out questions. The rewards have two curves, because
-    the paper on the method and its authors' code define the reward differently. `report` is the content of
+    """Returns charts of a co-evolution (`air coevolve` trains a model that proposes questions and a model
+    that answers them, in rounds) with one point for each round: shares of the proposed questions, the mean
+    reward of a question, and the accuracy on held-out questions. The rewards have two curves, because the
+    paper on the method and its authors' code define the reward differently. `report` is the content of
     `report.json`."""
     rounds: Sequence[_Round] = report["rounds"]
 
@@ -52,8 +53,9 @@ def charts(report: Mapping[str, Any]) -> list[Chart]:
 
 
 def as_html(report: Mapping[str, Any]) -> str:
-    """Returns an HTML table about a co-evolution, with one row for each round. `report` is the content of the
-    file `report.json` that `air coevolve` writes."""
+    """Returns an HTML table about a co-evolution: `air coevolve` trains two models, one that proposes
+    questions and one that answers them, in rounds. The table has one row for each round. `report` is the
+    content of the file `report.json`, which `air coevolve` writes."""
     heads = (
         *("round", "proposals", "malformed", "in range", "kept", "novelty", "mean p", "tool calls"),
         *("as coded", "published", "held out", "histogram of agreement"),

@@ -32,16 +32,18 @@ output by a click."""
 
 
 def text(value: object, limit: int = SHOWN_CHARACTERS) -> str:
-    """Returns `value` as cleaned text, escaped for HTML and shortened to about `limit` characters. If `value`
-    is not a string, its JSON text is used."""
+    """Returns `value` as text for an HTML page: without escape sequences of terminals, with names instead of
+    invisible characters, escaped for HTML, and shortened to about `limit` characters. If `value` is not a
+    string, its JSON text is used."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False)
     return _escape(clean_cut(value, limit), quote=True)
 
 
 def line(value: object, width: int) -> str:
-    """Returns `value` as one line of cleaned text with at most `width` characters, escaped for HTML. If
-    `value` is not a string, its JSON text is used."""
+    """Returns `value` as one line of text for an HTML page: without escape sequences of terminals, with names
+    instead of invisible characters, of at most `width` characters, and escaped for HTML. If `value` is not a
+    string, its JSON text is used."""
     return _escape(one_line(value if isinstance(value, str) else json.dumps(value), width))
 
 
@@ -71,7 +73,8 @@ def chip(label: str, kind: str = "") -> str:
 
 
 def tiles(values: Sequence[tuple[str, str, str]]) -> str:
-    """Returns the HTML of small boxes side by side, one for each tuple (name, value, remark) in `values`."""
+    """Returns the HTML of a row of small boxes, such as the main numbers of a run: one box for each tuple
+    (name, value, remark) in `values`."""
     cells = (
         f'<div class="tile"><div class="name">{line(name, 40)}</div>'
         f'<div class="value">{line(value, 60)}</div><div class="note">{line(note, 80)}</div></div>'
@@ -81,8 +84,8 @@ def tiles(values: Sequence[tuple[str, str, str]]) -> str:
 
 
 def split(times: Mapping[str, float | None]) -> str:
-    """Returns the HTML of a bar whose parts show the time spent on each activity, with a legend. `times` maps
-    the activity to seconds."""
+    """Returns the HTML of a horizontal bar, divided into parts in proportion to the time spent on each
+    activity, with a legend. `times` maps the activity to seconds."""
     parts = {name: value for name, value in times.items() if value}
     total = sum(parts.values())
     if not total:
@@ -136,8 +139,8 @@ def item(
 
 
 def preview_of(one: Item) -> str:
-    """Returns one line of cleaned text that represents a turn: its action or, if it has none, the model's
-    reply."""
+    """Returns one line of text that represents a turn: its action; if it has none, the model's reply; if that
+    is empty, the model's reasoning. For an item that has only gradings, returns `validate`."""
     step = one.step or {}
     what = step.get("action")
     if what is None:

@@ -13,8 +13,9 @@ MEANING = "success (in italics: reward), [95 % interval]; bold: the row was trai
 
 
 def by_place(results: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """Returns the cells in the results of `air matrix`, as a dict by (row, column). `results` is the content
-    of its file `results.json`."""
+    """Returns the cells of the heat map that shows the results of `air matrix`, as a dict by (row, column): a
+    row is a list of training tasks, and a column an evaluated task. `results` is the content of the file
+    `results.json` that `air matrix` writes."""
     return {(cell["row"], cell["column"]): cell for cell in results["cells"]}
 
 

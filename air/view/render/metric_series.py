@@ -11,8 +11,8 @@ from air.view.index.facts import number
 
 Row = Mapping[str, Any]
 TIMES = ("model", "exec", "grading", "queue")
-"""The activities on which an episode spends time: replies of the model (`model`), commands in the box, the
-agent's container (`exec`), `grading`, and waiting (`queue`)."""
+"""The activities on which an episode spends time: `model` (replies of the model), `exec` (commands in the
+box, the agent's container), `grading`, and `queue` (waiting, for instance for a box)."""
 
 
 def series(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:

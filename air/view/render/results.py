@@ -45,8 +45,8 @@ class Cell:
 
 @dataclass
 class Results:
-    """The table of values (scores or rewards). `cells` has the statistics for each pair (run, model) and each
-    task id."""
+    """A table of scores or rewards: `cells` maps each pair (run, model) to a dict from the task's id to the
+    statistics of the episodes."""
 
     cells: dict[tuple[str, str], dict[str, Cell]] = field(default_factory=dict)
     tasks: dict[str, tuple[str, float | None]] = field(default_factory=dict)
@@ -83,8 +83,8 @@ def cell(values: Sequence[float | None]) -> Cell:
 
 
 def rows(table: Results) -> tuple[list[str], list[list[str]]]:
-    """Converts the table to text. Returns the names of the columns, and the rows, of which the first one has
-    the tasks' baselines."""
+    """Converts the table to text. Returns the names of the columns, and the rows: first one with the tasks'
+    baselines, then one for each model of each run."""
     tasks = sorted(table.tasks)
     heads = ["run", "model", *(f"{task} · {table.tasks[task][0]}" for task in tasks)]
     baseline = ["baseline", "", *(figure(table.tasks[task][1]) for task in tasks)]

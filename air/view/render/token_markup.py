@@ -48,7 +48,7 @@ def _chips(tokens: TurnTokens) -> str:
 
 def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
     """Returns the HTML of a sentence about the reward from which the reply's advantage was computed, followed
-    by the strings `paid`, which describe the terms of this reward."""
+    by the texts `paid`, one for each term of this reward."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")
     return f'<div class="air facts"><span class="note">{text(compared(tokens))}</span>{chips}</div>'
 

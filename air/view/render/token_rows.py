@@ -70,8 +70,9 @@ def _rows(message: Message, pieces: Mapping[int, str]) -> Iterator[TokenRow]:
 
 
 def summary(tokens: TurnTokens) -> dict[str, str]:
-    """Returns a summary of the tokens of a turn: short texts by name, such as the number of masked tokens
-    (those that are not trained)."""
+    """Returns a summary of the tokens of a turn: a dict with the short texts `sampled`, `trained` and
+    `masked` (how many tokens are so; masked ones are not trained), `advantage`, `ratio`, `logprob` and
+    `temperature`."""
     reply = tokens.reply
     masked = sum(len(m.token_ids) for m in tokens.context) + int((~reply.sampled).sum())
     return {
@@ -87,7 +88,8 @@ def summary(tokens: TurnTokens) -> dict[str, str]:
 
 def compared(tokens: TurnTokens) -> str:
     """Returns a sentence for the user about the reward from which the reply's advantage was computed: its
-    amount, or that the rewards were shuffled among the episodes."""
+    amount, which was compared with the rewards of the group's other episodes, or that the rewards were
+    shuffled among the episodes."""
     if tokens.content.shuffled:
         return "The rewards were shuffled in the group (embedded.shuffle_rewards). The turn's own reward:"
     total = sum(sum(payment.terms.values()) for payment in tokens.payments)
@@ -96,8 +98,8 @@ def compared(tokens: TurnTokens) -> str:
 
 
 def reward_of(row: TokenRow, paid: Sequence[str], tokens: TurnTokens) -> str:
-    """Returns a text with the terms of the reward (the strings `paid`) from which a token's advantage was
-    computed. If the token is not trained, if the rewards were shuffled among the episodes (setting
+    """Returns a text about the reward from which a token's advantage was computed: its terms (the texts
+    `paid`), joined. If the token is not trained, if the rewards were shuffled among the episodes (setting
     `embedded.shuffle_rewards`), or if there is no term, the text says so instead."""
     if not row.advantage:
         return "not trained"

@@ -47,7 +47,9 @@ def signature(path: str, operation: str, user: str, token: str, expiration: str 
 
 
 def signed(request: Request, sandbox: Sandbox) -> bool:
-    """Returns whether the request's URL has a signature that is valid for this sandbox (see `signature`)."""
+    """Returns whether the request's URL has a valid signature, with which a client may read or write one file
+    of this sandbox without the sandbox's token. Does not check whether the signature has expired (see
+    `check_expiration`)."""
     query = request.query_params
     operation = "read" if request.method == "GET" else "write"
     wanted = signature(

@@ -30,9 +30,9 @@ Call = Callable[[Sandbox, Request], Awaitable[Response]]
 
 
 def entry_of(entry: dict[str, Any]) -> Message:
-    """Converts the description of a file or folder from the form of air's helper program in the box
-    (`programs.entries.entry`) to the form of envd: `modified` (epoch seconds) becomes `modifiedTime` (ISO
-    8601). Changes `entry`."""
+    """Converts the description of a file or folder from the form of air's helper program in the box to the
+    form of envd (E2B's program in a sandbox): `modified` (epoch seconds) becomes `modifiedTime` (ISO 8601).
+    Also removes the key `modified` from the argument `entry`."""
     seconds = min(max(float(entry.pop("modified")), _FIRST), _LAST)
     modified = datetime.fromtimestamp(seconds, UTC)
     return entry | {"modifiedTime": modified.isoformat().replace("+00:00", "Z")}
@@ -118,8 +118,8 @@ class Watchers:
 
     async def event(self, header: dict[str, Any]) -> None:
         """Receives one change from the helper program, and gives it to the `Watcher` with the number
-        `header["watch"]`. A change can arrive before `add` has created this watcher; then it is stored, and
-        `add` passes it on."""
+        `header["watch"]`. If `add` has not created this watcher yet, stores the change, and `add` then gives
+        it to the watcher."""
         if watcher := self._watchers.get(header["watch"]):
             watcher.put(header["event"])
         else:

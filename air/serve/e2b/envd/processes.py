@@ -76,8 +76,8 @@ async def _started(
 
 
 async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
-    """Raises RpcError unless `folder`, the working folder of a new process, is an existing folder. The user's
-    home folder is accepted without a check."""
+    """Checks the working folder of a process that will be started for the account `user`: raises RpcError
+    unless the path `folder` is an existing folder. Only the account's home folder is not checked."""
     if folder != user.home:
         try:
             answer, _ = await sandbox.program("files").ask("stat", user=user.name, path=folder)
@@ -170,8 +170,8 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
-    """Returns the settings with which clients started the processes, as a dict by process id. Before that,
-    removes the entries and tags of processes that have ended."""
+    """Returns the running processes that clients started: a dict that maps the process id to the settings
+    with which the client started the process. Forgets those that have ended, with their tags."""
     configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
     running = {info.pid for info in await sandbox.running_box.commands()}
     for gone in configs.keys() - running:
@@ -252,8 +252,8 @@ async def update(sandbox: Sandbox, message: Message) -> Message:
 
 
 async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
-    """Returns the running process that a client's message names, by process id or by tag. Raises RpcError if
-    no such process runs."""
+    """Returns the running process that a client's message names in its field `process`, by process id or by
+    tag. Raises RpcError if no such process, started by a client, is running."""
     selector = _object(message, "process")
     pid = selector.get("pid")
     if "tag" in selector:

@@ -29,15 +29,15 @@ _STREAM = "application/connect+json"
 
 
 def frame(message: Message, flag: int = 0) -> bytes:
-    """Returns the bytes of one message in a stream of the Connect protocol. `flag` is the message's flag
-    byte: 0, or 2 for the last message."""
+    """Returns one message as the bytes that represent it in a stream of the Connect protocol (remote calls
+    over HTTP). `flag` is the message's flag byte: 0, or 2 for the last message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return _HEAD.pack(flag, len(body)) + body
 
 
 async def frames(request: Request) -> AsyncIterator[Message]:
-    """Yields the messages in a request's body, which is a stream of the Connect protocol. Raises RpcError if
-    the stream is malformed."""
+    """Yields the messages in the body of a request whose body is a stream of the Connect protocol (remote
+    calls over HTTP). Raises RpcError if the stream is malformed."""
     if request.headers.get("content-type", "").split(";")[0] != _STREAM:
         raise RpcError("invalid_argument", f"this stream needs the content type {_STREAM}")
     buffer = bytearray()
@@ -105,8 +105,8 @@ def refuse_unknown(message: Message, *known: str) -> None:
 
 
 def deadline(request: Request) -> float | None:
-    """Returns the time limit of a call in seconds, from the request header `Connect-Timeout-Ms`, or None
-    without this header. Raises RpcError if the header is malformed."""
+    """Returns the time limit of a call in seconds, counted from its start, from the request header
+    `Connect-Timeout-Ms`; None without this header. Raises RpcError if the header is malformed."""
     text = request.headers.get("connect-timeout-ms")
     if text is None:
         return None

@@ -81,8 +81,8 @@ class User:
 
 
 def as_code(error: OSError) -> Refused:
-    """Converts the error of a failed system call to a Refused error with the corresponding code of the
-    Connect protocol, such as `not_found`."""
+    """Converts the error of a failed system call to a Refused error, whose `code` is the corresponding error
+    code of the Connect protocol (remote calls over HTTP), such as `not_found`."""
     codes = {
         errno.ENOENT: "not_found",
         errno.ENOTDIR: "invalid_argument",

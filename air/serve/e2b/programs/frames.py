@@ -21,8 +21,8 @@ HEAD = struct.Struct(">II")
 
 
 class Refused(Exception):
-    """Error: a request cannot be carried out. `code` is an error code of the Connect protocol, such as
-    `not_found`."""
+    """Error: the helper program in a sandbox cannot carry out a request. `code` is an error code of the
+    Connect protocol (remote calls over HTTP), such as `not_found`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

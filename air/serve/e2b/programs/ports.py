@@ -117,9 +117,9 @@ class ConnectionPairs:
 
 
 def serve(pairs: ConnectionPairs) -> None:
-    """Reads one request `dial` from standard input, connects to the port that it names and to the port relay,
-    and joins the two connections in `pairs`. Writes the answer to standard output; if this failed, the answer
-    has the error."""
+    """Reads one request `dial` from standard input, connects to the port of the box that it names and to the
+    port relay (a port whose connections reach the server), and joins the two connections in `pairs`. Writes
+    the answer to standard output; if this failed, the answer has the error."""
     header, _ = receive()
     answer: dict[str, Any] = {"id": header["id"]}
     try:

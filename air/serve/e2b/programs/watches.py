@@ -24,8 +24,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Watches:
-    """All folders that clients watch in one sandbox. Each watch has a number, and may include the subfolders
-    of its folder."""
+    """All folders that clients watch for changes in one sandbox. Each request to watch a folder is a watch
+    with a number, and may include the subfolders of the folder."""
 
     def __init__(self) -> None:
         self.fd = _LIBC.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)

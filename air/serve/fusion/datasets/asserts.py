@@ -38,22 +38,23 @@ except Exception:
     pass
 """
 """The imports at the beginning of each program for a problem of HumanEval. SandboxFusion adds the same ones,
-so a completion may use these modules without importing them. As there, `except Exception` means that a numpy
-that cannot be imported, whatever the error, counts as absent."""
+so a completion (a model's answer) may use these modules without importing them. Any error while numpy is
+imported is ignored, as in SandboxFusion; then the name `numpy` is not defined."""
 _END_OF_FUNCTION = re.compile(r"\n(?=[^\s\])}#'\"])")
 """Matches the line break before the first line that begins a new statement without indentation, where a
 function ends. Closing brackets, comments and the end of a string may be at the beginning of a line inside a
 function."""
 _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
-"""Matches the imports that must be the first statements of a program."""
+"""Matches the lines `from __future__ import …`, which Python accepts only at the beginning of a program."""
 
 
 class _Asserts(Grader):
     async def _graded(
         self, request: SubmitRequest, code: str, kind: Kind | None, tests: str, imports: str = ""
     ) -> EvalResult:
-        """Runs `imports`, `code` and `tests` as one program, and returns the grading result: the completion
-        is accepted if the program reached its end. `kind` says how the code was found in the completion."""
+        """Runs `imports`, the completion's `code` and `tests` as one program, and returns the grading result:
+        the completion (a model's answer) is accepted if the program reached its end without an error. `kind`
+        says how the code was found in the completion."""
         mark = secrets.token_hex(16)
         if imports:
             imports = "\n".join([*_FUTURE.findall(code), imports])

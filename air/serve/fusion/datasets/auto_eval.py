@@ -97,9 +97,9 @@ class AutoEval(Grader):
 
 
 def joined(code: str, test: str, *, quoted: bool) -> str:
-    """Joins the completion's code and the test to one program. The code replaces the mark `#<INSERT>` in the
-    test, or precedes the test if there is no such mark. With `quoted`, the code is inserted as a Python
-    string literal."""
+    """Joins the code of a completion (a model's answer) and the code of its test to one program. The code
+    replaces the mark `#<INSERT>` in the test, or precedes the test if there is no such mark. With `quoted`,
+    the code is inserted as a Python string literal."""
     if _PLACE not in test:
         code = code.partition("if __name__ ==")[0]
         return f"{repr(code) if quoted else code}\n{test}"

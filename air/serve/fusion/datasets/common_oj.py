@@ -103,9 +103,9 @@ def _short(text: str) -> str:
 
 
 def equal(output: str, expected: str) -> bool:
-    """Returns whether two outputs have the same lines, ignoring upper and lower case, and spaces at the
-    beginning and the end of lines. Two lines that are numbers are the same if the numbers' relative
-    difference is below `RELATIVE` (1e-5)."""
+    """Returns whether two outputs have the same lines, ignoring upper and lower case, spaces at the beginning
+    and the end of lines, and blank lines at the beginning and the end. Two lines that are numbers are the
+    same if the numbers' relative difference is below `RELATIVE` (1e-5)."""
     lines, wanted = (text.strip().lower().split("\n") for text in (output, expected))
     pairs = zip(lines, wanted, strict=False)
     return len(lines) == len(wanted) and all(_same(a.strip(), b.strip()) for a, b in pairs)

@@ -18,8 +18,8 @@ Kind = Literal["fenced", "incomplete_fenced", "heuristic", "empty"]
 `incomplete_fenced`, after an opening fence that is not closed; `heuristic`, by its look in a text without
 fences; `empty`, not at all."""
 FENCED, INCOMPLETE, HEURISTIC = 30, 20, 10
-"""The priority of a code block, by the way in which it was found. The blocks with the highest number are
-used."""
+"""The priorities of code blocks: between code fences, after a fence that is not closed, and found in a text
+without fences. Of the blocks in a completion (a model's answer), those with the highest priority are used."""
 KINDS: dict[int, Kind] = {FENCED: "fenced", INCOMPLETE: "incomplete_fenced", HEURISTIC: "heuristic"}
 _ALIASES = {
     "python": "python py python3",
@@ -42,8 +42,9 @@ _TOP_LEVEL = re.compile(r"(import|from|def|class|async def|@)\b|@")
 
 @dataclass
 class CodeBlock:
-    """A piece of code that was found in a completion (a model's answer). If there are several, those with the
-    highest priority count, and of these the first one in the requested language."""
+    """A piece of code that was found in a completion (a model's answer), with its programming language. If
+    there are several pieces, those with the highest `priority` count, and of these the first one in the
+    requested language."""
 
     priority: int
     language: str
@@ -89,8 +90,9 @@ def _fences(completion: str) -> list[CodeBlock]:
 
 
 def extract_heuristic_code(completion: str, language: str = "") -> list[CodeBlock]:
-    """Returns the parts of a completion without code fences that look like code in `language`. This works for
-    `python`, `sql` and `bash`; for other languages, the list is empty."""
+    """Returns the parts of a completion (a model's answer without code fences) that look like code in
+    `language`. For `bash`, this is the whole text; for languages other than `python`, `sql` and `bash`, the
+    list is empty."""
     if language == "python":
         return [CodeBlock(HEURISTIC, language, code) for code in _python(completion)]
     if language == "sql":
@@ -119,9 +121,9 @@ def _python(completion: str) -> list[str]:
 
 
 def extract(completion: str, language: str, custom: list[CodeBlock]) -> tuple[str, Kind]:
-    """Returns the code in a completion (a model's answer), and how it was found (see `Kind`). If the
-    completion has several code blocks, one is chosen as `CodeBlock` describes. `custom` are further code
-    blocks, which the request's own extraction code has found."""
+    """Returns the code in a completion (a model's answer), and how it was found (see `Kind`). Of several code
+    blocks, those with the highest priority count, and of these the first one in `language`, or the first one
+    if none is in it. `custom` are further code blocks, which the request's own extraction code has found."""
     blocks = [
         *_fences(completion),
         *extract_heuristic_code(completion, language),

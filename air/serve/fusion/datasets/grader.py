@@ -57,8 +57,9 @@ class Grader(ABC):
     async def extracted(
         self, completion: str, language: str, custom_logic: str | None
     ) -> tuple[str, Kind]:
-        """Returns the code in a completion (a model's answer) and how it was found. `custom_logic` is the
-        request's own extraction code (or None), which runs in a box (container)."""
+        """Extracts the code from a completion (a model's answer), and returns it and how it was found.
+        `language` is preferred if there are several pieces of code. `custom_logic` is the request's own
+        extraction code (or None), which runs in a box (container)."""
         custom = await self._custom(custom_logic, completion) if custom_logic else []
         return extraction.extract(completion, language, custom)
 

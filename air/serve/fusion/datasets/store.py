@@ -69,8 +69,9 @@ class Store:
         return rows[request.offset : request.offset + request.limit]
 
     def row(self, request: GetPromptByIdRequest | SubmitRequest) -> Row:
-        """Returns the problem (row) that a request names by its id or, if given, the one in
-        `config.provided_data`. Raises BadRequest (status 404) if it does not exist."""
+        """Returns the problem (row) in the request's `config.provided_data` or, if that is absent, the
+        problem of the server's dataset with the request's id. Raises BadRequest (status 404) if the dataset
+        or the problem does not exist."""
         given = request.config.provided_data
         if isinstance(given, dict):
             return given

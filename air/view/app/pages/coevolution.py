@@ -15,9 +15,9 @@ from air.view.render import coevolution
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a co-evolution (a training of two models in rounds, by `air coevolve`). The user
-    selects it from those to which some of `runs` belong. `run` and `index` are not used; all pages have the
-    same arguments."""
+    """Renders the page of a co-evolution: a training by `air coevolve` of a model that proposes questions and
+    a model that answers them, in rounds. The user selects one of the co-evolutions to which some of `runs`
+    belong. `run` and `index` are not used; all pages have the same arguments."""
     del run, index
     found = coevolutions(runs)
     if not found:

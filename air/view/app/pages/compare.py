@@ -18,8 +18,8 @@ from air.view.render.markup import figure
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page that compares `run` with another run, which the user selects from `runs`. `index` is
-    the index of the episodes of `run`."""
+    """Renders the page that compares the run `run` with another one, which the user selects from `runs`:
+    curves, metrics, tasks, times and differing settings. `index` is the index of the episodes of `run`."""
     others = [one for one in runs if one.name != run.name]
     if not others:
         widgets.note("There is only one run here: name two, or the folder that holds them.")

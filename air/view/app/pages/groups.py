@@ -26,8 +26,9 @@ TURNS = 12
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page with the groups of the selected run (a group: episodes of one task whose rewards are
-    compared). `runs` and `run` are not used; all pages have the same arguments."""
+    """Renders the page with the groups of the selected run; a group is the episodes of one task in one
+    training step, whose rewards are compared with each other. `index` has the run's episodes. `runs` and
+    `run` are not used; all pages have the same arguments."""
     del runs, run
     groups = list(reversed(index.groups()))
     if not groups:
@@ -94,8 +95,9 @@ def _beside(index: RunIndex, group: Mapping[str, Any], members: Mapping[str, Epi
 
 
 Turns = Mapping[str, Sequence[tuple[Item, str]]]
-"""The first turns of each episode, by the episode's name. Each turn is a pair: its `Item` (the turn with its
-gradings), and the line of text that represents the turn while it is not expanded."""
+"""The first turns of each episode, by the episode's name. Each turn is a pair: its `Item` (the turn's
+recorded lines, with those of its gradings), and the line of text that represents the turn while it is not
+expanded."""
 
 
 def _previews(index: RunIndex, members: Mapping[str, Episode]) -> Turns:

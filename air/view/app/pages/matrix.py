@@ -17,9 +17,9 @@ from air.view.render import matrix
 
 
 def show(runs: Sequence[Run], run: Run, index: RunIndex) -> None:
-    """Renders the page of a matrix (results of `air matrix`: models trained on several lists of tasks, by
-    evaluated task). The user selects it from those to which some of `runs` belong. `run` and `index` are not
-    used; all pages have the same arguments."""
+    """Renders the page of a matrix: results of `air matrix`, which trains a model on each of several lists of
+    tasks, and evaluates it on each of several tasks. The user selects one of the matrices to which some of
+    `runs` belong. `run` and `index` are not used; all pages have the same arguments."""
     del run, index
     found = matrices(runs)
     if not found:

@@ -35,8 +35,9 @@ def show(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item
 
 
 def _fork(index: RunIndex, episode: Episode, start: Mapping[str, Any], item: Item) -> None:
-    """Renders a button that shows or hides the commands `air shell --from …`. With these, the user can play
-    the episode on from before or after the turn `item`."""
+    """Renders a button that shows or hides the commands `air shell --from …`, with which the user can play
+    the episode on from before or after the turn `item`. Renders nothing if air's own harness did not play the
+    episode, because `air shell` cannot continue such an episode."""
     if start.get("origin", "air") != "air" or start.get("harness", "air") != "air":
         return  # `air shell` continues only episodes of air's own harness
     here = (episode.name, item.number)
