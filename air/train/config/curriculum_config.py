@@ -34,7 +34,7 @@ class LevelsConfig(BaseConfig):
     infrastructure error do not count."""
     metric: str = "success"
     """The metric of an episode that `promote_at` refers to: `reward`, or the name of a number that the task's
-    world reports about each episode, such as `success`."""
+    world (its game or environment) reports about each episode, such as `success`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
         """Returns the element of `sources` (the run's sources of prompts) to which the levels belong: the one
@@ -79,9 +79,9 @@ class RoundsConfig(BaseConfig):
     that the agent reads must not state its number of turns."""
 
     max_turns: list[int] = Field(min_length=1)
-    """The largest number of turns of an episode in each stage, in place of the world's own limit. If
-    `env.agent.max_turns` is smaller, that setting is the limit. The last stage lasts to the end of the
-    run."""
+    """The largest number of turns of an episode in each stage of the run, the first stage first. It replaces
+    the limit of the task itself. If `env.agent.max_turns` is smaller, that setting is the limit. The last
+    stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
     """Number of training steps of every stage except the last one. A stage is a part of the run with one
     limit of turns; the last stage lasts to the end of the run."""

@@ -159,10 +159,9 @@ class KLConfig(BaseConfig):
 
     estimator: KLEstimator = "low_var_kl"
     """How a token's penalty is computed from x: its log-probability under the policy minus that under the
-    reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between
-    ±20 and the result between ±10. `full`: the exact divergence, which is the mean of x over all tokens of
-    the vocabulary, weighted by the policy's probabilities. `full` costs one more forward pass of both
-    models."""
+    reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x clamped to
+    ±20 and the result to ±10. `full`: the exact divergence, which is the mean of x over all tokens of the
+    vocabulary, weighted by the policy's probabilities. `full` costs one more forward pass of both models."""
     place: Literal["reward", "loss"] = "reward"
     """Where the penalty counts. `reward`: it is computed with the policy's probabilities at sampling, and
     subtracted from the reward of each sampled token. `loss`: it is computed with the probabilities of the

@@ -42,9 +42,9 @@ class MatrixConfig(BaseConfig):
     """The folder that contains the matrix's folder."""
     run_files: list[Path] = Field(default_factory=list)
     """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
-    Together they must define exactly one source of prompts; each row replaces its tasks. They may not set
-    `output_dir`, `run.name`, `embedded.seed` or `resume`, which the matrix sets. If a path `configs/…` does
-    not exist, air's own file of this name is read."""
+    Together they must define exactly one source of prompts; its tasks are replaced by those of each row. They
+    may not set `output_dir`, `run.name`, `embedded.seed` or `resume`, which the matrix sets. If a path
+    `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys: for example `max_steps`, or
     the key `name` in the table `model`."""
