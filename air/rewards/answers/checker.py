@@ -243,8 +243,8 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""The thread pool of each process, by process id. After a fork, the child has this table but no threads of
-its parent, so it makes a pool of its own."""
+"""The threads in which checkers' functions run: one pool for each process, by process id. After a fork, the
+child has this table but no threads of its parent, so it makes a pool of its own."""
 
 
 def _threads() -> ThreadPoolExecutor:
