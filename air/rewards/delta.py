@@ -40,9 +40,9 @@ class Paid:
     scores φ from which the reward was computed."""
 
     phi: float
-    """The normalised and clipped score φ of this validate."""
+    """The normalised and clipped score φ of this `validate` (graded attempt)."""
     delta: float
-    """The reward for this validate."""
+    """The reward for this `validate` (graded attempt): the change of φ, or 0."""
     floor: float = 0.0
     """The noise floor: the smallest change of φ that earns a reward."""
     anchor: float = 0.0

@@ -60,9 +60,9 @@ class RewardSettings(BaseModel):
     training uses the test split, so test scores no longer measure performance on unseen data."""
     final: Literal["validation", "holdout"] = "validation"
     """The split that determines the total of the delta rewards. `validation`: the validation split, whose
-    scores the agent sees at each validate. `holdout`: the test split, whose scores the agent never sees; at
-    the end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the
-    test score. Training then uses the test split."""
+    scores the agent sees at each `validate` (graded attempt). `holdout`: the test split, whose scores the
+    agent never sees; at the end, the term `holdout` replaces the sum of the deltas by the change of φ from
+    the baseline to the test score. Training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`, with any finite weight. The
     function takes an `air.rewards.terms.EpisodeFacts` and returns a number. The weight times this number is
@@ -70,8 +70,9 @@ class RewardSettings(BaseModel):
 
     @property
     def counts(self) -> Counts:
-        """Which `validate` (graded attempt of the agent) counts at the end of the episode, so that its
-        artefact is graded on the test split: `last` or `best`. The setting `delta` determines this."""
+        """Which `validate` (graded attempt of the agent) counts at the end of the episode, so that the file
+        or folder that was graded there is graded on the test split: `last` or `best`. The setting `delta`
+        determines this."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")
@@ -159,7 +160,8 @@ def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
     """Returns the reward term `failed_validates`, which is 0 or negative: the penalty for validates (graded
-    attempts of the agent) without a score, such as those whose artefact was missing or malformed."""
+    attempts of the agent) without a score, such as those for which the file or folder to be graded was
+    missing."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 

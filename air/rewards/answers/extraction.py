@@ -74,8 +74,9 @@ def last_tagged(text: str) -> str | None:
 
 
 def outside_thoughts(text: str) -> str:
-    """Returns `text`, a model's reply, without its thoughts, such as the text between `<think>` and
-    `</think>`. Rule 1 in this module's docstring says what a thought is."""
+    """Returns `text`, a model's reply, without its thoughts: the text between `<think>` and `</think>`,
+    before a `</think>` without a beginning, or after a `<think>` without an end. The tags `thinking`,
+    `thought` and `reasoning` mark thoughts as well."""
     parts: list[str] = []
     depth, position = 0, 0
     for tag in _THOUGHT.finditer(text):

@@ -33,8 +33,8 @@ class Proposal:
     well_formed: bool
     p_hat: float = 0.0
     cluster_share: float = 0.0
-    """|c|/B: the number of proposals in this proposal's cluster, divided by the number of compared
-    proposals."""
+    """|c|/B: the number of proposals in this proposal's cluster (the proposals similar to it, and itself),
+    divided by the number of compared proposals."""
     proposer_calls: int = 0
     """The number of tool calls that the proposer made."""
     executor_calls: float = 0.0

@@ -36,8 +36,8 @@ class ScoredReply:
     tokens: int
     seconds: float | None = None
     """The execution time in seconds of the action in the reply. None if it is not known: the reply contains
-    no action or only a `validate` or `submit`, or the agent is a program in the box, which carries out its
-    actions itself."""
+    no action or only one that has work graded (`validate`, `submit`), or the agent is a program in the
+    sandbox, which carries out its actions itself."""
 
 
 @dataclass(frozen=True)

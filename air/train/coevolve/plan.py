@@ -123,9 +123,9 @@ class Plan:
 
     @property
     def has_posed_files(self) -> bool:
-        """Whether FILE in the ids `posed:FILE` of the executor's tasks is a file of settings (see `posed`).
-        If false, FILE is the file of questions itself; this is possible if the executor has no tools and
-        answers are compared only by their canonical forms."""
+        """Whether the executor's tasks, whose ids are `posed:FILE`, need settings, so that FILE is a file of
+        settings. If false, FILE is the file of questions itself; this is possible if the executor has no
+        tools and answers are compared only by their canonical forms."""
         answers = self.config.answers
         return bool(answers.tools) or answers.equality != "forms"
 

@@ -53,8 +53,8 @@ class LevelsConfig(BaseConfig):
     def tasks(self, source: EnvSource) -> list[list[str]]:
         """Returns a list with the task ids of each level, the easiest level first. `source` is the source of
         prompts to which the levels belong. Raises ValueError if the levels do not contain each task of the
-        source exactly once, if there are fewer than two levels, or if the tasks come from another package
-        than air."""
+        source exactly once, if there are fewer than two levels or an empty one, or if the tasks come from
+        another package than air."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")

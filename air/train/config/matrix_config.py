@@ -24,9 +24,9 @@ class MatrixEvaluationConfig(BaseConfig):
     the result of the model of one row on the task of one column."""
 
     episodes: int = Field(100, ge=1)
-    """Number of episodes of each cell and training seed. The worlds of these episodes get seeds that are
-    reserved for evaluations; all cells of a column use the same seeds. To continue a finished matrix, set a
-    larger number."""
+    """Number of episodes of each cell and training seed. The worlds (games or environments) of these episodes
+    get seeds that are reserved for evaluations; all cells of a column use the same seeds. To continue a
+    finished matrix, set a larger number."""
     temperature: float | None = Field(None, ge=0, le=2.0)
     """Sampling temperature of the model's replies in the evaluation. None: the sampling temperature of the
     training."""

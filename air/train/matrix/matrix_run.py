@@ -16,10 +16,11 @@ from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Runs those trainings and evaluations of a matrix (see the module's docstring) that are not finished.
-    `say` prints a line for the user. `logged` returns a context manager in which the log lines of a training
-    go to a file in the training's folder. `on_cells` is called each time after the model of one row and seed
-    has played the tasks of all columns."""
+    """Runs those trainings and evaluations of a matrix that are not finished. A matrix is a table of results:
+    a model is trained for each row (a list of tasks), and plays the task of each column. `say` prints a line
+    for the user. `logged` returns a context manager in which the log lines of a training go to a file in the
+    training's folder. `on_cells` is called each time after the model of one row and seed has played the tasks
+    of all columns."""
 
     def __init__(
         self,

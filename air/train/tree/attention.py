@@ -182,9 +182,9 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes scaled dot-product attention of `query`, `key` and `value` [B, heads, T, head_dim] under a
-    tree mask, and returns a tensor of this shape. Each run of tokens (see `Runs`) is computed separately, so
-    that pairs of tokens in different branches are not computed. `options` are further arguments of torch's
-    function."""
+    tree mask, and returns a tensor of this shape. Each run of tokens (consecutive ones, each the parent of
+    the next) is computed separately, so that pairs of tokens in different branches are not computed.
+    `options` are further arguments of torch's function."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.calls(), options.get("scale")
