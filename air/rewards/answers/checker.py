@@ -181,8 +181,8 @@ def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Check
 
 def _check_parameters(name: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raises ConfigError if the checker's function has `*args`, `**kwargs` or a positional-only parameter, or
-    if a key of `settings` is not a parameter of the function. `name` is the checker's name in error
-    messages."""
+    if a key of `settings` is not a parameter of the function, or one that gets its value from the episode.
+    `name` is the checker's name in error messages."""
     parameters = inspect.signature(function).parameters
     if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters.values()):
         raise ConfigError(

@@ -114,8 +114,8 @@ class Judge(BaseConfig):
         return _verdict(right=bool(right), judged=right is not None)
 
     async def _check_judge(self, question: str, gold: Sequence[str]) -> None:
-        """Asks the judge about the first gold (right) answer to `question`. Raises InfrastructureError if the
-        judge returns no verdict on it."""
+        """Tests whether the judge works: asks it about the first gold (right) answer to `question`. Raises
+        InfrastructureError if it returns no verdict on this answer."""
         key = self._key(question, gold, gold[0])
         if await self._asked(key, question, gold, gold[0]) is None:
             raise InfrastructureError(

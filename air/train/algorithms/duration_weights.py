@@ -56,8 +56,8 @@ class WithDurationWeights(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final results of the training step, with the advantages multiplied
-        by the weights."""
+        """Returns the wrapped algorithm's final results of the training step, with the advantages of each
+        reply multiplied by its weight, which grows with the execution time of the reply's action."""
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))

@@ -118,8 +118,9 @@ class RoundsConfig(BaseConfig):
 def check_curricula(
     levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
 ) -> None:
-    """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) does not fit `sources`, the
-    sources of prompts for training, or if two elements of `levels` are for the same source."""
+    """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) cannot be used with `sources`,
+    the sources of prompts for training: for example if it names a task that no source has, or if two elements
+    of `levels` are for the same source."""
     names = [one.chosen(sources).resolved_name for one in levels]
     for one in levels:
         one.tasks(one.chosen(sources))

@@ -151,8 +151,8 @@ class EmbeddedConfig(ComputeConfig):
     """Share of a step's groups that are trained: the groups whose episodes' rewards have the largest standard
     deviation (GRL trains 0.25). At least one group is trained. None: all groups."""
     replays_without_spread: int = Field(0, ge=0)
-    """Number of times that a group whose rewards are all equal is played again in the same step, with the
-    same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
+    """Largest number of times that a group whose rewards are all equal is played again in the same step, with
+    the same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
     levels: list[LevelsConfig] = Field(default_factory=list)
     """Curricula of levels, at most one for each source of prompts: the source begins with easy tasks, and
     later plays harder ones. Empty: no such curriculum."""

@@ -30,8 +30,8 @@ class PolicyLossConfig(BaseConfig):
     the same in long and short samples; more trained tokens make a larger update (Dr. GRPO, arXiv
     2503.20783)."""
     normalization_tokens: int | None = Field(None, ge=1)
-    """The divisor of `normalization = "constant"`, for example the longest reply in tokens. None with every
-    other `normalization`."""
+    """The divisor of `normalization = "constant"`, for example the largest number of tokens that a reply may
+    have. None with every other `normalization`."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Coefficient of the entropy bonus, which rewards exploration: the entropy of each token's prediction is
     multiplied by this number and subtracted from the loss. If it is above 0, tokens with advantage 0 are

@@ -58,9 +58,10 @@ class MatrixRun:
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
-        """Loads `model`, the model of a row and seed (a folder or Hugging Face id), and lets it play the
-        missing episodes on the tasks of all columns. `place` is the beginning of each line for the user.
-        Raises UsageError if the folder of an evaluation has episodes with other weights or settings."""
+        """Loads `model`, the model of a row and seed (a folder or Hugging Face id), and lets it play those
+        episodes on the tasks of all columns that are not recorded yet. `place` is the beginning of each line
+        for the user. Raises UsageError if the folder of an evaluation has episodes with other weights or
+        settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []
