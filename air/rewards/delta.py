@@ -30,8 +30,8 @@ from air.rewards.normalise import Scale, phi_error, phi_on
 Mode = Literal["previous", "best"]
 Unscored = Literal["lowest", "unchanged"]
 Counts = Literal["last", "best"]
-"""Which of an episode's validated artefacts is graded on the test split at the end: that of the last
-validate, or that with the best score."""
+"""Which artefact (the agent's file or folder that is graded) is graded on the test split at the end of an
+episode: that of the last `validate` (graded attempt), or that of the `validate` with the best score."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Paid:
     scores φ from which the reward was computed."""
 
     phi: float
-    """The normalised and clipped score φ of this validate."""
+    """The normalised and clipped score φ of this `validate` (graded attempt)."""
     delta: float
-    """The reward for this validate."""
+    """The reward for this `validate` (graded attempt): the change of φ, or 0."""
     floor: float = 0.0
     """The noise floor: the smallest change of φ that earns a reward."""
     anchor: float = 0.0
@@ -66,8 +66,9 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
 def which_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
-    """Returns the index, from 0, of the `validate` (graded attempt of the agent) whose artefact is graded on
-    the test split at the end of the episode; None if there is no validate.
+    """Returns the index, from 0, of the `validate` (graded attempt of the agent) whose artefact (the graded
+    file or folder) is graded again at the end of the episode, on the test split; None if there is no
+    validate.
 
     `scores` has one entry for each validate so far; None stands for an artefact without a score. `direction`
     says whether higher or lower scores are better. If `counts` is `last`, the result is the last validate. If
@@ -110,8 +111,8 @@ class DeltaReward:
 
     def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
         """Returns the reward for one `validate` (a graded attempt of the agent), as `__call__` does. `score`
-        may also be None, which means that the artefact has no score. Then returns the reward for the lowest
-        φ, or None (the validate earns nothing) if the setting `unscored` is `unchanged`."""
+        may also be None: the artefact (the graded file or folder) has no score. Then returns the reward for
+        the lowest φ, or None (the validate earns nothing) if the setting `unscored` is `unchanged`."""
         if score is not None:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)

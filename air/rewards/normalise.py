@@ -21,9 +21,10 @@ Normalise = Literal["linear", "log-gap", "none"]
 
 class Scale(Protocol):
     """The interface of the settings that define how a task's scores are normalised;
-    `air.tasks.spec.RewardScale` is such a class. `phi_clip` is the range to which the normalised score φ is
-    limited. `noise_floor` and `noise_sigmas` are explained in `air.rewards.delta`; the others are parameters
-    of `phi`."""
+    `air.tasks.spec.RewardScale` is such a class. `normalise` names the formula, whose inputs are the scores
+    `baseline`, `target` and `optimum` and the `direction` (which scores are better). `phi_clip` is the range
+    to which the normalised score φ is limited. Changes of φ below a noise floor earn no reward: the larger of
+    `noise_floor` and `noise_sigmas` standard errors of the change."""
 
     @property
     def direction(self) -> Direction: ...
@@ -53,13 +54,13 @@ def phi(
     optimum: float | None = None,
     clip: tuple[float, float] = (-1.0, 2.0),
 ) -> float:
-    """Returns the normalised score φ of a task's `score`: 0 at the baseline, 1 at the target, limited to the
-    range `clip`.
+    """Returns the normalised score φ of a task's `score`, limited to the range `clip`. Higher is better.
 
-    `normalise` names a formula of the module's docstring. `optimum`, the best possible score, is used only by
-    "log-gap". `direction` is used only by "none", which ignores baseline and target. Raises ValueError if the
-    score is not finite; with "linear", if the target equals the baseline; with "log-gap", if there is no
-    optimum, or if the distances of baseline and target from the optimum are equal or one of them is 0.
+    `normalise` names the formula. With "linear", φ is 0 at the score `baseline`, 1 at `target`, and linear in
+    between. "log-gap" is linear in the logarithm of the distance to `optimum`, the best possible score,
+    instead. With "none", φ is the score itself, or its negative if `direction` is "lower". Raises ValueError
+    if the score is not finite; with "linear", if the target equals the baseline; with "log-gap", if there is
+    no optimum, or if the distances of baseline and target from the optimum are equal or one of them is 0.
     """
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, got {score}")
@@ -98,7 +99,7 @@ def phi_error(scale: Scale, score: float, stderr: float) -> float:
         log-gap   |dφ/ds| = 1 / (ln 10 · |s − optimum| · |g(target) − g(baseline)|)
         none      |dφ/ds| = 1
 
-    The docstring of this module defines g. The estimate, which is of first order, is capped at the width of
+    Here g(s) = −log10 |s − optimum|. The estimate, which is of first order, is capped at the width of
     `scale.phi_clip`. Raises ValueError if `stderr` is negative or NaN, or `log-gap` lacks an optimum.
     """
     if not stderr >= 0:

@@ -35,32 +35,34 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     delta: Literal["previous", "best"] = "previous"
-    """The earlier score with which the score of each validate is compared: `previous` is the score of the
-    previous validate, `best` is the best score so far. The setting also selects the artefact that is graded
-    on the test split at the end: with `previous` the artefact of the last validate, with `best` the artefact
-    with the best score."""
+    """The earlier score with which the score of each `validate` (graded attempt of the agent) is compared:
+    `previous` is the score of the previous validate, `best` is the best score so far; for the first validate,
+    both are the task's baseline. The setting also selects the artefact (the graded file or folder) that is
+    graded on the test split at the end: with `previous` that of the last validate, with `best` that with the
+    best score."""
     unscored: Literal["lowest", "unchanged"] = "lowest"
-    """The reward for a validate without a score. There is no score if the artefact is missing or malformed
-    or makes the grader fail, or if the agent's box has ended. `lowest`: the artefact counts as if it had
-    the lowest normalised score, so that an agent gains nothing by deleting a bad artefact. `unchanged`: the
-    validate earns nothing, as in air before this setting existed."""
+    """The reward for a `validate` (graded attempt of the agent) without a score. There is no score if the
+    artefact (the file or folder to be graded) is missing or malformed or makes the grader fail, or if the
+    agent's box (its sandbox) has ended. `lowest`: the artefact counts as if it had the lowest normalised
+    score, so that an agent gains nothing by deleting a bad artefact. `unchanged`: the validate earns nothing,
+    as in air before this setting existed."""
     format_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """Subtracted from the reward for every reply that is not an action."""
     validate_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Subtracted from the reward for every validate without a score, usually because the artefact is missing
-    or malformed."""
+    """Subtracted from the reward for every `validate` (graded attempt of the agent) without a score, usually
+    because the file or folder to be graded is missing or malformed."""
     time_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
     """The penalty for using the episode's whole time limit. It is multiplied by the share of the limit that
     the agent used (at most 1), and subtracted from the reward. The time runs from the moment when the task's
-    files are in the box to the agent's last reply, without the time of grading."""
+    files are in the box (the agent's sandbox) to the agent's last reply, without the time of grading."""
     test_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     """A factor: this factor times the normalised test score is added to the reward. If it is above 0,
     training uses the test split, so test scores no longer measure performance on unseen data."""
     final: Literal["validation", "holdout"] = "validation"
     """The split that determines the total of the delta rewards. `validation`: the validation split, whose
-    scores the agent sees at each validate. `holdout`: the test split, whose scores the agent never sees; at
-    the end, the term `holdout` replaces the sum of the deltas by the change of φ from the baseline to the
-    test score. Training then uses the test split."""
+    scores the agent sees at each `validate` (graded attempt). `holdout`: the test split, whose scores the
+    agent never sees; at the end, the term `holdout` replaces the sum of the deltas by the change of φ from
+    the baseline to the test score. Training then uses the test split."""
     terms: dict[str, float] = Field(default_factory=dict)
     """Additional reward terms of a user, each as `"module:function" = weight`, with any finite weight. The
     function takes an `air.rewards.terms.EpisodeFacts` and returns a number. The weight times this number is
@@ -68,8 +70,9 @@ class RewardSettings(BaseModel):
 
     @property
     def counts(self) -> Counts:
-        """Which `validate` (graded attempt of the agent) counts at the end of the episode, so that its
-        artefact is graded on the test split: `last` or `best`. The setting `delta` determines this."""
+        """Which `validate` (graded attempt of the agent) counts at the end of the episode, so that the file
+        or folder that was graded there is graded on the test split: `last` or `best`. The setting `delta`
+        determines this."""
         return "best" if self.delta == "best" else "last"
 
     @field_validator("terms")
@@ -98,13 +101,14 @@ class EpisodeFacts:
     scale: Scale
     """The task's settings by which scores are normalised, such as baseline, target and direction."""
     scores: tuple[float | None, ...]
-    """The score of every validate; None for a validate without a score, such as one whose artefact was
-    missing or malformed."""
+    """The score of every `validate` (graded attempt of the agent), in order; None for one without a score,
+    for example because the file or folder to be graded was missing or malformed."""
     phis: tuple[float | None, ...]
-    """The normalised score φ of every validate. For a validate without a score it is the lowest φ, or None
-    if `RewardSettings.unscored` is `unchanged`."""
+    """The normalised score φ of every `validate` (graded attempt of the agent), in order. For a validate
+    without a score it is the lowest φ, or None if `RewardSettings.unscored` is `unchanged`."""
     deltas: tuple[float, ...]
-    """The delta reward for every validate; see `air.rewards.delta`."""
+    """The delta reward for every `validate` (graded attempt of the agent), in order: the change of the
+    normalised score; see `air.rewards.delta`."""
     turns: int
     """The number of the model's replies."""
     format_errors: int
@@ -114,8 +118,9 @@ class EpisodeFacts:
     limit: float
     """The time limit of the episode, in seconds."""
     test_score: float | None
-    """The test score of the artefact that `RewardSettings.delta` selects; None if the artefact has no score
-    or has not been graded on the test split yet."""
+    """The score, on the test split, of the artefact (the graded file or folder) of the last or best
+    `validate`, as `RewardSettings.delta` says; None if it has no score or has not been graded on the test
+    split yet."""
     finished: bool
     """Whether grading on the test split is complete."""
 
@@ -155,7 +160,8 @@ def format_errors(facts: EpisodeFacts, settings: RewardSettings) -> float:
 
 def failed_validates(facts: EpisodeFacts, settings: RewardSettings) -> float:
     """Returns the reward term `failed_validates`, which is 0 or negative: the penalty for validates (graded
-    attempts of the agent) without a score, such as those whose artefact was missing or malformed."""
+    attempts of the agent) without a score, such as those for which the file or folder to be graded was
+    missing."""
     return 0.0 - settings.validate_penalty * sum(score is None for score in facts.scores)
 
 

@@ -87,8 +87,9 @@ class Levels:
 
     def record(self, groups: Sequence[Group], step: int) -> tuple[dict[str, float], str]:
         """Adds the episodes of training step `step`, and promotes the source to its next level if the metric
-        is high enough. Returns the curriculum's metrics of this step by name, and a message for the user if
-        the source was promoted, else an empty string."""
+        is high enough. Returns the curriculum's metrics of this step by name (the level of the step, and the
+        mean of the metric over the latest episodes), and a message for the user if the source was promoted,
+        else an empty string."""
         played, newest = self._planned[0], self._planned[-1]
         self._window += self.values(groups)
         reached = fmean(self._window) if self._window else None

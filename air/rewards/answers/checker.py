@@ -181,8 +181,8 @@ def check(spec: str | Mapping[str, Any], *, folder: Path | None = None) -> Check
 
 def _check_parameters(name: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raises ConfigError if the checker's function has `*args`, `**kwargs` or a positional-only parameter, or
-    if a key of `settings` is not a parameter of the function. `name` is the checker's name in error
-    messages."""
+    if a key of `settings` is not a parameter of the function, or one that gets its value from the episode.
+    `name` is the checker's name in error messages."""
     parameters = inspect.signature(function).parameters
     if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters.values()):
         raise ConfigError(
@@ -243,8 +243,8 @@ def _called(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""The thread pool of each process, by process id. After a fork, the child has this table but no threads of
-its parent, so it makes a pool of its own."""
+"""The threads in which checkers' functions run: one pool for each process, by process id. After a fork, the
+child has this table but no threads of its parent, so it makes a pool of its own."""
 
 
 def _threads() -> ThreadPoolExecutor:

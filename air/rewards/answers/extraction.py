@@ -30,7 +30,8 @@ _LEAD = re.compile(r"\banswer(?: is|:| is:)[ \t*:]{0,8}(?=\S)|#### {0,8}(?=\S)",
 
 def final_answer(reply: str) -> str:
     """Returns the final answer in a model's reply, without surrounding spaces, by the rules in this module's
-    docstring; an empty string if there is none."""
+    docstring: the content of the last `<answer>` or `\\boxed{}`, the text after words such as `Answer:`, or
+    else the whole reply without its thoughts. Returns an empty string if there is none."""
     text = outside_thoughts(reply[-MOST_CHARACTERS:])
     tagged = last_tagged(text)
     if tagged is not None:
@@ -73,8 +74,9 @@ def last_tagged(text: str) -> str | None:
 
 
 def outside_thoughts(text: str) -> str:
-    """Returns `text`, a model's reply, without its thoughts, such as the text between `<think>` and
-    `</think>`. Rule 1 in this module's docstring says what a thought is."""
+    """Returns `text`, a model's reply, without its thoughts: the text between `<think>` and `</think>`,
+    before a `</think>` without a beginning, or after a `<think>` without an end. The tags `thinking`,
+    `thought` and `reasoning` mark thoughts as well."""
     parts: list[str] = []
     depth, position = 0, 0
     for tag in _THOUGHT.finditer(text):

@@ -33,10 +33,10 @@ _RIGHT_TEXT = 0.5
 def gui(
     prediction: str, gt_action: str, gt_bbox: Sequence[float] = (), gt_input_text: str = ""
 ) -> Verdict:
-    """Grades an answer that should be one action on a screen. The reward is 0.8 times the accuracy of the
-    action (0, 0.5 or 1; see this module's docstring), plus 0.2 if the answer's last line is exactly one
-    well-formed action. The other parameters are fields of the dataset row, the right action. Raises
-    ConfigError for a malformed row."""
+    """Grades an answer that should be one action on a screen. The reward is 0.8 times the accuracy (1 for the
+    right action, 0.5 if only its argument is wrong, such as the place of a click, else 0), plus 0.2 if the
+    answer's last line is exactly one well-formed action. The other parameters are fields of the dataset row:
+    the type of the right action and its argument. Raises ConfigError for a malformed row."""
     wanted = gt_action.strip().lower()
     if wanted not in KINDS:
         raise ConfigError(

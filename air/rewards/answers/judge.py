@@ -67,8 +67,8 @@ class Judge(BaseConfig):
     """The name of the environment variable that holds the API key. The variable may be unset if the endpoint
     needs no key."""
     seed: int = 0
-    """The seed of the judge's sampling, and of the two secret words with which the judge replies (see this
-    module's docstring). Agents must not be able to read the seed."""
+    """The seed of the judge's sampling, and of the two secret words, one for right and one for wrong, with
+    which the judge replies. Agents must not be able to read the seed."""
     attempts: int = Field(default=3, ge=1, le=10)
     """Two limits: how often one request is sent in all if it keeps failing, and how many replies the judge
     gives in all if they contain no verdict."""
@@ -91,7 +91,8 @@ class Judge(BaseConfig):
     ) -> Verdict:
         """Grades an answer: the reward is 1 if the judge (a language model) says that the final answer in
         `prediction` is right, else 0. `answer` is the gold (right) answer, or a list of equally right gold
-        answers. Raises InfrastructureError if the judge fails (see this module's docstring)."""
+        answers. Raises InfrastructureError if the judge gives no verdict, and gives none on a gold answer
+        either."""
         gold = texts(answer, "answer")
         given = visible(final_answer(prediction))
         if not given or len(given) > MOST_CHARACTERS:
@@ -113,8 +114,8 @@ class Judge(BaseConfig):
         return _verdict(right=bool(right), judged=right is not None)
 
     async def _check_judge(self, question: str, gold: Sequence[str]) -> None:
-        """Asks the judge about the first gold (right) answer to `question`. Raises InfrastructureError if the
-        judge returns no verdict on it."""
+        """Tests whether the judge works: asks it about the first gold (right) answer to `question`. Raises
+        InfrastructureError if it returns no verdict on this answer."""
         key = self._key(question, gold, gold[0])
         if await self._asked(key, question, gold, gold[0]) is None:
             raise InfrastructureError(

@@ -67,15 +67,16 @@ def equal(gold: object, prediction: str, question: str = "") -> bool:
 
 
 def compare(gold: object, prediction: str, question: str = "") -> bool | None:
-    """Returns the same as `equal`, but None if it cannot be decided: the comparison would exceed the limits
-    of time, memory or parts, or an answer has a LaTeX command that is not known here. Raises the same errors
-    as `equal`."""
+    """Returns whether the answer `prediction` equals the right answer `gold` mathematically, as `equal` does,
+    but None if this cannot be decided: the comparison would exceed the limits of time, memory or parts, or an
+    answer has a LaTeX command that is not known here. Raises the same errors as `equal`."""
     return measured(gold, prediction, question).equal
 
 
 def measured(gold: object, prediction: str, question: str = "") -> runner.Outcome:
-    """Compares two answers as `compare` does, and returns the result and the CPU time that the comparison
-    needed. Raises the same errors as `equal`."""
+    """Compares the answer `prediction` with the right answer `gold`. Returns whether they are equal (None if
+    this cannot be decided), and the CPU time that the comparison needed. Raises the same errors as
+    `equal`."""
     right, other = normal(_gold_text(gold)), normal(prediction)
     if not right:
         raise ConfigError(
@@ -222,8 +223,9 @@ def _gold_text(gold: object) -> str:
 
 
 def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
-    """Checks a mathematical answer: the reward is 1 if the final answer in `prediction` equals `answer`, else
-    0."""
+    """Checks a mathematical answer: the reward is 1 if the final answer in `prediction` equals `answer`
+    mathematically, as `0.5` equals `1/2`, else 0. A word after a number is its unit if the word is a known
+    unit or occurs in `question`."""
     right = equal(answer, final_answer(prediction), question)
     return Verdict(float(right), {"accuracy": float(right)})
 
@@ -231,8 +233,8 @@ def math_equal(prediction: str, answer: object, question: str = "") -> Verdict:
 def math_equal_tool(
     prediction: str, answer: object, tool_calls: int, question: str = ""
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. If at least one tool call succeeded, the reward is
-    1 for a right and 0.1 for a wrong final answer, else 0."""
+    """Checks a mathematical answer of an agent with tools. If no tool call succeeded, the reward is 0.
+    Otherwise it is 1 for a right and 0.1 for a wrong final answer."""
     right = equal(answer, final_answer(prediction), question)
     reward = (1.0 if right else 0.1) if tool_calls > 0 else 0.0
     return Verdict(reward, {"accuracy": float(right)})
@@ -246,8 +248,9 @@ def math_equal_think(
     thoughts: Sequence[str],
     question: str = "",
 ) -> Verdict:
-    """Checks a mathematical answer of an agent with tools. The reward is that of `math_equal_tool` if every
-    turn has a thought with at least one word, else 0."""
+    """Checks a mathematical answer of an agent with tools. The reward is 0 if no tool call succeeded, or if a
+    turn has no thought with at least one word. Otherwise it is 1 for a right and 0.1 for a wrong final
+    answer."""
     verdict = math_equal_tool(prediction, answer, tool_calls, question)
     thinking = [thought for thought in thoughts if re.search(r"\w", thought)]
     always = turns > 0 and len(thinking) >= turns

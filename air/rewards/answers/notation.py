@@ -71,8 +71,8 @@ _REPLACED: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def normal(text: str) -> str:
-    """Returns a mathematical answer in the normalised notation that this module's docstring describes; an
-    empty string if `text` is blank or longer than `MOST_CHARACTERS`."""
+    """Returns a mathematical answer in a normalised notation, a small subset of LaTeX: for example, `$½ x²$`
+    becomes `1/2 x^{2}`. Returns an empty string if `text` is blank or longer than `MOST_CHARACTERS`."""
     if len(text) > MOST_CHARACTERS:
         return ""
     text = _unwrapped(_ascii(text))

@@ -55,8 +55,9 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[str], Awaitable[tuple[int, str, str]]]
-"""A function that runs a shell script in the check box, and returns exit code, stdout and stderr. It raises
-InfrastructureError if the script cannot run. A failure that the script causes is an exit code."""
+"""A function that runs a shell script in the check box (a fresh sandbox), and returns exit code, stdout and
+stderr. It raises InfrastructureError if the script cannot run. A failure that the script causes is an exit
+code."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,10 @@ async def code_tests(
     """Checks an answer that is code: the reward is 1 if the code passes all hidden tests, else 0. No test
     runs after the first failed one.
 
-    `tests` has at least one test, in a form that this module's docstring describes. `run` runs a shell script
-    in the check box. `seconds` is the time limit of each test. Raises ConfigError if a test is malformed.
+    Each of the `tests` (at least one) is a dict with the keys `call` and `value` (such as `f(2)` and 4) or
+    with the keys `stdin` and `stdout`, or an assertion such as `assert f(2) == 4`. `run` runs a shell script
+    in the check box, a fresh sandbox. `seconds` is the time limit of each test. Raises ConfigError if a test
+    is malformed.
     """
     hidden = [_test(test, number) for number, test in enumerate(_listed(tests), start=1)]
     code = code_of(prediction)

@@ -41,7 +41,8 @@ dollar usd; cent; euro eur; yen; degree deg; radian rad; mph; kmh; newton; joule
 pascal; kelvin; mol; unit; way; digit; step; people person; student; piece; item; time
 """
 _SHORT = {alias: group.split()[0] for group in _UNITS.split(";") for alias in group.split()}
-"""The short name of each known unit, by each of its names."""
+"""Maps each name of a known unit to the one name that stands for the unit in comparisons, such as `deg` to
+`degree`."""
 _WORDS_OF_NUMBERS = frozenset(
     re.findall(
         r"\w+",
@@ -83,8 +84,8 @@ class Quantity:
 
 
 def number(text: str) -> Quantity | None:
-    """Parses a string that consists of one plain number (see this module's docstring). Returns None for any
-    other string."""
+    """Parses a string that consists of one plain number: an integer, a decimal (also with a power of ten), a
+    fraction or a mixed number. Returns None for any other string."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -112,10 +113,10 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
-    """Splits an answer into the text without its unit, and the name of the unit, and returns both. The name
-    is a short name in `_SHORT` (with `2` or `3` if squared or cubed), a currency, `%` for percent, or a word
-    of `question`; it is empty if there is no unit. An unknown word is a unit only if it occurs in
-    `question`."""
+    """Splits an answer into the text without its unit, and the name of the unit, and returns both: `5` and
+    `degree` for `5 deg`. The name is that of a known unit in `_SHORT` (with `2` or `3` if squared or cubed),
+    a currency, `%` for percent, or a word of `question`; it is empty if there is no unit. An unknown word is
+    a unit only if it occurs in `question`."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):

@@ -39,8 +39,9 @@ class Parts:
 
 
 def split(text: str) -> Parts:
-    """Splits a mathematical answer into its parts, and returns them with the kind of the answer. `text` must
-    be in the normalised notation that `notation.normal` returns."""
+    """Splits a mathematical answer into its parts, and returns them with the kind of the answer: `(1, 2)` is
+    of the kind `()` and has the parts `1` and `2`. `text` must be in the normalised notation that
+    `notation.normal` returns."""
     match = _ASSIGNMENT.fullmatch(text)
     name, value = (match["name"].replace(" ", ""), match["value"]) if match else ("", text)
     kind, parts = _split(value.strip())

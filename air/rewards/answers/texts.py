@@ -52,7 +52,8 @@ class Overlap:
 
 
 def normalised(text: str) -> str:
-    """Returns the text in SQuAD's normalisation, which this module's docstring describes."""
+    """Returns the text in the normalisation of the benchmark SQuAD: in lower case, without ASCII punctuation
+    and articles, and with one space between words. `The Cat!` becomes `cat`."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 

@@ -117,7 +117,8 @@ def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> b
 
 def _same_value(first: Any, second: Any, decimals: int | None) -> bool:
     """Returns whether two parsed expressions without variables have the same value. If `decimals` is not
-    None, the values may differ by half a unit of the decimal with this number: 0.005 for 2."""
+    None, the values may differ by half a unit of the last of so many decimals: by 0.005 if `decimals` is
+    2."""
     from sympy import Float, Integer, Rational
 
     exact = [

@@ -31,9 +31,11 @@ from air.errors import ConfigError
 from air.rewards.answers import mathematics, runner
 
 Definition = Literal["as_coded", "published"]
-"""The two definitions of p̂ and of the reward of a proposal: as in Agent0's code, or as in Agent0's paper."""
+"""The two definitions of p̂ (how far a model's answers to a question agree) and of the reward of a proposal
+(a question that a model wrote): as in Agent0's code, or as in Agent0's paper."""
 LEAST_P = 0.1
-"""The threshold of the definition `as_coded`: p̂ is 0 if p is at most this number."""
+"""The threshold in the definition `as_coded` of p̂: p̂ is 0 if p, the share of the answers to a question that
+equal the most frequent answer, is at most this number."""
 LONGEST_ANSWER = 1000
 """The maximum length of an answer in characters. A longer answer counts as unreadable."""
 MOST_REPRESENTATIVES = 64
@@ -58,8 +60,8 @@ _WRAPPERS = (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), (r"\text{", "}"), (r"\m
 
 
 Equality = Literal["math", "forms"]
-"""The rule by which answers are equal: `forms`, by their canonical forms (see `canonical`), or `math`, also
-by the checker of mathematical answers (see `air.rewards.answers.mathematics`)."""
+"""The rule by which answers are equal: `forms`, if they have the same canonical form (as `0.5` and `1/2`), or
+`math`, also if the checker of mathematical answers says so (as for `2x` and `x*2`)."""
 Equal = Callable[[str, str], bool | None]
 """A function that returns whether two answers are equal, or None if it cannot decide within its limits. It
 need not be symmetric, because both orders are tried, and need not be transitive."""
@@ -77,11 +79,11 @@ class Agreement:
     earliest answer is first. Equal answers may be in different classes if these are together smaller than the
     largest class."""
     majority: str | None
-    """The answer of the largest class: the first one in the most frequent form. None if no answer is
-    readable."""
+    """The answer that stands for the largest class: the first of the answers with the class's most frequent
+    canonical form. None if no answer is readable."""
     decided: bool = True
-    """False if a comparison without a result could change the largest class or its size, if equality were
-    transitive."""
+    """Whether the largest class and its size are known. They are not if comparisons of answers had no result,
+    and another outcome of these could change them."""
     equal: Equal | None = None
     """The function by which answers with different canonical forms were compared."""
 
@@ -176,13 +178,13 @@ def agreement(answers: Sequence[str | None], equal: Equal | None = None) -> Agre
 
 
 _Form = list[tuple[int, str]]
-"""The answers of one form, with their places among all answers."""
+"""All answers with the same canonical form, each as a pair: its place among all answers, and its text."""
 
 
 def _merged(forms: Sequence[_Form], equal: Equal) -> tuple[list[list[_Form]], bool]:
-    """Returns a pair: classes of equal `forms`, and whether the largest class and its size are known (see
-    `Agreement.decided`). A form is the list of all answers with the same canonical form. The first form of a
-    class is its head, with which the others were compared."""
+    """Returns a pair: classes of equal `forms`, and whether the largest class and its size are known (not if
+    comparisons without a result could change them). A form is the list of all answers with the same canonical
+    form. The first form of a class is its head, with which the others were compared."""
     undecided = 0
 
     def equal_to(head: str, answer: str) -> bool | None:
@@ -216,8 +218,8 @@ def _size(forms: Sequence[_Form]) -> int:
 
 
 def _first(form: list[tuple[int, str]]) -> str:
-    """Returns the answer that represents a form (the answers with the same canonical form) in comparisons. It
-    does not depend on the order of the answers."""
+    """Returns the answer that represents a form (the answers with the same canonical form) in comparisons:
+    the first in the order of strings, so that the order of the answers has no effect."""
     return min(text for _, text in form)
 
 

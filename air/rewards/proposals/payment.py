@@ -33,8 +33,8 @@ class Proposal:
     well_formed: bool
     p_hat: float = 0.0
     cluster_share: float = 0.0
-    """|c|/B: the number of proposals in this proposal's cluster, divided by the number of compared
-    proposals."""
+    """|c|/B: the number of proposals in this proposal's cluster (the proposals similar to it, and itself),
+    divided by the number of compared proposals."""
     proposer_calls: int = 0
     """The number of tool calls that the proposer made."""
     executor_calls: float = 0.0
@@ -43,7 +43,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Weights:
-    """The factors λ of the terms in the reward of a proposal (see this module's docstring). All are 1 by
+    """The factors of the three terms in the reward of a proposal: `uncertainty` (the executor's answers
+    disagree), `tool` (tool calls) and `repetition` (similar proposals; this term is subtracted). All are 1 by
     default. Agent0's code has no factor for uncertainty."""
 
     uncertainty: float = 1.0
@@ -52,8 +53,9 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it (see this module's docstring); −1 if the
-    proposal is malformed. `weights` are the factors of the reward's terms."""
+    """Returns a proposal's reward as Agent0's code defines it: −1 if the proposal is malformed, else
+    `weights.uncertainty` · min(p̂, 1 − p̂) + `weights.tool` · 0.05 · min(the proposer's tool calls, 4) −
+    `weights.repetition` · (the share of similar proposals). p̂ is the agreement of the executor's answers."""
     if not proposal.well_formed:
         return -1.0
     uncertainty = min(proposal.p_hat, 1 - proposal.p_hat)
@@ -63,8 +65,10 @@ def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
 
 
 def published(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's paper defines it (see this module's docstring), at least 0; 0
-    if the proposal is malformed. `weights` are the factors of the reward's terms."""
+    """Returns a proposal's reward as Agent0's paper defines it: 0 if the proposal is malformed, else max(0,
+    `weights.uncertainty` · (1 − 2|p̂ − ½|) + `weights.tool` · 0.05 · min(the executor's tool calls, 4) −
+    `weights.repetition` · (the share of similar proposals)). p̂ is the agreement of the executor's
+    answers."""
     if not proposal.well_formed:
         return 0.0
     uncertainty = 1 - 2 * abs(proposal.p_hat - 0.5)

@@ -41,7 +41,8 @@ class Malformed(ValueError):
 
 def read(text: str, longest: int = LONGEST_QUESTION) -> Question:
     """Parses a proposal, and returns its question and answer. Raises Malformed if the text is not exactly one
-    question followed by its answer. `longest` is the maximum length of the question in characters."""
+    question followed by its answer, or has control characters or markup that could mislead the model that
+    answers the question. `longest` is the maximum length of the question in characters."""
     lowered = text.lower()
     if lowered.count(OPEN) != 1 or lowered.count(CLOSE) != 1:
         raise Malformed(f"the text needs {OPEN} and {CLOSE} exactly once")

@@ -22,9 +22,11 @@ from air.config import BaseConfig
 from air.train.config.loss_options import PolicyLossConfig
 
 Need = Literal["values", "reference", "divergence", "teacher", "greedy"]
-"""The name of an input that an algorithm may need beyond rewards. Each name is that of a field: `values`,
-`reference`, `divergence` and `teacher` are arrays of each `ScoredPart`; `greedy` is a number of each
-`ScoredGroup`. An algorithm that names `divergence` must also name `reference`."""
+"""The name of an input that an algorithm may need beyond rewards. Four are fields of `ScoredPart` with a
+number for each sampled token: `values` (a value model's predictions), `reference` and `teacher`
+(log-probabilities under the reference model or the teacher) and `divergence` (the policy's KL divergence from
+the reference). `greedy`, a field of `ScoredGroup`, is the reward of an episode sampled at temperature 0. An
+algorithm that names `divergence` must also name `reference`."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class ScoredReply:
     tokens: int
     seconds: float | None = None
     """The execution time in seconds of the action in the reply. None if it is not known: the reply contains
-    no action or only a `validate` or `submit`, or the agent is a program in the box, which carries out its
-    actions itself."""
+    no action or only one that has work graded (`validate`, `submit`), or the agent is a program in the
+    sandbox, which carries out its actions itself."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ class Credit:
     """[n]: the target that the value model is trained to predict at each token. Only algorithms that need
     `values` set this field."""
     clip_high: float | None = None
-    """The upper clip bound, in place of the setting `clip_high`, that the loss `ppo_clip` uses for the tokens
-    of this part. None: the loss uses its setting."""
+    """The number ε with which the loss `ppo_clip` limits the probability ratios of this part's tokens to at
+    most 1 + ε, in place of the setting `clip_high`. None: the loss uses its setting."""
     arrays: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Further arrays [n] that the loss function receives, by name."""
 
@@ -172,10 +174,11 @@ class Algorithm(ABC):
     """The inputs that the algorithm needs beyond rewards. Before the algorithm is called, the training loop
     computes them and stores them in the fields of these names, in `ScoredPart` and `ScoredGroup`."""
     rewards_at_turns: bool = False
-    """Whether the algorithm needs a reward for each turn. It matters only if the environment's setting
-    `credit` is "episode"; otherwise, the parts are segments. If true, the parts are turns, and
-    `ScoredGroup.reward_to_go` is true. If false, the parts are turns only if the run file sets
-    `embedded.reward_to_go`; otherwise they are whole episodes."""
+    """Whether the algorithm needs each episode divided into turns (one reply of the model each), with a
+    reward for each turn. If true, the parts of an episode are its turns, and `ScoredGroup.reward_to_go` is
+    true. If false, an episode is one part, unless the run file sets `embedded.reward_to_go`, which divides it
+    into turns, too. This attribute has no effect if the environment's setting `credit` is "segment": the
+    parts are then segments."""
 
     @abstractmethod
     def __call__(self, group: ScoredGroup) -> GroupCredits:

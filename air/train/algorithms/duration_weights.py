@@ -30,11 +30,11 @@ from typing import Any
 from air.train.algorithms.base import Algorithm, Credit, GroupCredits, ScoredGroup, ScoredPart
 
 SHORTEST = 0.01
-"""The shortest duration in seconds. Shorter durations count as this number, because they measure the machine
-and not the action."""
+"""The smallest execution time of an action, in seconds, from which a weight is computed. Shorter times count
+as this number, because they depend more on the machine than on the action."""
 _HALVINGS = 60
-"""The number of times that the interval that contains c (see the module's formula) is halved. The interval is
-then as short as a rounding error."""
+"""The number of bisection steps in the search for the divisor of the durations with which the weights have
+the mean 1. After these steps, the error of the divisor is as small as a rounding error."""
 
 
 class WithDurationWeights(Algorithm):
@@ -56,8 +56,8 @@ class WithDurationWeights(Algorithm):
     def finish(
         self, groups: Sequence[ScoredGroup], credits: Sequence[GroupCredits]
     ) -> Sequence[GroupCredits]:
-        """Returns the wrapped algorithm's final results of the training step, with the advantages multiplied
-        by the weights."""
+        """Returns the wrapped algorithm's final results of the training step, with the advantages of each
+        reply multiplied by its weight, which grows with the execution time of the reply's action."""
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))
@@ -107,8 +107,9 @@ def duration_weights(seconds: Sequence[float], cap: float) -> list[float]:
 
 
 def _by_reply(groups: Sequence[ScoredGroup], cap: float) -> dict[tuple[int, int], float]:
-    """Returns the weights of all replies whose execution time is known. The key of a weight is a pair: the
-    `id()` of the `ScoredPart`, and the index of the reply in this part."""
+    """Returns the weights, by execution time, of all replies in `groups` whose execution time is known:
+    numbers from 1 / `cap` to `cap`, with the mean 1 over the replies to each task. The key of a weight is a
+    pair: the `id()` of the `ScoredPart`, and the index of the reply in this part."""
     tasks: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
     for group in groups:
         known = tasks.setdefault((group.source, group.task), {})
@@ -131,8 +132,9 @@ def _parts(groups: Sequence[ScoredGroup]) -> Iterator[ScoredPart]:
 
 def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int], float]) -> Credit:
     """Returns a copy of `credit`, the result for `part`, in which the advantage of each token is multiplied
-    by the weight of the token's reply. `weights` is a result of `_by_reply`; a reply without a weight keeps
-    its advantages. A part without `replies` is not weighted."""
+    by the weight of the token's reply. The keys of `weights` are pairs: the `id()` of a part, and the index
+    of a reply in it. A reply without a weight keeps its advantages. A part without `replies` is not
+    weighted."""
     if not part.replies:
         return credit
     each: list[float] = []
@@ -144,8 +146,10 @@ def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int]
 
 
 def _spread(weights: Sequence[float], replies: int) -> dict[str, float]:
-    """Returns the metrics of the weights in a training step (see `WithDurationWeights.metrics`). `replies` is
-    the number of all replies in the step, including those without a weight."""
+    """Returns metrics of `weights`, the weights of the replies in a training step, by name:
+    `duration_weight/std`, `duration_weight/min`, `duration_weight/max`, and `duration_weight/known`, the
+    number of weights divided by `replies`, the number of all replies in the step. A metric is left out if
+    there is no weight or reply to compute it from."""
     row = {"duration_weight/known": len(weights) / replies} if replies else {}
     if weights:
         row |= {

@@ -99,9 +99,10 @@ def segments(
 
 def reward_to_go(rewards: Rewards, estimator: Estimator) -> list[list[float]]:
     """Returns the advantages of all turns in a group (the episodes of one prompt): a list for each episode,
-    empty for an episode that is None in `rewards`. Calls `estimator` once for each turn index. The argument
-    of this call has, for each episode, the sum of the rewards of this turn and all later turns. Raises
-    ValueError if a reward is not finite."""
+    empty for an episode that is None in `rewards`. Calls `estimator` once for each turn index, to compute the
+    advantages of the turns with this index. Its argument has, for each episode, the sum of the rewards of
+    this turn and all later turns (0 if the episode has ended before, None if it is None). Raises ValueError
+    if a reward is not finite."""
     longest = max((len(parts) for parts in rewards if parts is not None), default=0)
     result: list[list[float]] = [[] for _ in rewards]
     for turn in range(longest):

@@ -82,8 +82,8 @@ class GAE(Algorithm):
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the results for a group, which consists of the episodes of one prompt: the advantage of
-        each sampled token before whitening, and the return that the value model is trained to predict at this
-        token."""
+        each sampled token, which `finish` will shift and scale, and the return that the value model is
+        trained to predict at this token."""
         return [
             [] if episode is None else self._of_episode(group.streams(episode))
             for episode in group.episodes

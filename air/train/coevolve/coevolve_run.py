@@ -88,8 +88,8 @@ class CoevolveRun:
     async def _train_proposer(self, number: int, model: str, executor: str) -> str:
         """Trains the proposer (the model that writes questions) in round `number`, and returns the folder of
         the trained model. Trains nothing if this training is finished already. The training starts from
-        `model`; the model `executor`, whose weights do not change, answers the questions. Returns `model` if
-        the settings freeze the proposer."""
+        `model`. The model `executor`, which is not trained meanwhile, answers the questions, so that they can
+        be rewarded. Returns `model` if the settings freeze the proposer."""
         if self._config.proposer.frozen:
             return model
         config = self._plan.proposer_run(number, model)
@@ -163,10 +163,11 @@ class CoevolveRun:
         )
 
     async def _filter(self, number: int) -> int:
-        """Selects the proposals on which the executor is trained, from `answered.jsonl`, writes them to
-        `rows.jsonl`, and returns their number. Both files are in the folder of round `number`. If
-        `rows.jsonl` exists, selects nothing, because a resumed training must find its earlier rows: a new
-        selection could differ, since comparisons of answers have time limits."""
+        """Selects from `answered.jsonl` the proposals (questions) on which the executor is trained, by how
+        far its answers to them agree. Writes them to `rows.jsonl`, and returns their number. Both files are
+        in the folder of round `number`. If `rows.jsonl` exists, selects nothing, because a resumed training
+        must find its earlier rows: a new selection could differ, since comparisons of answers have time
+        limits."""
         file = self._folder(number) / ROWS
         if file.is_file():
             return sum(1 for _ in json_lines.read(file, complete=True))
@@ -230,9 +231,10 @@ class CoevolveRun:
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
-        """Writes the file `name` into the folder of round `number`. The file has the settings of a task
-        `posed:FILE`, which asks the questions in the file `rows`. Writes nothing if the task needs no
-        settings, so that its id names the file `rows` itself (see `Plan.has_posed_files`)."""
+        """Writes the file `name` into the folder of round `number`: the settings of a task in which the
+        executor answers the questions in the file `rows`. Writes nothing if the executor has no tools and
+        answers are compared only by their canonical forms: such a task needs no settings, and its id
+        `posed:FILE` names the file `rows` itself."""
         if self._plan.has_posed_files:
             self._write(number, name, [self._plan.posed(rows)])
 
@@ -245,10 +247,10 @@ class CoevolveRun:
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:
-    """Parses `text`, a reply of the proposer that should be a question with an answer. Returns the beginning
-    of a line of `answered.jsonl`: `{"question", "proposed"}`, where `proposed` is the proposer's answer, or
-    `{"malformed", "text"}` with the reason and the first 2000 characters. A question with more than `longest`
-    characters is malformed."""
+    """Parses `text`, a reply of the proposer that should be a question with an answer. Returns a line of
+    `answered.jsonl` as a dict, still without the executor's answers: `{"question", "proposed"}`, where
+    `proposed` is the proposer's answer, or `{"malformed", "text"}` with the reason and the first 2000
+    characters. A question with more than `longest` characters is malformed."""
     try:
         question = read(text, longest)
     except Malformed as error:

@@ -1,5 +1,5 @@
-"""HTTP service `POST /evaluate`: an executor (a model whose weights do not change) answers each question k
-times, and the response says how far the answers agree.
+"""HTTP service `POST /evaluate`: a model, the executor, answers each question k times, and the response says
+how far the answers agree.
 
 `air coevolve` runs the service on the loopback interface, and rewards the proposer, the model that writes the
 questions, by the responses. `air serve evaluate` runs it for any client. `air.worlds.proposals.scorer` shows
@@ -47,7 +47,7 @@ _START_SECONDS = 30.0
 
 class SamplingBody(BaseConfig):
     """The sampling settings in a request `POST /evaluate`, which asks a model (the executor) to answer
-    questions. `max_tokens` is the length of the longest reply in tokens. For a setting that is None, the
+    questions. `max_tokens` is the largest number of tokens in a reply. For a setting that is None, the
     executor's own setting is used."""
 
     temperature: float | None = Field(None, ge=0, le=2)
@@ -82,7 +82,8 @@ async def handle_evaluate(
     equality: Equality,
     turn: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> Response:
-    """Handles a request to `/evaluate` and returns the response (see the module's docstring for its status).
+    """Handles a request to `/evaluate` and returns the response. Its status is 200, 400 (malformed request),
+    413 (request too large), 503 (the executor fails) or 500 (a tool of the user hangs).
 
     The executor works inside the context manager that `turn` returns; this can make the request wait, for
     example in a queue. `equality` is the rule by which two answers are equal. If the client disconnects,
@@ -142,11 +143,12 @@ def result(task: TaskBody, answered: Answered, equality: Equality) -> dict[str, 
     """Returns the entry for one question (`task`) in the JSON response. `answered` has the executor's k
     answers.
 
-    The entry has the question's `id`; `p_hat`, the share of the answers that equal the most frequent answer
-    (see `air.rewards.proposals.agreement`); `majority`, the most frequent answer; `n_valid`, the number of
-    readable answers; `k`; all `answers`; and `tool_calls_mean`, the mean number of tool calls in an answer.
-    `equality` is the rule by which two answers are equal. Raises InfrastructureError if a comparison of
-    answers fails.
+    The entry has the question's `id`; `p_hat`, the share of the k answers that equal the most frequent answer
+    (but, if `task` has the proposer's own answer, 0 if this share is at most 0.1 or the most frequent answer
+    differs from the proposer's); `majority`, the most frequent answer; `n_valid`, the number of readable
+    answers (found in the reply, and neither blank nor too long); `k`; all `answers`; and `tool_calls_mean`,
+    the mean number of tool calls in an answer. `equality` is the rule by which two answers are equal. Raises
+    InfrastructureError if a comparison of answers fails.
     """
     found = agreement(answered.answers, equal_answers(equality, task.question))
     definition: Definition = "published" if task.answer is None else "as_coded"

@@ -1,4 +1,5 @@
-"""The executor of a co-evolution: a model, whose weights do not change, that answers each question k times.
+"""The executor of a co-evolution: a model that answers each question k times. This module does not train the
+model.
 
 Each answer comes from an episode (one attempt at the question) like those of the executor's training, with
 the same tools. The tools are loaded once, so that all episodes share what a tool keeps, such as a search
@@ -53,10 +54,10 @@ class Answerer(Protocol):
 
 
 class Executor:
-    """The executor of a co-evolution: a model, whose weights do not change, that answers questions, with the
-    tools in `tools` if there are any. Use the function `open_executor` to create an executor. `env` has the
-    settings of the environment in which the episodes are played. `seed` is the seed of sampling: the answers
-    to the same question with the same seed and settings are equal, apart from effects of rounding."""
+    """Lets a model (the executor of a co-evolution, which this object does not train) answer questions, with
+    the tools in `tools` if there are any. Use the function `open_executor` to create an executor. `env` has
+    the settings of the environment in which the episodes are played. `seed` is the seed of sampling: the
+    answers to the same question with the same seed and settings are equal, apart from effects of rounding."""
 
     def __init__(
         self,
@@ -172,8 +173,9 @@ class RememberingExecutor:
     async def answers(
         self, questions: Sequence[str], k: int, max_turns: int | None, sampling: Mapping[str, Any]
     ) -> list[Answered]:
-        """Returns the same as `Executor.answers`, from the cache if possible, and raises the same errors.
-        Errors are not cached."""
+        """Returns one `Answered` object, with k answers, for each question, in the order of `questions`. A
+        question that was asked before with the same k, `max_turns` and `sampling` gets the cached answers;
+        the others are passed to `Executor.answers`. Raises the errors of that method, and caches none."""
         settings = (k, max_turns, json.dumps(dict(sampling), sort_keys=True))
 
         async def one(question: str) -> Answered:

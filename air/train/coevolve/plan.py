@@ -44,9 +44,9 @@ _SET_BY_COEVOLUTION = {
     "embedded.seed": "set `seed` of the co-evolution (--seed)",
     "resume": "remove it; the same command continues a co-evolution",
 }
-"""The keys of a training that neither the run files nor the tables `settings` may have, because the
-co-evolution sets them, and what the user can do instead. The co-evolution sets `model.name`, too, but a run
-file needs this key."""
+"""Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
+co-evolution sets it for each training, to a text that says what the user can do instead. The co-evolution
+sets `model.name`, too, but a run file needs this key."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class Plan:
 
     @property
     def has_posed_files(self) -> bool:
-        """Whether FILE in the ids `posed:FILE` of the executor's tasks is a file of settings (see `posed`).
-        If false, FILE is the file of questions itself; this is possible if the executor has no tools and
-        answers are compared only by their canonical forms."""
+        """Whether the executor's tasks, whose ids are `posed:FILE`, need settings, so that FILE is a file of
+        settings. If false, FILE is the file of questions itself; this is possible if the executor has no
+        tools and answers are compared only by their canonical forms."""
         answers = self.config.answers
         return bool(answers.tools) or answers.equality != "forms"
 

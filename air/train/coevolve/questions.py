@@ -1,5 +1,6 @@
 """Selects the proposals on which the executor of a co-evolution (the model that answers questions) is trained
-in a round. A proposal is a question that the other model, the proposer, wrote.
+in a round: those to which its answers agree neither too little nor too much. A proposal is a question that
+the other model, the proposer, wrote.
 
 The proposals are read from `answered.jsonl`, with one sampled proposal in each line. `proposed` is the
 proposer's own answer, `answers` are the executor's answers, and `tool_calls` is the mean number of tool calls
@@ -29,13 +30,14 @@ def select_rows(
 ) -> list[dict[str, Any]]:
     """Returns the rows on which the executor (the model that answers questions) is trained: dicts with the
     keys `question`, `answer` (the most frequent answer, the label) and `p_hat`. `lines` are the lines of
-    `answered.jsonl`.
+    `answered.jsonl`; malformed ones are left out.
 
-    A question is selected if its p̂, the agreement of the executor's answers, is between `config.least` and
-    `config.most`. Of questions with the same words, only the first that qualifies is used. Questions whose
-    words are an element of `held_out`, the words of the held-out questions, are left out. At most
-    `config.rows` rows are returned, the first ones. `equality` is the rule by which two answers are equal.
-    Raises InfrastructureError if a comparison of answers fails.
+    A question is selected if its p̂ is between `config.least` and `config.most`. p̂ is the share of the
+    executor's answers that equal the most frequent answer, or 0 in the cases that `config.definition` and
+    `payment.least_valid` describe. Of questions with the same words, only the first that qualifies is used.
+    Questions whose words are an element of `held_out`, the words of the held-out questions, are left out. At
+    most `config.rows` rows are returned, the first ones. `equality` is the rule by which two answers are
+    equal. Raises InfrastructureError if a comparison of answers fails.
     """
     rows: list[dict[str, Any]] = []
     seen = set(held_out)

@@ -60,12 +60,14 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
 
 def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:
     """Returns a dict with statistics of a round's proposals (questions that the proposer wrote). `lines` are
-    the lines of `answered.jsonl`, which have the proposals and the executor's answers.
+    the lines of `answered.jsonl`, which have the proposals and the executor's answers. p of a question is the
+    share of its answers that equal the most frequent one; p̂ is p, or 0 in the cases that the settings
+    describe.
 
-    `frontier_share` is the share of all proposals, including malformed ones, whose p̂ (the share of answers
-    that equal the most frequent one) is within the range for the executor's training. `rewards` has the mean
-    reward of all proposals by each definition, `as_coded` and `published`. `histogram` and `mean_p` leave out
-    the questions whose p is unknown, because comparisons of their answers had no result. The mean reward of
+    `histogram` (the numbers of questions in ten ranges of p) and `mean_p` leave out the questions whose p is
+    unknown, because comparisons of their answers had no result. `frontier_share` is the share of all
+    proposals, including malformed ones, whose p̂ is within the range for the executor's training. `rewards`
+    has the mean reward of all proposals by each definition, `as_coded` and `published`. The mean reward of
     the well-formed proposals is estimated from the first 512 of them. Similarity to other proposals, which
     lowers rewards, is computed among these 512.
     """
@@ -112,7 +114,8 @@ def _mean_reward(
 ) -> float | None:
     """Returns the mean reward of all proposals in `lines`, the lines of `answered.jsonl`, by the definition
     `name`; None if there is no proposal. `numbers` has the cluster numbers of the first well-formed
-    proposals. The mean reward of these is used for all well-formed proposals."""
+    proposals: similar proposals have the same number, and a large cluster lowers their rewards. The mean
+    reward of these proposals is used for all well-formed ones."""
     payment = config.payment
     weights = Weights(payment.uncertainty, payment.tool, payment.repetition)
     malformed = REWARDS[name](Proposal(False), weights)

@@ -28,8 +28,8 @@ class SideConfig(BaseConfig):
     """The model of the first round: a Hugging Face hub id, or a folder."""
     run_files: list[Path] = Field(min_length=1)
     """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
-    Together they must define exactly one source of prompts; each round replaces its tasks. If a path
-    `configs/…` does not exist, air's own file of this name is read."""
+    Together they must define exactly one source of prompts; its tasks are replaced in each round by those of
+    the co-evolution. If a path `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys, such as `max_steps`."""
     frozen: bool = False
@@ -46,7 +46,7 @@ class AnswersConfig(BaseConfig):
     temperature: float = Field(1.0, ge=0, le=2.0)
     """The sampling temperature of the executor."""
     max_tokens: int = Field(1024, ge=1)
-    """The longest reply of the executor, in tokens."""
+    """The largest number of tokens in a reply of the executor; a longer reply is cut."""
     max_turns: int = Field(1, ge=1, le=64)
     """The largest number of turns in one answer. Each tool call takes one turn, and so does the answer
     itself."""
@@ -80,8 +80,9 @@ class PaymentConfig(BaseConfig):
     """The factor of the reward term for uncertainty, which is largest at p̂ = ½. p̂ is the share of the
     executor's answers to a question that equal the most frequent answer."""
     tool: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """The factor of the reward term for tool calls: with the definition `published`, the executor's. With
-    `as_coded`, this is the proposer's, which has no tools, so the term is 0."""
+    """The factor of the reward term for tool calls. With the definition `published`, the executor's calls
+    count. With `as_coded`, the proposer's calls would count, but the proposer has no tools, so the term is
+    0."""
     repetition: float = Field(1.0, ge=0, allow_inf_nan=False)
     """The factor of the deduction for similar proposals. 0: copies cost nothing (an ablation)."""
     window: int = Field(128, ge=1, le=MOST_TEXTS)

@@ -34,7 +34,7 @@ class LevelsConfig(BaseConfig):
     infrastructure error do not count."""
     metric: str = "success"
     """The metric of an episode that `promote_at` refers to: `reward`, or the name of a number that the task's
-    world reports about each episode, such as `success`."""
+    world (its game or environment) reports about each episode, such as `success`."""
 
     def chosen(self, sources: Sequence[EnvSource]) -> EnvSource:
         """Returns the element of `sources` (the run's sources of prompts) to which the levels belong: the one
@@ -53,8 +53,8 @@ class LevelsConfig(BaseConfig):
     def tasks(self, source: EnvSource) -> list[list[str]]:
         """Returns a list with the task ids of each level, the easiest level first. `source` is the source of
         prompts to which the levels belong. Raises ValueError if the levels do not contain each task of the
-        source exactly once, if there are fewer than two levels, or if the tasks come from another package
-        than air."""
+        source exactly once, if there are fewer than two levels or an empty one, or if the tasks come from
+        another package than air."""
         taskset = source.env.taskset
         if not isinstance(taskset, AirTasksetConfig):
             raise ValueError(f"embedded.levels needs the taskset `air` in {source.resolved_name!r}")
@@ -79,9 +79,9 @@ class RoundsConfig(BaseConfig):
     that the agent reads must not state its number of turns."""
 
     max_turns: list[int] = Field(min_length=1)
-    """The largest number of turns of an episode in each stage, in place of the world's own limit. If
-    `env.agent.max_turns` is smaller, that setting is the limit. The last stage lasts to the end of the
-    run."""
+    """The largest number of turns of an episode in each stage of the run, the first stage first. It replaces
+    the limit of the task itself. If `env.agent.max_turns` is smaller, that setting is the limit. The last
+    stage lasts to the end of the run."""
     stage_steps: int = Field(100, ge=1)
     """Number of training steps of every stage except the last one. A stage is a part of the run with one
     limit of turns; the last stage lasts to the end of the run."""
@@ -118,8 +118,9 @@ class RoundsConfig(BaseConfig):
 def check_curricula(
     levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
 ) -> None:
-    """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) does not fit `sources`, the
-    sources of prompts for training, or if two elements of `levels` are for the same source."""
+    """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) cannot be used with `sources`,
+    the sources of prompts for training: for example if it names a task that no source has, or if two elements
+    of `levels` are for the same source."""
     names = [one.chosen(sources).resolved_name for one in levels]
     for one in levels:
         one.tasks(one.chosen(sources))

@@ -63,18 +63,19 @@ class ComputeConfig(BaseConfig):
 
     threads: int | None = Field(None, ge=1)
     """Number of CPU threads that torch uses. None: torch uses all cores for training and half of the cores
-    for sampling, because boxes need cores, too. (Threads that wait for each other on busy cores are many
-    times slower than one thread.) If episodes play during updates (`orchestrator.max_off_policy_steps` above
-    0), training also uses only half of the cores. The number of cores is that of the cores that the process
-    may use, or the environment variable OMP_NUM_THREADS if it is set. If other work keeps the machine busy,
-    set 1."""
+    for sampling, because boxes (the agents' sandboxes) need cores, too. (Threads that wait for each other on
+    busy cores are many times slower than one thread.) If episodes play during updates
+    (`orchestrator.max_off_policy_steps` above 0), training also uses only half of the cores. The number of
+    cores is that of the cores that the process may use, or the environment variable OMP_NUM_THREADS if it is
+    set. If other work keeps the machine busy, set 1."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Largest number of tokens, including padding, in one forward and backward pass."""
 
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """Where the model is held and trained: `cpu`, `cuda` (the first free GPU) or `cuda:N` (N as in
-    `nvidia-smi`). `auto`: a GPU that torch can use and no box holds. If there is none, or the only GPU is too
-    small for both vLLM and the policy, `auto` means the CPU. The engine leases its GPU, so no box gets it."""
+    `nvidia-smi`). `auto`: a GPU that torch can use and no box (an agent's sandbox) holds. If there is none,
+    or the only GPU is too small for both vLLM and the policy, `auto` means the CPU. The engine leases its
+    GPU, so no box gets it."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Type of the model's weights, also in vLLM. `auto`: bfloat16 on a GPU that has instructions for
     bfloat16, else float32. If the policy is then in float32 on the CPU, but vLLM runs on a GPU, vLLM uses
@@ -129,9 +130,11 @@ class EmbeddedConfig(ComputeConfig):
     new. The cache is empty while the weights are trained. None: an eighth of the memory that is available at
     the start. 0: no prefix cache. vLLM has a prefix cache of its own."""
     shuffle_rewards: bool = False
-    """Whether to shuffle the rewards within each group (a control experiment: nothing can be learnt). With
-    `reward_to_go`, the sums of the rewards of a turn and all later turns are shuffled, among turns of the
-    same number, and their mean is replaced by that of the step's other groups."""
+    """Whether to shuffle the rewards among the episodes of each group, as a control experiment: nothing can
+    be learnt from them. With `reward_to_go`, what is shuffled is each turn's sum of its reward and all later
+    ones, among the group's turns of the same number. The mean of these sums is then replaced by that of the
+    step's other groups; without this, a turn that only one episode of the group has would keep its own
+    sum."""
     reward_to_go: bool = False
     """Whether each turn gets an advantage of its own. This advantage comes from the sum of the rewards of the
     turn and all later turns, compared with the same sum in the group's other episodes. Needs
@@ -148,8 +151,8 @@ class EmbeddedConfig(ComputeConfig):
     """Share of a step's groups that are trained: the groups whose episodes' rewards have the largest standard
     deviation (GRL trains 0.25). At least one group is trained. None: all groups."""
     replays_without_spread: int = Field(0, ge=0)
-    """Number of times that a group whose rewards are all equal is played again in the same step, with the
-    same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
+    """Largest number of times that a group whose rewards are all equal is played again in the same step, with
+    the same prompt, until its rewards differ. Only the last attempt is trained and counted. 0: never."""
     levels: list[LevelsConfig] = Field(default_factory=list)
     """Curricula of levels, at most one for each source of prompts: the source begins with easy tasks, and
     later plays harder ones. Empty: no such curriculum."""

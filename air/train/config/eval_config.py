@@ -27,8 +27,8 @@ class EvalSamplingConfig(BaseConfig):
     """Sampling temperature. 0: always the most likely token. (In prime-rl, the inference server chooses the
     default.)"""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
-    it."""
+    """Largest number of tokens in a reply; a longer reply is cut, and its episode ends. None: only `seq_len`
+    limits it."""
 
 
 class EvalSourceConfig(EnvSource, BaseConfig):
@@ -66,7 +66,7 @@ class EvalConfig(BaseConfig):
     group_size: int = Field(1, ge=1)
     """Number of episodes for each prompt."""
     interval: int = Field(100, ge=1)
-    """Number of steps between two evaluations. An evaluation always follows the last step. (prime-rl
+    """An evaluation follows each step whose number is a multiple of this number, and the last step. (prime-rl
     evaluates after the last step only if its number is a multiple of the interval.)"""
     skip_first_step: bool = False
     """Whether to skip the evaluation before the first step."""
@@ -81,8 +81,9 @@ class EvalConfig(BaseConfig):
         return self
 
     def due(self, step: int, max_steps: int) -> bool:
-        """Returns whether an evaluation follows training step `step`. `step` 0 stands for the start of the
-        run, before the first step; `max_steps` is the run's last step."""
+        """Returns whether an evaluation follows training step `step`. It does if `step` is a multiple of
+        `interval`, or equals `max_steps`, the run's last step. `step` 0 stands for the start of the run: an
+        evaluation takes place unless `skip_first_step` is set."""
         if step == 0:
             return not self.skip_first_step
         return step % self.interval == 0 or step == max_steps

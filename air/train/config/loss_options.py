@@ -30,8 +30,8 @@ class PolicyLossConfig(BaseConfig):
     the same in long and short samples; more trained tokens make a larger update (Dr. GRPO, arXiv
     2503.20783)."""
     normalization_tokens: int | None = Field(None, ge=1)
-    """The divisor of `normalization = "constant"`, for example the longest reply in tokens. None with every
-    other `normalization`."""
+    """The divisor of `normalization = "constant"`, for example the largest number of tokens that a reply may
+    have. None with every other `normalization`."""
     entropy_coefficient: float = Field(0.0, ge=0)
     """Coefficient of the entropy bonus, which rewards exploration: the entropy of each token's prediction is
     multiplied by this number and subtracted from the loss. If it is above 0, tokens with advantage 0 are
@@ -159,10 +159,9 @@ class KLConfig(BaseConfig):
 
     estimator: KLEstimator = "low_var_kl"
     """How a token's penalty is computed from x: its log-probability under the policy minus that under the
-    reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x between
-    ±20 and the result between ±10. `full`: the exact divergence, which is the mean of x over all tokens of
-    the vocabulary, weighted by the policy's probabilities. `full` costs one more forward pass of both
-    models."""
+    reference. `kl`: x. `abs`: |x|. `mse`: x²/2. `low_var_kl`: e^−x + x − 1, never negative, with x clamped to
+    ±20 and the result to ±10. `full`: the exact divergence, which is the mean of x over all tokens of the
+    vocabulary, weighted by the policy's probabilities. `full` costs one more forward pass of both models."""
     place: Literal["reward", "loss"] = "reward"
     """Where the penalty counts. `reward`: it is computed with the policy's probabilities at sampling, and
     subtracted from the reward of each sampled token. `loss`: it is computed with the probabilities of the

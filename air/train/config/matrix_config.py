@@ -24,9 +24,9 @@ class MatrixEvaluationConfig(BaseConfig):
     the result of the model of one row on the task of one column."""
 
     episodes: int = Field(100, ge=1)
-    """Number of episodes of each cell and training seed. The worlds of these episodes get seeds that are
-    reserved for evaluations; all cells of a column use the same seeds. To continue a finished matrix, set a
-    larger number."""
+    """Number of episodes of each cell and training seed. The worlds (games or environments) of these episodes
+    get seeds that are reserved for evaluations; all cells of a column use the same seeds. To continue a
+    finished matrix, set a larger number."""
     temperature: float | None = Field(None, ge=0, le=2.0)
     """Sampling temperature of the model's replies in the evaluation. None: the sampling temperature of the
     training."""
@@ -42,9 +42,9 @@ class MatrixConfig(BaseConfig):
     """The folder that contains the matrix's folder."""
     run_files: list[Path] = Field(default_factory=list)
     """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
-    Together they must define exactly one source of prompts; each row replaces its tasks. They may not set
-    `output_dir`, `run.name`, `embedded.seed` or `resume`, which the matrix sets. If a path `configs/…` does
-    not exist, air's own file of this name is read."""
+    Together they must define exactly one source of prompts; its tasks are replaced by those of each row. They
+    may not set `output_dir`, `run.name`, `embedded.seed` or `resume`, which the matrix sets. If a path
+    `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys: for example `max_steps`, or
     the key `name` in the table `model`."""

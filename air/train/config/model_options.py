@@ -144,7 +144,7 @@ class HeldOutDataConfig(BaseConfig):
     """Path of a JSON-lines file, absolute or relative to the current folder. Each line is
     `{"messages": [{"role": …, "content": …}, …]}`. The path must be set: the empty default names no file."""
     seq_len: int = Field(128, ge=2)
-    """Longest demonstration in tokens; longer demonstrations are cut."""
+    """Largest number of tokens of a demonstration; longer demonstrations are cut."""
 
 
 class SFTDataConfig(HeldOutDataConfig):

@@ -161,7 +161,8 @@ def _words(args: Sequence[str]) -> Iterator[tuple[str, list[str] | Path]]:
 
 def build(kind: type[ConfigT], merged: MergedSettings) -> ConfigT:
     """Checks the merged settings and returns them as an object of the class `kind`. Raises ConfigError if a
-    key or a value is wrong; the message names the key and the file or flag that set the key."""
+    key is unknown or missing, or its value invalid; the message names the key and the file or flag that set
+    it."""
     given = copy.deepcopy(merged.data)  # a copy, because validation changes its input
     try:
         config = kind.model_validate(merged.data)
@@ -292,12 +293,12 @@ def _by_schema(argv: list[str], kind: type[BaseModel], flag: str) -> Any:
 def _types_at(
     kind: type[BaseModel], path: tuple[str, ...]
 ) -> tuple[list[Any], type[BaseModel], int]:
-    """Follows the dotted path of a key through the pydantic class `kind`. Returns a tuple (types, class,
-    start).
+    """Finds the key with the path `path` in the pydantic class `kind`, so that the value of its flag can be
+    parsed. Returns a tuple (types, class, start).
 
     `types` lists the types that the key may have. The list is empty if `kind` has no such key, or if the path
-    ends with a list index. `class` is the pydantic class of the list element at the last index in the path,
-    and `start` is the number of parts of the path up to and including this index. If the path has no index,
+    ends with a list index. If the path has a list index, `class` is the pydantic class of the list element at
+    the last index, and `path[start:]` is the path of the key below this element. If the path has no index,
     `class` is `kind` and `start` is 0.
     """
     here: list[Any] = [kind]
@@ -319,8 +320,8 @@ def _types_at(
 
 
 def _unpacked(annotation: Any, *, elements: bool = False) -> list[Any]:
-    """Returns the member types of a union type. If `elements` is true, returns the element types of the
-    union's list types instead."""
+    """Returns a list with the member types of a union type; for any other type, a list with only this type.
+    If `elements` is true, returns instead the element types of those of these types that are lists."""
     origin, inner = getattr(annotation, "__origin__", None), get_args(annotation)
     if hasattr(annotation, "__metadata__"):
         return _unpacked(inner[0], elements=elements)
@@ -357,8 +358,8 @@ def _position(here: list[Any], part: str, flag: str) -> int:
 
 def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseModel]) -> ConfigError:
     """Turns pydantic's `error` about the merged settings into a ConfigError, which the caller raises. Its
-    text names the wrong key, the file or flag that set the key, and a remedy. `kind` is the pydantic class of
-    the settings."""
+    text names the key that is unknown or has an invalid value, the file or flag that set the key, and a
+    remedy. `kind` is the pydantic class of the settings."""
     bad = first_bad_key(error, merged.data)
     where = merged.where(bad.path)
     if not bad.unknown:
@@ -375,8 +376,9 @@ def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseMode
 
 
 def _own_subclasses() -> dict[type, type[BaseModel]]:
-    """Returns a mapping from settings classes of the package `verifiers` to their subclasses in air, which
-    define the keys of the table `env` and of the tables below it."""
+    """Returns a dict that maps settings classes of the package `verifiers` to air's subclasses of them. The
+    subclasses have more keys (of the table `env` and the tables below it), which must be known to suggest the
+    right spelling of an unknown key."""
     import verifiers.v1 as vf
 
     from air.env.config import AirHarnessConfig, AirTasksetConfig, ResearchEnvConfig

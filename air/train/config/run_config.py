@@ -109,8 +109,8 @@ class SamplingConfig(BaseConfig):
     """Sampling temperature. When the trainer computes log-probabilities, it divides the logits by the same
     number."""
     max_completion_tokens: int | None = Field(None, ge=1)
-    """Longest reply in tokens; a longer reply is cut, and its episode ends. None: only `seq_len` limits
-    it."""
+    """Largest number of tokens in a reply; a longer reply is cut, and its episode ends. None: only `seq_len`
+    limits it."""
 
 
 class SourceConfig(EnvSource, BaseConfig):
@@ -162,7 +162,8 @@ class RunConfig(BaseConfig):
     max_steps: int = Field(ge=1)
     """Number of steps; each step updates the weights once."""
     seq_len: int = Field(2048, ge=64)
-    """Longest episode in tokens. An episode ends, and is graded, before it would exceed this number."""
+    """Largest number of tokens in an episode. An episode ends, and is graded, before it would exceed this
+    number."""
     output_dir: Path = Path("outputs")
     """The folder that contains the folders of all runs; a run's folder is `output_dir / run.name`."""
     run: RunNameConfig = RunNameConfig()

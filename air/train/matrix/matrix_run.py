@@ -16,10 +16,11 @@ from air.train.matrix.training import Logged, train
 
 
 class MatrixRun:
-    """Runs those trainings and evaluations of a matrix (see the module's docstring) that are not finished.
-    `say` prints a line for the user. `logged` returns a context manager in which the log lines of a training
-    go to a file in the training's folder. `on_cells` is called each time after the model of one row and seed
-    has played the tasks of all columns."""
+    """Runs those trainings and evaluations of a matrix that are not finished. A matrix is a table of results:
+    a model is trained for each row (a list of tasks), and plays the task of each column. `say` prints a line
+    for the user. `logged` returns a context manager in which the log lines of a training go to a file in the
+    training's folder. `on_cells` is called each time after the model of one row and seed has played the tasks
+    of all columns."""
 
     def __init__(
         self,
@@ -57,9 +58,10 @@ class MatrixRun:
         return str(await train(trained.config, place, self._say, self._logged))
 
     async def _play(self, trained: TrainedRow, model: str, place: str) -> None:
-        """Loads `model`, the model of a row and seed (a folder or Hugging Face id), and lets it play the
-        missing episodes on the tasks of all columns. `place` is the beginning of each line for the user.
-        Raises UsageError if the folder of an evaluation has episodes with other weights or settings."""
+        """Loads `model`, the model of a row and seed (a folder or Hugging Face id), and lets it play those
+        episodes on the tasks of all columns that are not recorded yet. `place` is the beginning of each line
+        for the user. Raises UsageError if the folder of an evaluation has episodes with other weights or
+        settings."""
         config = self._plan.config
         cells = [self._plan.evaluation(trained, model, column) for column in config.columns]
         todo: list[tuple[Evaluation, dict[str, int]]] = []

@@ -33,8 +33,8 @@ _SET_BY_MATRIX = {
     "embedded.seed": "set `seeds` of the matrix (--seeds)",
     "resume": "remove it; the same command continues a matrix",
 }
-"""The keys of a training that the run files and the table `settings` of a matrix may not have, because the
-matrix sets them, and what the user can do instead."""
+"""Maps each key that the user may not set in the run files and the table `settings` of a matrix, because the
+matrix sets it for each training, to a text that says what the user can do instead."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class TrainedRow:
 
     @property
     def label(self) -> str:
-        """The name of the training's folder in `runs/`, and of the folder in `cells/` with the evaluations of
-        the trained model."""
+        """`ROW-seedN`, or `base` for the untrained row: the name of the training's folder in `runs/`, and of
+        the folder in `cells/` with the evaluations of the trained model."""
         return self.row if self.seed is None else f"{self.row}-seed{self.seed}"
 
     def __str__(self) -> str:
@@ -79,8 +79,9 @@ class Plan:
         return str(Path(name).expanduser()) if name.startswith("~") else name
 
     def evaluation(self, trained: TrainedRow, model: str, column: str) -> Evaluation:
-        """Returns the evaluation of a model on the task `column`. The model was trained for `trained`, one
-        row of the matrix with one seed; `model` is the model's folder or Hugging Face id."""
+        """Returns the evaluation (an object that plays and records episodes) of a model on the task `column`.
+        The model was trained for `trained`, one row of the matrix with one seed; `model` is the model's
+        folder or Hugging Face id."""
         settings, folder = self._settings(trained.config, column), self._folder(trained, column)
         return Evaluation(trained.label, model, settings, folder)
 
@@ -141,8 +142,8 @@ class Plan:
             )
 
     def _chosen(self) -> dict[str, Any]:
-        """Returns the settings that the results depend on, without those that have their default value (see
-        `_identity`)."""
+        """Returns the settings that the results in the cells depend on, as JSON data, without those settings
+        of trainings and evaluations that have their default value."""
         return self._identity(exclude_defaults=True)
 
     def _identity(self, *, exclude_defaults: bool = False) -> dict[str, Any]:

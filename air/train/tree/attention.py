@@ -59,8 +59,9 @@ class Runs:
     """The number of tokens in each block of the row, in order."""
 
     def calls(self, row: int) -> list[AttentionCall]:
-        """Returns the list of attention calls from which `RunAttention` computes this row's attention, the
-        causal calls first. `row` is the index of the row in the micro-batch."""
+        """Returns the list of attention calls from which `RunAttention` computes this row's attention: first
+        the causal calls, in each of which a run attends to itself, then the calls in which all runs with the
+        same ancestors attend to these. `row` is the index of the row in the micro-batch."""
         ends = list(accumulate(self.lengths))
         ranges = list(zip([0, *ends], ends, strict=False))
         alike: dict[Ranges, list[tuple[int, int]]] = {}
@@ -79,9 +80,10 @@ class Runs:
 
     @classmethod
     def of(cls, parents: Ints) -> Self:
-        """Returns one row of a micro-batch, divided into runs and blocks (see `Runs`). `parents` has, for
-        each token of the row, the position of its parent (the preceding token of its sample), or -1 for the
-        first token of a token tree."""
+        """Divides one row of a micro-batch into runs (ranges in which each token's parent is the token
+        directly before it) and blocks (ranges to which any other run attends completely or not at all), and
+        returns the result. `parents` has, for each token of the row, the position of its parent (the
+        preceding token of its sample), or -1 for the first token of a token tree."""
         places = np.arange(len(parents))
         starts = np.flatnonzero((parents != places - 1) | (parents < 0)).tolist()
         forks = {int(parents[start]) + 1 for start in starts}
@@ -128,8 +130,8 @@ class TreeMask(Tensor):
         return mask
 
     def calls(self) -> list[AttentionCall]:
-        """Returns the list of attention calls from which `RunAttention` computes the attention of all
-        rows."""
+        """Returns the list of attention calls (which queries attend to which keys in one call) from which
+        `RunAttention` computes the attention of all rows."""
         if self._calls is None:
             self._calls = [call for row, runs in enumerate(self.rows) for call in runs.calls(row)]
         return self._calls
@@ -143,11 +145,10 @@ class TreeMask(Tensor):
         return self._plain
 
     def staircase(self, queries: int, keys: int, like: Tensor) -> Tensor:
-        """Returns an additive causal mask [queries, keys], with 0 for a visible key and -inf for a hidden
-        key. `queries` is the number of queries in a chunk of consecutive tokens, and `keys` the number of
-        keys that the last of these queries attends to. Every other query attends to one key less than the
-        next query. The result is a view of one tensor that all calls share; its type and device are those of
-        `like`."""
+        """Returns an additive mask [queries, keys] for `queries` consecutive tokens, the last of which
+        attends to all `keys` keys, and each other to one key less than the next one. The mask is 0 for a key
+        to which a query attends, else -inf. The result is a view of one tensor that all calls share; its type
+        and device are those of `like`."""
         steps = self._staircase
         if steps is None or steps.dtype != like.dtype:
             width = int(self.ends.shape[1])
@@ -181,9 +182,9 @@ def _plain(value: Any) -> Any:
 
 def _attention(mask: TreeMask, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """Computes scaled dot-product attention of `query`, `key` and `value` [B, heads, T, head_dim] under a
-    tree mask, and returns a tensor of this shape. Each run of tokens (see `Runs`) is computed separately, so
-    that pairs of tokens in different branches are not computed. `options` are further arguments of torch's
-    function."""
+    tree mask, and returns a tensor of this shape. Each run of tokens (consecutive ones, each the parent of
+    the next) is computed separately, so that pairs of tokens in different branches are not computed.
+    `options` are further arguments of torch's function."""
     if _fits_run_attention(query, key, value, options):
         result: Tensor = RunAttention.apply(  # type: ignore[no-untyped-call]
             query, key, value, mask.calls(), options.get("scale")

@@ -51,9 +51,9 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 class RunAttention(torch.autograd.Function):
     """A torch function that computes scaled dot-product attention of tensors [B, heads, T, head_dim] from
-    several attention calls (the argument `calls`). In `calls`, the causal calls must come first, and together
-    they must contain every query once. The argument `scale` multiplies the scores; None: 1 /
-    sqrt(head_dim)."""
+    several attention calls (the argument `calls`). In `calls`, the causal calls (in which a run of
+    consecutive tokens attends to itself) must come first, and together they must contain every query once.
+    The argument `scale` multiplies the scores; None: 1 / sqrt(head_dim)."""
 
     @staticmethod
     def forward(

@@ -24,7 +24,8 @@ class Sample:
     temperature: float
     """The temperature at which the replies were sampled."""
     nodes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    """The messages of the conversation in order, as verifiers' trace nodes; empty if they are not known."""
+    """The messages of the conversation in order, as nodes of the trace (episode record) of the package
+    `verifiers`, from which can be found which weights sampled each token; empty if they are not known."""
     arrays: dict[str, list[float]] = field(default_factory=dict)
     """The arrays that the algorithm returned besides advantages, by name: `returns`, `clip_high` and others
     (see `air.train.algorithms.base.Credit`). Each has one number per token."""

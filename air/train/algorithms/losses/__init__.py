@@ -46,8 +46,9 @@ def total_loss(
     config: PolicyLossConfig,
     kl: KLEstimator | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Returns the total loss of each entry [N], and metrics (scalar tensors by name), each summed over the
-    entries. An entry is a pair of a sampled token and a training sample that trains this token.
+    """Returns the total loss of each entry [N] (the policy loss, minus the entropy bonus, plus the KL
+    penalty), and metrics (scalar tensors by name), each summed over the entries. An entry is a pair of a
+    sampled token and a training sample that trains this token.
 
     `entropy` [N] has the entropy of the distribution that predicted each entry's token; it carries a gradient
     if `config` sets an entropy coefficient. `kl` names the estimator of the KL penalty; None: no penalty. The

@@ -24,8 +24,8 @@ class LossInputs:
     """The log-probability of each token when it was sampled."""
     advantages: Tensor
     arrays: Mapping[str, Tensor] = field(default_factory=dict)
-    """Arrays [N] that the algorithm returned besides advantages, by name (`Credit.arrays` and
-    `Credit.clip_high`)."""
+    """Arrays [N] that the algorithm returned besides advantages, by name, such as `clip_high` (the upper clip
+    bound of each token) or `reference` (its log-probability under the reference model)."""
     samples: Tensor | None = None
     """The index in the micro-batch of the sample that each entry (a sampled token and a sample that trains
     it) belongs to. None if not known; only the loss `custom` needs these indices."""

@@ -17,8 +17,10 @@ from air.train.config.loss_options import PolicyLossConfig
 
 def token_weights(counts: Sequence[int], config: PolicyLossConfig) -> list[float]:
     """Returns a list with one weight per training sample. The loss of each trained token of the sample is
-    multiplied by this weight before the losses are summed. The setting `normalization` of `config` chooses
-    the formula. `counts` has the number of trained tokens of each sample, which must be positive."""
+    multiplied by this weight before the losses are summed. `counts` has n_s, the number of trained tokens, of
+    each of the S samples, which must be positive. The weight is 1 / Σ n_s, 1 / (S · n_s) or 1 / (S ·
+    `normalization_tokens`) if the setting `normalization` of `config` is `token`, `sequence` or
+    `constant`."""
     if config.normalization == "token":
         return [1 / sum(counts)] * len(counts)
     if config.normalization == "sequence":

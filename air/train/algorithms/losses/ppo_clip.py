@@ -19,8 +19,9 @@ from air.train.config.loss_options import PPOClipLossConfig
 
 def ppo_clip_loss(inputs: LossInputs, config: PPOClipLossConfig) -> TokenLosses:
     """Returns the loss `ppo_clip` of each entry: a pair of a sampled token and a training sample that trains
-    this token. In the result, `left_out` is true for the entries without gradient. An entry has no gradient
-    if its ratio (the token's probability now divided by its probability at sampling) is clipped."""
+    this token. In the result, `left_out` is true for the entries without gradient: those whose ratio (the
+    token's probability now divided by its probability at sampling) is above the upper bound if the advantage
+    is positive, or below the lower bound if it is negative."""
     advantages, ratio = inputs.advantages, inputs.log_ratio.exp()
     bound = inputs.arrays.get("clip_high", torch.full_like(advantages, config.clip_high))
     clipped = torch.clamp(ratio, torch.full_like(bound, 1 - config.clip_low), 1 + bound)

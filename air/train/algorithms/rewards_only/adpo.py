@@ -6,7 +6,7 @@ the mean of the group's rewards, σ their unbiased standard deviation, and ε th
 
     s      = 0.6 + 0.4 · clip((p − 0.3)/0.5, 0, 1)
     A_i    = s · (r_i − μ) / (σ + 1e-6)
-    ε_high = ε + 0.1 · clip((0.8 − p)/0.5, 0, 1)          the upper bound of the PPO clip
+    ε_high = ε + 0.1 · clip((0.8 − p)/0.5, 0, 1)          probability ratios are clipped to 1 + ε_high
 
 From Agent0 (arXiv 2511.16043; project aiming-lab/Agent0, whose trainer defines ADPO but never calls it).
 """
@@ -40,8 +40,8 @@ class ADPOConfig(AlgorithmConfig):
     type: Literal["adpo"] = "adpo"
     """The name of the algorithm."""
     clip: float = Field(0.2, gt=0)
-    """The upper clip bound ε of tasks whose agreement p (see `share`) is at least 0.8. As p falls to 0.3, the
-    bound grows to ε + 0.1."""
+    """The number ε of tasks whose agreement p (see `share`) is at least 0.8: the loss limits the probability
+    ratio of a token to at most 1 + ε. As p falls to 0.3, this bound grows to 1 + ε + 0.1."""
     share: str | None = None
     """The name of the environment's metric that measures p, the share of the group's episodes that agree on
     an answer. The metric must be between 0 and 1; p is the mean of the metric over the group's episodes.
@@ -62,8 +62,9 @@ class ADPO(Algorithm):
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the results for a group, which consists of the episodes of one prompt: for each part
-        (episode, segment or turn), an advantage and an upper clip bound. Raises ConfigError if the metric
-        that the setting `share` names is absent or not between 0 and 1."""
+        (episode, segment or turn), an advantage and `clip_high` (the loss limits probability ratios to at
+        most 1 + `clip_high`). Raises ConfigError if the metric that the setting `share` names is absent or
+        not between 0 and 1."""
         if all(episode is None for episode in group.episodes):
             return [[] for _ in group.episodes]
         p = self._share(group)
@@ -88,14 +89,16 @@ class ADPO(Algorithm):
 
 
 def scale(p: float) -> float:
-    """Returns the factor by which the advantages of a group are multiplied: from 0.6 to 1. `p` is the share
-    of the group's episodes that agree on an answer; a smaller share gives a smaller factor."""
+    """Returns the factor by which the advantages of a group are multiplied. `p` is the share of the group's
+    episodes that agree on an answer. The factor is 0.6 for p ≤ 0.3 and 1 for p ≥ 0.8, and linear in
+    between."""
     return 0.6 + 0.4 * _clip((p - 0.3) / 0.5)
 
 
 def upper_clip(p: float, epsilon: float) -> float:
-    """Returns the upper bound of the PPO clip for a group: from `epsilon` to `epsilon` + 0.1. `p` is the
-    share of the group's episodes that agree on an answer; a smaller share gives a higher bound."""
+    """Returns ε_high for a group: the PPO clip limits a token's probability ratio to at most 1 + ε_high. `p`
+    is the share of the group's episodes that agree on an answer. ε_high is `epsilon` for p ≥ 0.8 and
+    `epsilon` + 0.1 for p ≤ 0.3, and linear in between."""
     return epsilon + 0.1 * _clip((0.8 - p) / 0.5)
 
 

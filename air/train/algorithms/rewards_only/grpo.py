@@ -46,11 +46,11 @@ class LengthPenaltyConfig(BaseConfig):
     type: Literal["linear"] = "linear"
     """The form of the penalty; `linear` is the only one."""
     num_output_tokens_weight: float = Field(0.25, ge=0, allow_inf_nan=False)
-    """The weight of an episode's number of sampled tokens."""
+    """The weight, in the length penalty, of an episode's number of sampled tokens."""
     num_input_tokens_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
-    """The weight of an episode's number of other tokens: prompts and observations."""
+    """The weight, in the length penalty, of an episode's number of other tokens: prompts and observations."""
     num_turns_weight: float = Field(0.1, ge=0, allow_inf_nan=False)
-    """The weight of an episode's number of model replies."""
+    """The weight, in the length penalty, of an episode's number of model replies."""
 
 
 class GRPOConfig(AlgorithmConfig):

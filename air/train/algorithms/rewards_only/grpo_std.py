@@ -54,8 +54,9 @@ class GRPOStd(FromRewards):
 
 def grpo_std(rewards: Sequence[float | None]) -> list[float]:
     """Returns one advantage for each episode of a group: its reward minus the mean reward, divided by the
-    standard deviation of the rewards. The advantage is 0 for an episode without a reward (None), and for the
-    only episode with a reward in a group of several. Raises ValueError if a reward is not finite."""
+    standard deviation of the rewards. In a group of one episode, the advantage is the reward itself (divided
+    by 1 + 1e-6). In a larger group, it is 0 for an episode without a reward (None), and for the only episode
+    with a reward. Raises ValueError if a reward is not finite."""
     scored = [r for r in rewards if r is not None]
     distances = centered(rewards)
     deviation = _deviation(scored, len(rewards))

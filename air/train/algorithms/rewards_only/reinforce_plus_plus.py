@@ -29,7 +29,8 @@ from air.train.algorithms.whiten import whitened
 
 
 class ReinforcePlusPlusConfig(AlgorithmConfig):
-    """Settings of REINFORCE++: discounted returns, whitened over all sampled tokens of the step."""
+    """Settings of REINFORCE++: a token's advantage is its discounted return, whitened (shifted and scaled to
+    mean 0 and variance 1) over all sampled tokens of the step."""
 
     needs_spread: ClassVar[bool] = False
 
@@ -52,7 +53,7 @@ class ReinforcePlusPlus(Algorithm):
 
     def __call__(self, group: ScoredGroup) -> GroupCredits:
         """Returns the results for a group, which consists of the episodes of one prompt: the advantage of
-        each token is its discounted return, before whitening."""
+        each token is its discounted return, which `finish` will shift and scale."""
         return [
             [
                 Credit(own)

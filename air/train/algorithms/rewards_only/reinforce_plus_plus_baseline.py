@@ -21,8 +21,8 @@ from air.train.algorithms.whiten import whitened
 
 
 class ReinforcePlusPlusBaselineConfig(AlgorithmConfig):
-    """Settings of REINFORCE++ with baseline: rewards minus the mean of their group, whitened over all sampled
-    tokens of the step."""
+    """Settings of REINFORCE++ with baseline: an advantage is a reward minus the mean of its group, whitened
+    (shifted and scaled to mean 0 and variance 1) over all sampled tokens of the step."""
 
     type: Literal["reinforce_plus_plus_baseline"] = "reinforce_plus_plus_baseline"
     """The name of the algorithm."""
