@@ -64,7 +64,8 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The new scores of one reference solution (solver) and what is wrong with them."""
+    """The result of running and grading one reference solution (solver): its new scores, and a message if
+    something is wrong, such as a score that differs from the recorded one."""
 
     task: str
     """The task's id."""
@@ -146,9 +147,10 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, *, again: bool = False
 ) -> Checked:
-    """Copies the task's files into `box`, an empty sandbox, runs one reference solution there, and grades its
-    artefact (the files that it made). If `again`, then also grades this artefact once more and an artefact of
-    empty files, to see whether the grader is deterministic.
+    """Runs one reference solution of a task in `box`, an empty sandbox into which the task's files are copied
+    first, and grades its artefact (the files that it made) on the validation and the test split. If `again`,
+    then also grades this artefact once more and an artefact of empty files, to see whether the grader is
+    deterministic.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
@@ -187,9 +189,10 @@ async def play_solver(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, score: float, within: float, grader: Grader
 ) -> list[str]:
-    """Grades an artefact (the files that a solver made) again on the validation split, where its score was
-    `score`, and an artefact of empty files on both splits. Returns one message for each problem: the grader
-    fails, or the two scores differ by more than `within`."""
+    """Tests whether a grader is deterministic. Grades an artefact (the files that a solver made) again on the
+    validation split, where its first grade had the score `score`, and grades an artefact of empty files on
+    both splits. Returns one message for each grading in which the grader failed, and one if the second score
+    differs from `score` by more than `within`."""
     problems = []
     try:
         again = (await grader.grade_anew(task, artefact, split="val")).score

@@ -56,13 +56,15 @@ class PreparedData:
 
 
 def folder(task: TaskSpec) -> Path:
-    """Returns the path of the folder with the task's prepared files, which `prepare` makes."""
+    """Returns the path of the folder in the cache that holds the task's files for the agent (`agent/`) and
+    for the grader (`grader/`). The folder exists only after `prepare` has made it."""
     key = hashlib.sha256(f"{task.hash} {task.split.seed}".encode()).hexdigest()[:24]
     return paths.cache() / "data" / f"{task.id.replace(':', '-')}-{key}"
 
 
 def prepare(task: TaskSpec) -> PreparedData:
-    """Returns the task's prepared files. Makes them first if they are not cached; this can take minutes.
+    """Returns the folders with the task's files for the agent and for the grader, including the data. Makes
+    them first if they are not cached; this can take minutes.
 
     Raises MissingError if the task's `data.py`, a download or a Python package that `data.py` imports is
     missing, and InfrastructureError if `data.py` failed.

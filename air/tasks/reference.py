@@ -106,9 +106,10 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
-        """Runs and grades the reference solution of a stage of the task. Returns whether a box (sandbox) of
-        the task has network access: if so, the success may not last, and the solution is run again when
-        `problem` is called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a stage of the task once. Returns normally only if the
+        solution gets a reward; otherwise raises an error of a type in `_FAILURES`. The returned value says
+        whether a box (sandbox) of the task has network access: if so, the success may not last, and the next
+        call of `problem` runs the solution again."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

@@ -103,8 +103,9 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
 
 
 def _is_exported(folder: Path, task: TaskSpec) -> bool:
-    """Whether a folder is an earlier export of the task. The presence of a `task.toml` does not prove this,
-    because the folders of air's own tasks have such a file, too."""
+    """Whether `folder` contains an earlier export of the task: its `task.toml` has a section `[task]` with
+    the name that `export` gives this task. The mere presence of a `task.toml` proves nothing, because the
+    folders of air's own tasks have such a file, too."""
     file = folder / "task.toml"
     table = read_toml(file).get("task") if file.is_file() else None
     return isinstance(table, dict) and table.get("name") == f"{_ORGANISATION}/{task.id}"
@@ -155,8 +156,8 @@ def _tests(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:
 
 
 def _solution(solvers: tuple[Solver, ...], folder: Path) -> None:
-    """Writes the last and therefore best reference solution as `solve.sh` into `folder`, and the others
-    beside it."""
+    """Writes the scripts of the reference solutions into `folder`: the last and therefore best one as
+    `solve.sh`, each other one as `NAME.sh`, where NAME is the solution's name."""
     for solver in solvers:
         name = "solve" if solver is solvers[-1] else solver.name
         script = f"#!/bin/bash\ncd {WORKSPACE}\n{solver.script.strip()}\n"
@@ -277,9 +278,10 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing` is
-    the reward of an agent that does nothing. It is left out if the starter files already contain an artefact
-    (the files to grade), because the export does not grade them."""
+    """Returns the section `[metadata]` of the exported `task.toml`: settings of the task, such as its metric,
+    for which Harbor has no key of its own. The key `nothing` is the reward of an agent that does nothing: the
+    lowest one. It is left out if the starter files already contain an artefact (the files to grade), because
+    the export does not grade them."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,
@@ -306,8 +308,8 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Returns `value` in TOML syntax. A string is written as JSON, which is valid TOML if the character DEL
-    is escaped."""
+    """Returns `value` as the text that follows `KEY =` in a TOML file. A string is written in JSON's syntax,
+    which is also valid in TOML if the character DEL is escaped."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):
