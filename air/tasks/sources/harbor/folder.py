@@ -68,8 +68,8 @@ class HarborFolder:
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:
-        """Returns the files that air copies into the working directory before a step of the task, by their
-        path in that directory."""
+        """Returns the files that air copies into the working directory of the agent before `step` of the task
+        begins. The keys are the paths of the copies in that directory, the values the files of the task."""
         return dict(_files(self._of(step) / "workdir"))
 
     @property

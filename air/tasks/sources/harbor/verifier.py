@@ -98,7 +98,8 @@ async def _rewards(box: Box) -> dict[str, float]:
 
 
 async def _last_words(box: Box) -> str:
-    """Returns the end of an error message, which quotes the last line that the tests printed."""
+    """Returns text for the end of an error message about tests without a reward: a quotation of the last line
+    that the tests printed, or that they printed nothing."""
     try:
         data = await box.read(f"{LOGS}/test-stdout.txt", user=ROOT)
     except BoxFileError:
