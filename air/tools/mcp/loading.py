@@ -36,7 +36,8 @@ _LOCK = threading.Lock()
 
 
 class McpSettings(McpServer):
-    """The settings of one MCP server in a run file, from which the server's tools are made."""
+    """The settings of one MCP server in a run file (the settings of a run), with the method that makes tools
+    for the model from the server's tools."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         """Returns the server's tools. Only the first call in a process asks the server for its tool list; a

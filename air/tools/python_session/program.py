@@ -317,8 +317,8 @@ class Session:
 
 
 def told(error: BaseException) -> str:
-    """Returns the traceback of a cell's exception as text, as a notebook shows it: it begins at the cell, and
-    leaves out the frame of the SIGINT handler."""
+    """Returns the traceback of an exception in a cell as text, as a notebook shows it: only the frames from
+    the cell's code on, without the frame of the handler for the signal SIGINT."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
         trace = trace.tb_next

@@ -59,7 +59,8 @@ class Database:
     read the clock. `clock`: all of them, so that results may change from day to day."""
 
     def request(self) -> dict[str, Any]:
-        """Returns the fields of a worker's request that identify this database."""
+        """Returns the fields of a request to a worker process that say which database a query reads (`uri` or
+        `image`), and which date functions it may use (`dates`)."""
         if self.path is None:
             return {"image": base64.b64encode(self.image).decode(), "dates": self.dates}
         return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "dates": self.dates}
@@ -125,7 +126,8 @@ def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str,
 
 
 def _harmless() -> dict[str, Any]:
-    """Returns the fields of a request for a harmless query, which every working worker process can answer."""
+    """Returns the fields of a request with a query at which no working worker process fails. If a process
+    fails at it, the machine is the cause."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE numbers (number INTEGER)")
         return {**Database(connection.serialize()).request(), "sql": "SELECT 1"}
@@ -222,8 +224,9 @@ def _idle_worker() -> _Worker:
 
 
 def _ended(status: int) -> str:
-    """Returns, from the exit status of a worker process, the reason why a query made the process end. Raises
-    InfrastructureError if the query was not the cause."""
+    """Returns the message for a query at which its worker process ended with the exit status `status`, such
+    as "the query takes too long". Raises InfrastructureError if the status shows that the query was not the
+    cause."""
     if status == -signal.SIGPROF:
         return "the query takes too long"
     if status == worker.OUT_OF_MEMORY:
