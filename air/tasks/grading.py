@@ -65,8 +65,8 @@ _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The message that the agent gets if the grader failed twice on the agent's artefact."""
 _GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
-"""The types of errors of a grader or of its box (sandbox) that the artefact (the agent's files) may have
-caused."""
+"""The types of errors that are raised if the grader or its box (sandbox) fails, and whose cause may be the
+artefact (the agent's files)."""
 _log = logging.getLogger(__name__)
 
 

@@ -95,8 +95,8 @@ def moved_scale(
 
 
 def _place(scale: RewardScale, score: float) -> float:
-    """Transforms a score so that the normalised score is a linear function of the result. The result is the
-    score itself or, with `normalise = "log-gap"`, −log10 of its distance to the optimum."""
+    """Returns a number x such that the normalised score of `score` is a linear function of x: x is the score
+    itself or, with `normalise = "log-gap"`, −log10 of the score's distance to the optimum."""
     if scale.normalise != "log-gap" or scale.optimum is None:
         return score
     gap = abs(score - scale.optimum)

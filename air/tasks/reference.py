@@ -38,8 +38,8 @@ KEPT_SECONDS = 600.0
 tasks whose boxes (sandboxes) have no network: their tests cannot break because something outside has
 changed."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError)
-"""The types of errors that mean that a reference solution gets no reward because of the task, not because air
-or the machine failed."""
+"""The types of errors which mean that the reference solution of a task gets no reward because of the task.
+Other errors mean that it could not run properly, for example because the machine failed."""
 _SILENT = "its tests wrote no reward for an agent's work, nor for that of an agent that did nothing"
 _CHARGED = "the work gets the lowest reward; `air tasks check` shows whether the tests work"
 _log = logging.getLogger(__name__)

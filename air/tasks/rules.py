@@ -1,5 +1,6 @@
-"""Defines the interface `Rules` for tasks, such as Harbor's, that have their own way of staging (preparing
-the agent's sandbox) and grading."""
+"""Defines the interface `Rules` of an object that prepares the agent's sandbox and grades the agent's files
+for a task that has its own way of doing both, such as a task of Harbor (a framework that runs agents on tasks
+in containers). Also defines the types that such an object uses."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ class Rules(Protocol):
 
     @property
     def tool_servers(self) -> Sequence[ToolServer]:
-        """The MCP servers whose tools the agent gets for the whole episode."""
+        """The servers of the Model Context Protocol (MCP) whose tools the agent gets for the whole
+        episode."""
         ...
 
     def instruction(self, step: int) -> str:

@@ -175,8 +175,8 @@ class TaskData(BaseConfig):
 
 
 class TaskGrader(BaseConfig):
-    """Settings of a task's grader, the program that computes the scores of an artefact (the agent's files to
-    grade)."""
+    """Settings of the program that computes the scores of an artefact (the agent's files to grade): the
+    task's grader."""
 
     script: str = "grade.py"
     """Name of the grader's program in the task's folder `grader/`."""
@@ -216,8 +216,9 @@ class TaskSpec(RewardScale):
     image: str = "air-base"
     """The container image of the agent's box (sandbox) and of the grader's box."""
     network: Names = ()
-    """Names of the hosts to which the agent's box can connect. The grader's box has no network. For the
-    syntax, see `air.sandbox.contract.network_rules`."""
+    """Names of the hosts to which the agent's box can connect, such as `example.org`, `*.example.org` or `*`
+    (all public hosts). The grader's box has no network. For ports and private addresses, see
+    `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box (sandbox)."""
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
@@ -281,7 +282,8 @@ class TaskSpec(RewardScale):
 
     @property
     def source(self) -> Source | None:
-        """The object that provides the task's files; None if the task is a folder in air's own format."""
+        """The `Source` object that writes the task's files into the folders of the agent and of the grader;
+        None if the task is a folder in air's own format."""
         return self._source
 
     @property

@@ -78,8 +78,9 @@ class OpenTools:
         return ToolResult(name, given, text, reply.status, reply.info)
 
     def outcome(self) -> str | None:
-        """Returns the final answer that a tool with `Tool.outcome` computes from its state. Returns None if
-        there is no such tool: then the agent's own answer is graded."""
+        """Returns the episode's final answer as a tool computes it from its state, such as the result of a
+        game, with the tool's function `Tool.outcome`. Returns None if no tool has such a function: then the
+        agent's own answer is graded."""
         for tool in self._tools.values():
             if tool.outcome is not None:
                 return tool.outcome(self.states[tool.state])

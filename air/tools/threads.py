@@ -52,8 +52,9 @@ class CallOutcome:
 
 
 class ThreadCall:
-    """A call that runs in a thread, made by `start`. `owner` identifies the tool whose limit the thread
-    counts towards, `name` is the tool's name, and `seconds` is the call's time limit."""
+    """A call of a tool that runs in a thread, or waits until the thread may start; `start` makes it. `owner`
+    identifies the tool whose limit the thread counts towards, `name` is the tool's name, and `seconds` is the
+    call's time limit."""
 
     def __init__(self, owner: Hashable, name: str, seconds: float, threads: _Threads) -> None:
         self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads

@@ -34,8 +34,8 @@ _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
 _IMAGE_MB = 1024
-"""Disk space in MiB that the exported task requests in addition to its workspace, because some of Harbor's
-providers count the image's size too."""
+"""Disk space in MiB that the exported task requests in addition to its workspace, because some of the
+services in which Harbor runs containers count the size of the container image too."""
 _ATTEMPTS = 3
 """The largest number of times that the grader runs for one grade: twice on the artefact (the agent's files)
 and, if both runs fail, once on an empty artefact. The exported time limit of the verifier allows for all of
@@ -218,8 +218,8 @@ This folder has copies of the task's data. Before you publish it, read their lic
 
 
 def _about(task: TaskSpec) -> str:
-    """Returns the text of the task's own README with its headings one level deeper, for inclusion in the
-    README of the exported folder."""
+    """Returns the text of the task's own README for inclusion in the README of the exported folder: its
+    headings are one level deeper. Returns a sentence instead if the task has no README."""
     file = task.folder / "README.md"
     if not file.is_file():
         return "The task has no README.md that names it."

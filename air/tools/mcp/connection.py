@@ -1,5 +1,5 @@
-"""Defines `Connection`, a connection to a server of the Model Context Protocol (MCP): a session of the
-package `mcp` over a `Channel` (a transport), with time and size limits.
+"""Defines `Connection`, a connection to a server of the Model Context Protocol (MCP), with time and size
+limits. It is a session of the package `mcp` that sends its messages over a `Channel` (a transport).
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
 or does not answer, the methods of `Connection` raise `ConnectionLost` or `ErrorResponse`. Infrastructure

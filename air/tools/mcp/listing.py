@@ -59,7 +59,8 @@ def listing(
     """Checks `tools`, the tools that the MCP server with the name `server` lists. Returns the tools that can
     be offered to the model, and one message for each tool that cannot, with the reason. Only tools whose
     names are in `wanted` are considered (None: all tools). `taken` are the names of other tools of the model:
-    if it contains a tool's name, the model sees the tool under the name `SERVER_NAME` instead."""
+    if it contains a tool's name, the model sees the tool under the server's and the tool's name, such as
+    `github_search`."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS
@@ -92,9 +93,10 @@ def listing(
 
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
-    """Returns the name under which the model sees the tool `name` of the server `server`: this name or, if it
-    is in `taken`, `SERVER_NAME`. Characters that are not allowed in names become `_`, and long names are cut.
-    Returns an empty string if the tool's name is empty or both names are taken."""
+    """Returns the name under which the model sees the tool `name` of the server `server`: this name, such as
+    `search` or, if that is in `taken`, the name `github_search` for the server `github`. Characters that are
+    not allowed in names become `_`, and long names are cut. Returns an empty string if `name` is empty or
+    both names are taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
         if name and candidate not in taken:

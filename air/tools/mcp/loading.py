@@ -1,5 +1,5 @@
-"""Makes tools from a server of the Model Context Protocol (MCP) that a run file (the settings of a run)
-names, by asking the server for its tool list.
+"""Makes tools for the model from the tools of a server of the Model Context Protocol (MCP) that a run file
+(the settings of a run) names. The server is asked for a list of its tools.
 
 Each process asks a server for the list only once. If the server changes its tools later, episodes do not see
 the change.

@@ -68,7 +68,8 @@ class Database:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a query without its rows: only their fingerprint, to compare two results."""
+    """The result of a query whose rows are only to be compared with those of another query: a digest
+    (fingerprint) and the number of the rows, without the rows themselves."""
 
     fingerprint: str = ""
     """A digest of the rows, regardless of their order; empty if the query failed."""
@@ -93,9 +94,9 @@ class Table:
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs the query `sql` and returns the fingerprint and the number of rows of its result. If the query
-    failed, the field `problem` says why. Blocks until the query has ended. Raises InfrastructureError for a
-    failure that the query did not cause."""
+    """Runs the query `sql` and returns a digest (fingerprint) and the number of the rows of its result. If
+    the query failed, the field `problem` says why. Blocks until the query has ended. Raises
+    InfrastructureError for a failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
@@ -110,8 +111,8 @@ def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
     """Runs a query in a worker process and returns the process's response, a JSON object; `more` are further
-    fields of the request. Raises InfrastructureError if the process fails at this query, and another process
-    fails at a harmless query as well."""
+    fields of the request. If the process fails and the query is not clearly the cause, tries a harmless
+    query, and then the first query again. Raises InfrastructureError only if the harmless query fails too."""
     given = {**database.request(), "sql": sql, **more}
     try:
         return _answered(given, limits)

@@ -29,8 +29,8 @@ class TaskPath:
     """The digest of the task's files that the data set states, as `sha256:…`; empty if it states none."""
 
     def read(self) -> HarborFolder:
-        """Reads the task's folder. Raises the errors of `air.tasks.sources.harbor.folder.read`, and
-        ConfigError if the files have another digest than the data set states."""
+        """Reads the task's folder. Raises MissingError if it has no `task.toml`, and ConfigError if the task
+        is invalid or its files have another digest than the data set states."""
         folder = read(self.path)
         if self.digest and (self.path / ".gitignore").is_file():
             raise ConfigError(
