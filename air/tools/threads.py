@@ -81,7 +81,8 @@ class _Threads:
         """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[ThreadCall] = []
         self._freed = 0
-        """The number of times that a thread has ended or was abandoned."""
+        """The number of times that a thread has ended or was abandoned. A call that waits for a thread
+        compares earlier and later values to see whether any thread has become free."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
         """Waits until a thread may start for `call`. Raises HangingToolError if all threads that its tool may
