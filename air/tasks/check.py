@@ -2,8 +2,9 @@
 recorded scores. Also tests whether the task's grader is deterministic.
 
 The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
-MLGym's tasks, this file ships with air. Scores are compared only if the task's data are split with the public
-seed, because the recorded scores hold only for that split (see `air.tasks.splits`).
+MLGym's tasks, this file ships with air, unless the checkout of MLGym contains one. Scores are compared only
+if the task's data are split with the public seed, because the recorded scores hold only for that split (see
+`air.tasks.splits`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Solver(BaseConfig):
     name: str = Field(min_length=1)
     """The solver's name; the first solver must be named `baseline`."""
     script: str = Field(min_length=1)
-    """The text of a shell script, which `bash` runs in the workspace and which writes the artefact there."""
+    """The text of a shell script, which `bash` runs in the task's working folder and which writes the
+    artefact (the files to grade) there."""
     val: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
@@ -92,7 +94,7 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     `recording`: whether the caller measures the scores anew. If so, the scores in the file may be missing or
     wrong. Raises MissingError if the task has no solvers, and ConfigError if the file is invalid. Without
     `recording`, raises ConfigError also if the recorded score of the baseline solver differs from the task's
-    declared baseline.
+    declared baseline and the file gives no reason for it (`baseline_note`).
     """
     file = task.solvers
     if not file.is_file():

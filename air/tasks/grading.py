@@ -2,13 +2,17 @@
 equal artefacts are graded once.
 
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
-fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
-outside the box, or the grader also fails twice on an empty artefact (one of empty files). In the latter case
-the task is broken, which stops the run, unless the grader exceeded its time limit, or its box ended or could
-not be prepared: then the machine may be overloaded, and the failure counts as an infrastructure error, for
-which no agent is blamed. The tests of a Harbor task are allowed to fail on an empty artefact. Such tests
-count as broken only if they give no reward to the task's reference solution either (see
-`air.tasks.reference`).
+fresh box. If it fails again, it runs on an empty artefact (one of empty files), at most twice, to find out
+whether the agent's artefact is at fault:
+
+- If the grader works on the empty artefact, the agent's artefact is at fault.
+- If it fails there too, the task is broken, which stops the run. But if it exceeded its time limit, or its
+  box ended or could not be prepared, the machine may be overloaded: then the failure counts as an
+  infrastructure error, for which no agent is blamed.
+
+The tests of a Harbor task are allowed to fail for an agent that did nothing. Such tests count as broken only
+if they give no reward to the task's reference solution either (see `air.tasks.reference`). A failure with a
+known cause outside the grader's box is always an infrastructure error.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box (a sandbox

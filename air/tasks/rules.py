@@ -44,9 +44,9 @@ class GraderResult:
     """Whether the result may be cached and used again for an equal artefact."""
     seconds: float = 0.0
     fault: str = ""
-    """The grader's error message if the grader failed on the artefact (the agent's files) twice, so that the
-    artefact is at fault, or if it failed once and then computed the metrics; otherwise empty. The agent does
-    not get this message."""
+    """The grader's error message if the grader failed on the artefact (the agent's files); otherwise empty.
+    If the field `message` is set, the grader failed twice, and the artefact is at fault. If not, the grader
+    failed once and computed the metrics in its second run. The agent does not get this error message."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class ToolServer:
 
 
 class Rules(Protocol):
-    """Prepares a task's boxes (sandboxes), and collects and grades the artefacts (the agents' files), for a
-    task that does this in another way than air's own tasks.
+    """The interface of an object that prepares a task's boxes (sandboxes), and collects and grades the
+    artefacts (the agents' files), in another way than air does for its own tasks.
 
     The task has one or more stages, which Harbor calls steps. A parameter `step` is the number of a stage,
     from 0. Each stage has its own instruction and is graded once. Its reward is the value of the task's

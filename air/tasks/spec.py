@@ -74,9 +74,9 @@ class RewardScale(BaseConfig):
     """The best possible score. `normalise = "log-gap"` requires it, because it uses a score's distance to the
     optimum."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
-    """How scores are normalised. `linear`: in proportion to the score. `log-gap`: in proportion to the
-    logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their sign if
-    lower scores are better."""
+    """How scores are normalised. `linear`: by a linear function of the score. `log-gap`: by a linear function
+    of the logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their
+    sign if lower scores are better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
     """The smallest change of the normalised score, from an earlier grade to the present one, that earns a
     reward. A smaller change counts as noise, and the reward is 0."""
@@ -169,9 +169,10 @@ class TaskData(BaseConfig):
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Names, as in `import`, of the Python packages on this machine from which the script takes the data. In
-    a process box (a sandbox without a container) the agent can use this Python's packages; if the box uses
-    Linux namespaces, these packages are hidden, because their files can contain hidden answers."""
+    """Names, as in `import`, of the Python packages from which the script takes the data. Their files can
+    contain hidden answers, and the agent can import the packages of this Python if it works in a process box
+    (a sandbox without a container). If such a box uses Linux namespaces, the named packages are hidden from
+    the agent."""
 
 
 class TaskGrader(BaseConfig):

@@ -72,8 +72,9 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
     """Writes the task to the folder `root/ID` in Harbor's format and returns the folder's path. `force`
     allows the function to replace an earlier export of the same task.
 
-    Raises ConfigError if the task cannot be exported, or the folder already exists or cannot be written.
-    Also raises the errors of `data.prepare` and `read_solvers`.
+    Raises ConfigError if the task cannot be exported, a file of the task is invalid, or the folder already
+    exists or cannot be written; MissingError if a file that the task needs is missing; and
+    InfrastructureError if the task's data cannot be made.
     """
     if reason := refusal(task):
         raise ConfigError(reason, where=f"task {task.id}")

@@ -45,8 +45,8 @@ class McpSettings(McpServer):
         return tools_of(self)
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool unchanged: the method `tools` has already applied these settings' limits to it,
-        but the base class demands this method."""
+        """Returns the tool unchanged, because the method `tools` has already applied the limits of these
+        settings to it. The method of the base class would apply them again."""
         return tool
 
 

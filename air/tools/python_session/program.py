@@ -223,8 +223,8 @@ def worker(fds: list[int]) -> None:
 
 
 def keep(fd: int) -> int:
-    """Moves a file descriptor to a number from 200 on and marks it close-on-exec, so that programs which a
-    cell starts do not inherit it. Returns the new descriptor."""
+    """Returns a duplicate of the file descriptor `fd` with a number from 200 on, and closes `fd`. The
+    duplicate is closed on exec, so that programs which a cell starts do not inherit it."""
     import fcntl
 
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
@@ -291,8 +291,8 @@ class Session:
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:
-        """Runs the cell `code`. Returns three strings, each empty if there is none: the value of its last
-        expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
+        """Runs the cell `code`. Returns a dict of three strings, each empty if there is none: the value of
+        its last expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
         shown = error = kind = ""
         name = "Cell In[%d]" % number
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
