@@ -105,8 +105,8 @@ class Server:
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
         """Calls the tool named `tool` on the server, with the time limit `seconds`, and returns its result as
         text. If the tool or the server fails, the text describes the failure and the field `error` of the
-        answer is true. Only a remote server that stays unreachable for too long causes an exception:
-        InfrastructureError."""
+        answer is true. Raises InfrastructureError if a remote server stays unreachable for too long, or if
+        the box or this machine failed."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()
