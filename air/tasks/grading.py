@@ -2,13 +2,17 @@
 equal artefacts are graded once.
 
 A grader that fails (its box ends, it exceeds its time limit, or it writes no result) runs once more in a
-fresh box. If it fails again, the artefact is at fault, with two exceptions: the failure has a known cause
-outside the box, or the grader also fails twice on an empty artefact (one of empty files). In the latter case
-the task is broken, which stops the run, unless the grader exceeded its time limit, or its box ended or could
-not be prepared: then the machine may be overloaded, and the failure counts as an infrastructure error, for
-which no agent is blamed. The tests of a Harbor task are allowed to fail on an empty artefact. Such tests
-count as broken only if they give no reward to the task's reference solution either (see
-`air.tasks.reference`).
+fresh box. If it fails again, it runs on an empty artefact (one of empty files), at most twice, to find out
+whether the agent's artefact is at fault:
+
+- If the grader works on the empty artefact, the agent's artefact is at fault.
+- If it fails there too, the task is broken, which stops the run. But if it exceeded its time limit, or its
+  box ended or could not be prepared, the machine may be overloaded: then the failure counts as an
+  infrastructure error, for which no agent is blamed.
+
+The tests of a Harbor task are allowed to fail for an agent that did nothing. Such tests count as broken only
+if they give no reward to the task's reference solution either (see `air.tasks.reference`). A failure with a
+known cause outside the grader's box is always an infrastructure error.
 
 A grade depends only on the artefact, the task's files, the grader's data, the split, the seed and the
 software of the grader's box. That software is identified by the image's id or, for a process box (a sandbox
@@ -65,8 +69,8 @@ _MAX_MESSAGE = 500
 NOT_GRADED = "the grader could not grade it"
 """The message that the agent gets if the grader failed twice on the agent's artefact."""
 _GRADER_ERRORS = (GradingError, BoxEndedError, StagingError)
-"""The types of errors of a grader or of its box (sandbox) that the artefact (the agent's files) may have
-caused."""
+"""The types of errors that are raised if the grader or its box (sandbox) fails, and whose cause may be the
+artefact (the agent's files)."""
 _log = logging.getLogger(__name__)
 
 
@@ -190,9 +194,10 @@ class Grader:
         return self._mean(grades)
 
     async def grade_anew(self, task: TaskSpec, artefact: Artefact, *, split: Split) -> Grade:
-        """Grades an artefact (an agent's files) as `grade` does, but without the cache and without a second
-        try, to show whether the grader is deterministic. Raises ArtefactError if the grader refuses the
-        artefact, and GradingError or BoxEndedError if it fails."""
+        """Grades an artefact (an agent's files) on the split and returns the mean grade, to show whether the
+        grader is deterministic. In contrast to `grade`, it does not use cached grades, and a grader that
+        fails does not run a second time. Raises ArtefactError if the grader refuses the artefact, and
+        GradingError or BoxEndedError if it fails."""
         requests = await self._requests(task, artefact, split, 0)
         outcomes = [await self._attempt(request) for request in requests]
         return self._mean([_grade(outcome, task.metric) for outcome in outcomes])
@@ -240,9 +245,10 @@ class Grader:
         return [_Request(task, artefact, prepared, split, one, *box) for one in seeds]
 
     async def _software(self, image: str) -> tuple[str, str]:
-        """Returns two strings that identify the software of a grader box (sandbox); one of them is empty. The
-        first is, for a container, the id that `image` has now; the second is, for a process box, the versions
-        of Python and its packages."""
+        """Returns two strings that identify the software of a grader box (sandbox), because a cached grade
+        holds only for the same software. For a container: the id that `image` has now, and an empty string.
+        For a process box (a sandbox without a container): an empty string, and the versions of Python and its
+        packages."""
         if self._provider != "docker":
             return "", await asyncio.to_thread(_packages)
         from air.sandbox.docker import engine
@@ -260,8 +266,9 @@ class Grader:
         return _grade(outcome, request.task.metric, reused=reused)
 
     async def _shared(self, request: _Request) -> GraderResult:
-        """Runs the grader for a request, once for all equal requests that wait at the same time. Cancels
-        the run if all of these requests are cancelled."""
+        """Returns the grader's result for a request. Starts a run of the grader only if none for an equal
+        request is in progress; otherwise waits for that run. A run is cancelled if all requests that wait for
+        it are cancelled."""
         run = self._running.get(request.key)
         if run is None:
             run = self._running[request.key] = _Run(asyncio.create_task(self._run(request)))
@@ -336,8 +343,8 @@ class Grader:
 
     async def _problem_of_solution(self, request: _Request) -> str:
         """Returns the reason why the task's reference solution gets no reward; an empty string if it gets
-        one. If the task has several stages (steps, in Harbor's words), the answer is about the stage to which
-        the request's artefact belongs."""
+        one, or if no solution can run. If the task has several stages (steps, in Harbor's words), the
+        solution of the stage to which the request's artefact belongs is run."""
         task = request.task
         assert task.rules is not None
         step = task.rules.step_of(request.artefact)
@@ -357,8 +364,9 @@ class Grader:
 
     async def _again(self, request: _Request, first: Exception) -> GraderResult:
         """Grades an artefact (the agent's files) a second time, after the grader failed on it with the error
-        `first`. If the grader fails again, although it works without the agent's files, the result says that
-        the artefact is at fault. Raises GradingError if the grader does not work without them either."""
+        `first`. If the grader fails again, a check without the agent's files follows. If the check shows that
+        the grader works, the result says that the artefact is at fault; otherwise GradingError or
+        BrokenTaskError is raised."""
         try:
             outcome = await self._attempt(request)
             return outcome if outcome.message else replace(outcome, fault=str(first))

@@ -1,12 +1,12 @@
-"""Measures a task's baseline and target (the scores that are normalised to 0 and 1) on a secret split of its
-data, once for each split.
+"""Measures which scores are normalised to 0 (a task's baseline) and to 1 (its target) if the task's data are
+split with a secret seed. There is one measurement for each such split.
 
-A task declares its baseline and target for the public split, where the scores of its reference solutions are
-recorded. On another split, the first solution (the baseline) and the last (the best) are run and graded
-again. The linear function that maps their two recorded scores to their two measured scores is then applied to
-the declared baseline and target. So both solutions keep their normalised score φ on the new split, and φ = 0
-still means "as good as the baseline". With `normalise = "log-gap"`, the function maps logarithms of distances
-to the optimum instead.
+A task's file declares baseline and target only for the split with the public seed, for which the scores of
+its reference solutions are also recorded. On another split, the first solution (the baseline) and the last
+(the best) are run and graded again. The linear function that maps their two recorded scores to their two
+measured scores is then applied to the declared baseline and target. So both solutions keep their normalised
+score φ on the new split, and φ = 0 still means "as good as the baseline". With `normalise = "log-gap"`, the
+function maps logarithms of distances to the optimum instead.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LOG = logging.getLogger(__name__)
 async def on_split(
     task: TaskSpec, split: Split, boxes: Pool, grader: Grader, provider: Provider
 ) -> TaskSpec:
-    """Returns a copy of `task` on the data split `split`, with the baseline and the target (the scores that
-    are normalised to 0 and 1) that were measured on this split, or are measured now. On the public split they
-    stay as declared.
+    """Returns a copy of `task` that uses the data split `split`. Its baseline and target (the scores that are
+    normalised to 0 and 1) are those of this split: they are read from a file if they were measured before,
+    and are measured now if not. On the public split they stay as declared.
 
     If the task has no recorded reference solutions, baseline and target stay as declared, and the log says
     so. If several processes call this function at the same time, only one of them measures. Raises UsageError
@@ -73,9 +73,10 @@ async def on_split(
 def moved_scale(
     scale: RewardScale, recorded: tuple[float, float], measured: tuple[float, float]
 ) -> RewardScale:
-    """Returns the scale (baseline and target) for another split. On this split, the reference solutions keep
-    the normalised scores that they have on the split of `scale`, unless the distance from baseline to target
-    would then change by a factor of more than two.
+    """Returns a copy of `scale` whose baseline and target (the scores that are normalised to 0 and 1) are
+    adjusted to another split of the data. With them, the reference solutions have the same normalised scores
+    on the other split as with `scale` on its own split. But the distance from baseline to target changes at
+    most by a factor of two.
 
     `recorded` are the scores of the worst and the best reference solution on the split of `scale`. `measured`
     are their scores on the other split.
@@ -94,8 +95,8 @@ def moved_scale(
 
 
 def _place(scale: RewardScale, score: float) -> float:
-    """Transforms a score so that the normalised score is a linear function of the result. The result is the
-    score itself or, with `normalise = "log-gap"`, −log10 of its distance to the optimum."""
+    """Returns a number x such that the normalised score of `score` is a linear function of x: x is the score
+    itself or, with `normalise = "log-gap"`, −log10 of the score's distance to the optimum."""
     if scale.normalise != "log-gap" or scale.optimum is None:
         return score
     gap = abs(score - scale.optimum)

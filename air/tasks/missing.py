@@ -39,9 +39,9 @@ def missing(task: TaskSpec, provider: Provider = "docker") -> list[str]:
 
 
 def _missing_images(rules: Rules) -> list[str]:
-    """Returns one message for each container image that a task needs and this machine lacks. `rules` belong
-    to the task, such as a Harbor task. If the container engine does not answer, the only message is its
-    error."""
+    """Returns one message for each container image that a task needs and this machine lacks. `rules` is the
+    object that prepares and grades a task of another format, such as Harbor's, and knows its images. If the
+    container engine does not answer, the only message is its error."""
     from air.sandbox.docker import engine
 
     try:

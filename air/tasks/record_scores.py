@@ -51,8 +51,9 @@ def _has(part: str, key: str) -> bool:
 
 
 def _with(part: str, key: str) -> str:
-    """Returns `part`, the TOML text of one reference solution, with the line `KEY = 0.0` added at its end.
-    `key` is the score's name: `val` or `test`. The text must not have such a line yet."""
+    """Returns `part`, the TOML text of one reference solution, with a line such as `val = 0.0` added at its
+    end, so that the line exists when the score in it is replaced by the new one. `key` is the score's name,
+    `val` or `test`. The text must not have such a line yet."""
     body = part.rstrip("\n")
     return f"{body}\n{key} = 0.0{part[len(body) :] or chr(10)}"
 

@@ -38,8 +38,8 @@ KEPT_SECONDS = 600.0
 tasks whose boxes (sandboxes) have no network: their tests cannot break because something outside has
 changed."""
 _FAILURES = (GradingError, BoxEndedError, StagingError, ArtefactError)
-"""The types of errors that mean that a reference solution gets no reward because of the task, not because air
-or the machine failed."""
+"""The types of errors which mean that the reference solution of a task gets no reward because of the task.
+Other errors mean that it could not run properly, for example because the machine failed."""
 _SILENT = "its tests wrote no reward for an agent's work, nor for that of an agent that did nothing"
 _CHARGED = "the work gets the lowest reward; `air tasks check` shows whether the tests work"
 _log = logging.getLogger(__name__)
@@ -106,9 +106,10 @@ class SolutionCheck:
     async def _graded(
         self, task: TaskSpec, step: int, grade: Callable[[Artefact], Awaitable[GraderResult]]
     ) -> bool:
-        """Runs and grades the reference solution of a stage of the task. Returns whether a box (sandbox) of
-        the task has network access: if so, the success may not last, and the solution is run again when
-        `problem` is called next. Raises an error of a type in `_FAILURES` if the solution gets no reward."""
+        """Runs and grades the reference solution of a stage of the task once. Returns normally only if the
+        solution gets a reward; otherwise raises an error of a type in `_FAILURES`. The returned value says
+        whether a box (sandbox) of the task has network access: if so, the success may not last, and the next
+        call of `problem` runs the solution again."""
         rules = task.rules
         assert rules is not None
         spec = rules.agent_box()

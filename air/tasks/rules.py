@@ -1,5 +1,6 @@
-"""Defines the interface `Rules` for tasks, such as Harbor's, that have their own way of staging (preparing
-the agent's sandbox) and grading."""
+"""Defines the interface `Rules` of an object that prepares the agent's sandbox and grades the agent's files
+for a task that has its own way of doing both, such as a task of Harbor (a framework that runs agents on tasks
+in containers). Also defines the types that such an object uses."""
 
 from __future__ import annotations
 
@@ -43,9 +44,9 @@ class GraderResult:
     """Whether the result may be cached and used again for an equal artefact."""
     seconds: float = 0.0
     fault: str = ""
-    """The grader's error message if the grader failed on the artefact (the agent's files) twice, so that the
-    artefact is at fault, or if it failed once and then computed the metrics; otherwise empty. The agent does
-    not get this message."""
+    """The grader's error message if the grader failed on the artefact (the agent's files); otherwise empty.
+    If the field `message` is set, the grader failed twice, and the artefact is at fault. If not, the grader
+    failed once and computed the metrics in its second run. The agent does not get this error message."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class ToolServer:
 
 
 class Rules(Protocol):
-    """Prepares a task's boxes (sandboxes), and collects and grades the artefacts (the agents' files), for a
-    task that does this in another way than air's own tasks.
+    """The interface of an object that prepares a task's boxes (sandboxes), and collects and grades the
+    artefacts (the agents' files), in another way than air does for its own tasks.
 
     The task has one or more stages, which Harbor calls steps. A parameter `step` is the number of a stage,
     from 0. Each stage has its own instruction and is graded once. Its reward is the value of the task's
@@ -102,7 +103,8 @@ class Rules(Protocol):
 
     @property
     def tool_servers(self) -> Sequence[ToolServer]:
-        """The MCP servers whose tools the agent gets for the whole episode."""
+        """The servers of the Model Context Protocol (MCP) whose tools the agent gets for the whole
+        episode."""
         ...
 
     def instruction(self, step: int) -> str:

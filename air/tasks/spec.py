@@ -1,10 +1,11 @@
-"""Defines the settings in a task's file `task.toml`, and computes the settings of the boxes (sandboxes) that
-the task needs.
+"""Defines the classes for the settings in a task's file `task.toml`, such as `TaskSpec`. From these settings,
+the methods of `TaskSpec` compute which boxes (sandboxes) the agent and the grader get.
 
-A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (makes the data, on this
-machine and outside the boxes), `starter/` (the agent's files), `grader/` (never enters an agent's box) and
-optionally `solvers.toml` (reference solutions, for `air tasks check`). The files of tasks in other formats
-come from a `Source`.
+A task in air's own format is a folder with `task.toml`, `README.md`, `data.py` (a script that makes the data;
+it runs on this machine, not in a box), `starter/` (the agent's first files), `grader/` (the program that
+grades; never enters an agent's box) and optionally `solvers.toml` (reference solutions, which `air tasks
+check` runs). A task of MLGym (a public collection of research tasks) is not such a folder: an object of the
+type `Source` writes its files into the folders of the agent and of the grader.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SPARE_SECONDS = 300.0
 
 
 class Source(Protocol):
-    """Provides the files of a task that is not in air's own format, such as a task of MLGym (a public
-    collection of machine-learning research tasks)."""
+    """The interface of an object that provides a task's files if the task is not a folder in air's own
+    format. Tasks of MLGym, a public collection of machine-learning research tasks, have such an object."""
 
     @property
     def solvers(self) -> Path:
@@ -47,7 +48,8 @@ class Source(Protocol):
     def fill(
         self, agent: Path, grader: Path, split_seed: int, *, usual_seed: int, downloads: Path | None
     ) -> None:
-        """Writes the task's files into two empty folders: the agent's workspace and the grader's folder.
+        """Writes the task's files into two empty folders: `agent` gets what the agent starts with, and
+        `grader` gets the grader's program and the hidden data.
 
         `downloads` is the folder with the task's downloaded files; None if the task has none. `split_seed` is
         the seed for splitting the data and for random evaluations. `usual_seed` is the public seed: if
@@ -57,7 +59,8 @@ class Source(Protocol):
 
 
 class RewardScale(BaseConfig):
-    """Settings that define how a task's scores become rewards."""
+    """Settings that define how a task's scores become rewards: a score is normalised, and the agent's reward
+    is the change of the normalised score since an earlier grade."""
 
     direction: Literal["higher", "lower"]
     """Whether a higher or a lower score is better."""
@@ -71,15 +74,16 @@ class RewardScale(BaseConfig):
     """The best possible score. `normalise = "log-gap"` requires it, because it uses a score's distance to the
     optimum."""
     normalise: Literal["linear", "log-gap", "none"] = "linear"
-    """How scores are normalised. `linear`: in proportion to the score. `log-gap`: in proportion to the
-    logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their sign if
-    lower scores are better."""
+    """How scores are normalised. `linear`: by a linear function of the score. `log-gap`: by a linear function
+    of the logarithm of the score's distance to `optimum`. `none`: scores stay as they are, but change their
+    sign if lower scores are better."""
     noise_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """A change of the normalised score that is smaller than this value earns no reward."""
+    """The smallest change of the normalised score, from an earlier grade to the present one, that earns a
+    reward. A smaller change counts as noise, and the reward is 0."""
     noise_sigmas: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """A change of the normalised score earns no reward if it is smaller than this number times the standard
-    error of the change. Requires `grader.repeats` of 2 or more, as a single grading gives no standard
-    error."""
+    """Like `noise_floor`, but in units of the noise: the reward is 0 if the normalised score changes by less
+    than this number times the standard error of the change. Requires `grader.repeats` of 2 or more, as a
+    single grading gives no standard error."""
     phi_clip: tuple[float, float] = (-1.0, 2.0)
     """Lowest and highest normalised score. A normalised score outside this range is set to the nearest end of
     the range, before its difference from an earlier score is computed."""
@@ -104,8 +108,9 @@ class RewardScale(BaseConfig):
 
 
 class TaskLimits(BaseConfig):
-    """Limits for an agent, its box (sandbox) and the grader's box. Limits of "a box" hold for each of the two
-    boxes. Tasks with equal limits can share the boxes that the box pool starts in advance."""
+    """Limits of time, resources and file sizes for a task. A limit of "a box" holds separately for the box
+    (sandbox) of the agent and for that of the grader. Boxes are started in advance for given limits, so tasks
+    with equal limits can share them."""
 
     exec_seconds: float = Field(60.0, gt=0)
     """Time limit of each command that the agent runs, in seconds."""
@@ -152,7 +157,8 @@ class Download(BaseConfig):
 
 
 class TaskData(BaseConfig):
-    """Settings that define how a task's data is made."""
+    """Settings that name the script which makes a task's data, and what this script needs: downloaded files
+    and Python packages."""
 
     script: str = "data.py"
     """The script that makes the data on this machine, outside the boxes (sandboxes), as a path relative to
@@ -163,14 +169,15 @@ class TaskData(BaseConfig):
     downloads: tuple[Download, ...] = ()
     """Files from which the data is made; `air tasks fetch` must download them first."""
     packages: tuple[str, ...] = ()
-    """Names, as in `import`, of the Python packages on this machine from which the script takes the data. In
-    a process box (a sandbox without a container) the agent can use this Python's packages; if the box uses
-    Linux namespaces, these packages are hidden, because their files can contain hidden answers."""
+    """Names, as in `import`, of the Python packages from which the script takes the data. Their files can
+    contain hidden answers, and the agent can import the packages of this Python if it works in a process box
+    (a sandbox without a container). If such a box uses Linux namespaces, the named packages are hidden from
+    the agent."""
 
 
 class TaskGrader(BaseConfig):
-    """Settings of a task's grader, the program that computes the scores of an artefact (the agent's files to
-    grade)."""
+    """Settings of the program that computes the scores of an artefact (the agent's files to grade): the
+    task's grader."""
 
     script: str = "grade.py"
     """Name of the grader's program in the task's folder `grader/`."""
@@ -199,9 +206,10 @@ class TaskSpec(RewardScale):
     metric: str = Field(min_length=1)
     """Name of the metric that is the task's score; the grader reports it under this name."""
     told_step: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None: a
-    power of ten between a hundredth and a tenth of a distance: the distance from `baseline` to `target` or,
-    if `normalise` is `log-gap`, the smaller of this and the distance from `target` to `optimum`."""
+    """Scores that the agent reads are rounded to a multiple of this value; rewards use exact scores. None:
+    the step is the power of ten that lies between a hundredth and a tenth of the distance from `baseline` to
+    `target`. If `normalise` is `log-gap`, the distance from `target` to `optimum` is used if it is
+    smaller."""
     artefact: str = Field(min_length=1)
     """The file or folder that is graded, relative to the workspace; a folder ends in `/`."""
     more_artefacts: tuple[str, ...] = ()
@@ -209,8 +217,9 @@ class TaskSpec(RewardScale):
     image: str = "air-base"
     """The container image of the agent's box (sandbox) and of the grader's box."""
     network: Names = ()
-    """Names of the hosts to which the agent's box can connect. The grader's box has no network. For the
-    syntax, see `air.sandbox.contract.network_rules`."""
+    """Names of the hosts to which the agent's box can connect, such as `example.org`, `*.example.org` or `*`
+    (all public hosts). The grader's box has no network. For ports and private addresses, see
+    `air.sandbox.contract.network_rules`."""
     gpus: int = Field(0, ge=0)
     """Number of GPUs of the agent's box (sandbox)."""
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
@@ -226,7 +235,7 @@ class TaskSpec(RewardScale):
     limits: TaskLimits = TaskLimits()
     """Limits of the agent, its box (sandbox) and the grader."""
     data: TaskData = TaskData()
-    """Settings that define how the task's data is made."""
+    """The script that makes the task's data, and what this script needs."""
     grader: TaskGrader = TaskGrader()
     """Settings of the task's grader."""
 
@@ -274,13 +283,14 @@ class TaskSpec(RewardScale):
 
     @property
     def source(self) -> Source | None:
-        """The object that provides the task's files; None if the task is a folder in air's own format."""
+        """The `Source` object that writes the task's files into the folders of the agent and of the grader;
+        None if the task is a folder in air's own format."""
         return self._source
 
     @property
     def rules(self) -> Rules | None:
-        """The object that prepares and grades the task, if the task (such as Harbor's) does this in its own
-        way; None for air's own way."""
+        """The `Rules` object that prepares and grades the task in the way of another framework, such as
+        Harbor; None if air prepares and grades the task in its own way."""
         return self._rules
 
     @property
@@ -302,28 +312,30 @@ class TaskSpec(RewardScale):
         *,
         shared: tuple[Path, ...] = (),
     ) -> TaskSpec:
-        """Stores in this task the folder from which it was read (for MLGym, the checkout), its hash `digest`,
-        the `Source` of its files, and the paths of the files that its grader shares with others. Returns the
-        task itself."""
+        """Stores four values in this task and returns the task itself: the folder from which the task was
+        read (for MLGym, the checkout), the hash `digest` of its files, the `Source` (the object that provides
+        its files; None if the folder contains them), and the paths of the files that its grader shares with
+        other tasks. Reads nothing."""
         self._folder, self._hash, self._source, self._shared = folder, digest, source, shared
         return self
 
     def played_by(self, rules: Rules, folder: Path, digest: str) -> TaskSpec:
-        """Stores in this task the `Rules` that prepare and grade it, the folder from which it was read, and
-        its hash `digest`. Returns the task itself."""
+        """Stores three values in this task and returns the task itself: its `Rules` (the object that prepares
+        and grades it), the folder from which it was read, and the hash `digest` of its files."""
         self._rules, self._folder, self._hash = rules, folder, digest
         return self
 
     def on(self, split: Split, scale: RewardScale | None = None) -> TaskSpec:
-        """Returns a copy of this task on another split of its data. `scale` contains the reward settings for
-        that split (see `air.tasks.measured_scale`); None: this task's own settings stay."""
+        """Returns a copy of this task that uses another split of its data. `scale` contains the settings
+        `baseline`, `target` and so on that hold for this split; None: this task's own settings stay."""
         changes = {} if scale is None else {n: getattr(scale, n) for n in RewardScale.model_fields}
         task = self.model_copy(update=changes)
         task._split = split
         return task
 
     def reward_scale(self) -> RewardScale:
-        """Returns the task's settings that define how scores become rewards."""
+        """Returns a `RewardScale` with this task's values of its fields, such as `baseline`, `target` and
+        `normalise`: the settings that define how scores become rewards."""
         return RewardScale(**{name: getattr(self, name) for name in RewardScale.model_fields})
 
     def box_spec(self, provider: Provider) -> BoxSpec:

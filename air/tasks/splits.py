@@ -66,29 +66,30 @@ def numbered(seed: int) -> Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """The data splits of all tasks, whose seeds are computed from one secret text."""
+    """Computes the seed with which each task's data are split, for all tasks from one secret text."""
 
     secret: str = field(repr=False)
     """The secret text, or the word `public`, which chooses the public seed for every task."""
 
     @property
     def name(self) -> str:
-        """The name of these splits in records: `public`, or a fingerprint from which the secret cannot be
-        computed."""
+        """The name under which a record of an episode states how the data were split: `public`, or a
+        fingerprint from which the secret cannot be computed."""
         if self.secret == PUBLIC:
             return PUBLIC
         return f"{_hashed(self.secret, 'fingerprint', 64):016x}"
 
     def of(self, task_id: str) -> Split:
-        """Returns the data split of the task with the id `task_id`."""
+        """Returns the data split, with its seed, of the task with the id `task_id`."""
         if self.secret == PUBLIC:
             return PUBLIC_SPLIT
         return Split(self.name, _hashed(self.secret, f"task {task_id}", _DATA_BITS))
 
 
 def chosen(setting: str | None) -> Splits:
-    """Returns the splits of a run. The secret is `setting` (the run's `split_seed`); if it is not given, the
-    environment variable `AIR_SPLIT_SEED`; if that is not set, the installation's own secret.
+    """Returns the object that gives each task of a run its data split. Its secret is `setting` (the run's
+    `split_seed`); if it is not given, the environment variable `AIR_SPLIT_SEED`; if that is not set, the
+    secret that is stored for this installation.
 
     Raises UsageError if the installation's secret cannot be read or made.
     """
@@ -96,8 +97,9 @@ def chosen(setting: str | None) -> Splits:
 
 
 def recorded(name: str, where: Path) -> Splits:
-    """Returns the splits whose name in an episode's record is `name`. Unless `name` is `public`, they can be
-    found only if their secret is this installation's secret or the secret in `AIR_SPLIT_SEED`.
+    """Returns the data splits that an earlier episode used, so that it can be replayed. `name` is their name
+    in the episode's record: `public`, or the fingerprint of a secret. The secret can be found only if it is
+    this installation's secret or the secret in `AIR_SPLIT_SEED`.
 
     Raises ConfigError, whose message names the record's file `where`, if `name` is the fingerprint of neither
     secret.

@@ -83,8 +83,8 @@ def finish(observation: str, **info: Any) -> Reply:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The data of one episode from which its tools make their states: the seed, the public fields of the
-    dataset row, and the box (sandbox)."""
+    """What a tool gets to make its state (an object that it keeps for one episode): the episode's seed, the
+    public fields of its dataset row, and its box (sandbox)."""
 
     seed: int
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -152,11 +152,13 @@ class Tool:
 
     @property
     def state_limit(self) -> float:
-        """The time limit for making the tool's state, in seconds, with the default applied."""
+        """The time limit for making the tool's state (the object that it keeps for an episode), in seconds:
+        `state_seconds`, or its default if that is None."""
         return max(self.seconds, SECONDS) if self.state_seconds is None else self.state_seconds
 
     def with_digest(self, digest: str) -> Tool:
-        """Returns a copy of this tool with `digest` as the digest of its data."""
+        """Returns a copy of this tool whose field `digest` is `digest`: a string that changes if the data on
+        which the tool's results depend change."""
         return dataclasses.replace(self, digest=digest)
 
     @property
@@ -171,7 +173,8 @@ class Tool:
 
     @property
     def text(self) -> str:
-        """A description of the tool for a prompt: its signature, its description and its parameters."""
+        """A description of the tool for a prompt: a line such as `round(x, [digits]): Rounds a number.`, with
+        optional parameters in brackets, and one line for each parameter with its type and description."""
         properties: Mapping[str, Any] = self.parameters.get("properties") or {}
         required = self.parameters.get("required") or ()
         names = [name if name in required else f"[{name}]" for name in properties]
@@ -183,8 +186,8 @@ class Tool:
 
 
 def _kind(schema: Any) -> str:
-    """Returns a string that names the type of a parameter, such as `integer or null`, from the parameter's
-    JSON schema."""
+    """Returns text for a prompt that names the type of a parameter with the JSON schema `schema`, such as
+    `integer or null`, or `'a' | 'b'` if only these values are allowed."""
     if not isinstance(schema, Mapping):
         return "any"
     if choices := schema.get("enum"):
@@ -230,14 +233,18 @@ def tool(
     outcome: Callable[[Any], str] | None = None,
     replays: bool = True,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Decorator that makes a tool from a typed function, sync or async. The tool's name and description are
-    the function's name and docstring, unless `name` and `description` replace them. With `state`, the
-    function's first parameter is the state. `pool_size` limits how many episodes in this process may have a
-    state of the tool at the same time; further episodes wait. `calls_at_once` limits how many calls, in all
-    episodes together, run at the same time; the wait does not count towards a call's time limit. `outcome`
-    computes the final answer from the state, in place of the agent's answer. The other arguments are those of
-    `Tool`. Raises ConfigError if an argument is invalid, or if no schema can be made from the signature and
-    the docstring."""
+    """Decorator that makes a `Tool` from a typed function, sync or async. The tool's name and description are
+    the function's name and docstring, unless `name` and `description` replace them.
+
+    `state` is a function that makes an object for each episode, such as a game; the decorated function gets
+    it as its first argument. `pool_size` limits how many episodes in this process may have such an object at
+    the same time; further episodes wait. `calls_at_once` limits how many calls, in all episodes together, run
+    at the same time; the wait does not count towards a call's time limit. `outcome` computes the episode's
+    final answer from the object; it replaces the agent's answer. `max_length` (of an observation), `seconds`
+    (of a call), `box` (the sandbox that the tool needs) and `replays` become the fields of `Tool` with these
+    names. Raises ConfigError if an argument is invalid, or if no schema can be made from the signature and
+    the docstring.
+    """
 
     def make(typed: Callable[..., Any]) -> Tool:
         where = f"tool {name or typed.__name__!r}"

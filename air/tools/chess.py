@@ -151,7 +151,8 @@ class ChessGame:
         return "\n".join([*rows, "  a b c d e f g h", f"You play {side}.", self._board.fen()])
 
     def legal(self) -> str:
-        """Returns the agent's legal moves as text."""
+        """Returns the agent's legal moves in standard algebraic notation, such as `Nf3`, sorted and separated
+        by spaces. Of a long list, only the beginning and the number of further moves are returned."""
         if self._over:
             return "The game is over."
         names = sorted(self._board.san(move) for move in self._board.legal_moves)
@@ -159,8 +160,8 @@ class ChessGame:
         return " ".join(names[:_MOST_LISTED]) + more
 
     def _read(self, text: str) -> chess.Move:
-        """Parses a move in SAN or UCI notation. Raises ToolError if the text does not denote exactly one
-        legal move."""
+        """Parses a move such as `Nf3` (standard algebraic notation, SAN) or `g1f3` (UCI notation). Raises
+        ToolError if the text does not denote exactly one legal move."""
         import chess
 
         problem = "is no legal move"

@@ -38,8 +38,9 @@ loaded."""
 
 
 class ToolSettings(BaseConfig):
-    """The settings that all tools have. A subclass adds the settings of one tool or of several tools that
-    belong together; its method `tools` makes these tools."""
+    """Base class for the settings of tools in a run file; its fields are the settings that all tools have. A
+    subclass adds the settings of one tool, or of several tools that belong together, and its method `tools`
+    makes them."""
 
     max_length: int | None = Field(None, ge=64)
     """The maximum length, in characters, of an observation: the text that the model sees after a call. None:
@@ -53,8 +54,9 @@ class ToolSettings(BaseConfig):
         raise NotImplementedError
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` that has the limits `max_length` and `seconds` of these settings, where
-        they are set. The copy's `digest` changes if any setting changes."""
+        """Returns a copy of `tool` with the limits `max_length` and `seconds` of these settings. A limit that
+        is not set stays that of the tool. The copy's `digest` contains all settings, so it changes if any
+        setting changes."""
         limits = {"max_length": self.max_length, "seconds": self.seconds}
         changes: dict[str, Any] = {key: value for key, value in limits.items() if value is not None}
         digest = f"{self.model_dump_json()} {tool.digest}"

@@ -78,8 +78,9 @@ class OpenTools:
         return ToolResult(name, given, text, reply.status, reply.info)
 
     def outcome(self) -> str | None:
-        """Returns the final answer that a tool with `Tool.outcome` computes from its state. Returns None if
-        there is no such tool: then the agent's own answer is graded."""
+        """Returns the episode's final answer as a tool computes it from its state, such as the result of a
+        game, with the tool's function `Tool.outcome`. Returns None if no tool has such a function: then the
+        agent's own answer is graded."""
         for tool in self._tools.values():
             if tool.outcome is not None:
                 return tool.outcome(self.states[tool.state])
@@ -128,8 +129,9 @@ class OpenTools:
 
     @contextlib.asynccontextmanager
     async def _exclusive(self, tool: Tool) -> AsyncIterator[None]:
-        """Context manager for one call: locks the tool's state against other calls of the episode, and holds
-        a place in the pool `Tool.calls`, which limits the concurrent calls of the tool in all episodes."""
+        """Context manager in which one call runs: until it ends, no other call of the episode can use the
+        same tool state, and the call occupies a place in the pool `Tool.calls`, which limits the concurrent
+        calls of the tool in all episodes."""
         async with contextlib.AsyncExitStack() as stack:
             if tool.state is not None:
                 await stack.enter_async_context(self._locks.setdefault(tool.state, asyncio.Lock()))
@@ -194,8 +196,8 @@ def _is_cancelled() -> bool:
 
 
 def closing(state: Any) -> Callable[[], Awaitable[None]]:
-    """Returns an async function that calls the method `close` of a state, or does nothing if the state has
-    no such method."""
+    """Returns an async function that ends a tool's state (the object that the tool keeps for an episode): it
+    calls the state's method `close`, sync or async, or does nothing if there is no such method."""
 
     async def close() -> None:
         method = getattr(state, "close", None)
@@ -247,15 +249,17 @@ def _checked(tool: Tool, arguments: Any) -> dict[str, Any]:
 
 
 def _exact(value: Any, schema: Any) -> Any:
-    """Returns an argument's value for the tool's function. If `schema` asks for an integer, a float is
-    converted to an int, because JSON allows 3.0 for the integer 3."""
+    """Returns the value that a tool's function gets for an argument of the model: `value` itself, but as an
+    int if `schema` asks for an integer and `value` is a float. The reason is that JSON allows 3.0 for the
+    integer 3."""
     wants = isinstance(schema, Mapping) and schema.get("type") == "integer"
     return int(value) if wants and isinstance(value, float) else value
 
 
 def _as_reply(value: Any) -> Reply:
-    """Converts the return value of a tool's function to a reply. Raises TypeError or ValueError if this is
-    impossible."""
+    """Converts the return value of a tool's function to a `Reply`: a string becomes the text for the model,
+    and any other value that is not a Reply becomes that text as JSON. Raises TypeError or ValueError if this
+    is impossible."""
     if isinstance(value, Reply):
         json.dumps(dict(value.info), allow_nan=False)
         if value.status not in get_args(Status) or not isinstance(value.observation, str):

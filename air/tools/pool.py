@@ -1,5 +1,5 @@
-"""Limits how many callers may use a shared resource at the same time, over all event loops of this
-process."""
+"""Defines `Pool`, a semaphore that works across all event loops of this process. It limits how many callers
+may use a shared resource at the same time."""
 
 from __future__ import annotations
 

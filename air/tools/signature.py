@@ -31,10 +31,11 @@ _ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)(?:\s*\([^)]*\))?\s*:\s*(?P<text>.*)",
 def describe(
     function: Callable[..., Any], *, skip_first: bool, about: str = ""
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the description of a function and the JSON schema of its parameters. `skip_first` leaves out
-    the first parameter, which is the tool's state and not an argument of the model. `about` replaces the
-    docstring's description. Raises ConfigError if a parameter has no supported type, the docstring describes
-    a parameter that does not exist, or the description is missing."""
+    """Returns two things about a function: its description for the model, and the JSON schema of its
+    parameters. `skip_first` leaves out the first parameter, which is the tool's state and not an argument of
+    the model. `about`, if not empty, is the description; otherwise it is taken from the docstring. Raises
+    ConfigError if a parameter has no supported type, the docstring describes a parameter that does not exist,
+    or the description is missing."""
     where = f"tool {getattr(function, '__name__', str(function))!r}"
     summary, entries = _docstring(function)
     if not (about or summary):
@@ -100,8 +101,9 @@ def _json_default(value: Any, where: str, name: str) -> Any:
 
 
 def _schema(hint: Any, where: str) -> dict[str, Any]:
-    """Returns the JSON schema of a type hint. Raises ConfigError, whose message begins with `where`, if there
-    is none."""
+    """Returns the JSON schema for values of the type `hint`, such as `{"type": "integer"}` for `int`. Raises
+    ConfigError if the type is not supported. The error's message begins with `where`, which names the place
+    of the type hint."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
@@ -135,8 +137,9 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Returns two parts of a function's docstring: the text before its first section, and the descriptions in
-    its section `Args:`, by the parameter's name."""
+    """Returns two parts of a function's docstring: the text before its first section (such as `Args:`), as
+    one string, and a dict with the description of each parameter in the section `Args:`, by the parameter's
+    name."""
     summary: list[str] = []
     entries: dict[str, str] = {}
     section = ""

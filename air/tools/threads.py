@@ -52,8 +52,9 @@ class CallOutcome:
 
 
 class ThreadCall:
-    """A call that runs in a thread, made by `start`. `owner` identifies the tool whose limit the thread
-    counts towards, `name` is the tool's name, and `seconds` is the call's time limit."""
+    """A call of a tool that runs in a thread, or waits until the thread may start; `start` makes it. `owner`
+    identifies the tool whose limit the thread counts towards, `name` is the tool's name, and `seconds` is the
+    call's time limit."""
 
     def __init__(self, owner: Hashable, name: str, seconds: float, threads: _Threads) -> None:
         self.owner, self.name, self.seconds, self._threads = owner, name, seconds, threads
@@ -80,7 +81,8 @@ class _Threads:
         """The calls whose threads have started and not ended, including abandoned threads."""
         self._waiting: list[ThreadCall] = []
         self._freed = 0
-        """The number of times that a thread has ended or was abandoned."""
+        """The number of times that a thread has ended or was abandoned. A call that waits for a thread
+        compares earlier and later values to see whether any thread has become free."""
 
     async def admit(self, call: ThreadCall, patience: float) -> None:
         """Waits until a thread may start for `call`. Raises HangingToolError if all threads that its tool may
@@ -112,7 +114,8 @@ class _Threads:
                 raise _hanging(holders[0][0] if holders else call.name, problem)
 
     def abandon(self, call: ThreadCall) -> None:
-        """Marks the thread of `call` as abandoned, if it still runs."""
+        """Marks the thread of `call` as abandoned if it still runs, so that another thread can start in its
+        place."""
         with self._lock:
             self._freed += call in self._started and not call.is_abandoned
             call.is_abandoned = True
@@ -128,7 +131,8 @@ class _Threads:
             self._serve()
 
     def _longest(self, seconds: float) -> float:
-        """Returns the longest time limit of a running call, but at least `seconds`."""
+        """Returns the longest time limit, in seconds, of a call that runs in a thread and is not abandoned;
+        `seconds` if that is longer."""
         with self._lock:
             limits = [call.seconds for call in self._started if not call.is_abandoned]
         return max([seconds, *limits])
@@ -144,9 +148,9 @@ class _Threads:
             return Counter(call.name for call in self._started if not call.is_abandoned)
 
     def _serve(self) -> None:
-        """Goes through the waiting calls in order: admits each call that the limits allow, and refuses each
-        call for whose tool all allowed threads are abandoned. A call that must wait for its own tool does not
-        delay the calls of other tools."""
+        """Decides for each waiting call, in order, whether its thread may start: yes if the limits allow it,
+        no if all threads that its tool may have are abandoned. All other calls go on waiting. A call that
+        must wait for its own tool does not delay the calls of other tools."""
         total = Counter(call.owner for call in self._started)
         abandoned = Counter(call.owner for call in self._started if call.is_abandoned)
         remaining: list[ThreadCall] = []
@@ -167,8 +171,9 @@ def _hanging(tool: str, problem: str) -> HangingToolError:
 
 
 def _decide(call: ThreadCall, is_admitted: bool) -> bool:
-    """Sets the result of `call.admission` to `is_admitted`, in the call's event loop. Returns whether this
-    was possible: False if the loop is closed, so that nobody waits for the decision."""
+    """Tells the coroutine that waits to start `call` whether the thread may start: sets the result of the
+    future `call.admission` to `is_admitted`, in the call's event loop. Returns False if the loop is closed,
+    so that no coroutine waits; otherwise True."""
     try:
         call.loop.call_soon_threadsafe(_set, call.admission, is_admitted)
     except RuntimeError:
@@ -182,8 +187,8 @@ def _set(future: asyncio.Future[Any], value: Any) -> None:
 
 
 def abandoned_count(owner: Hashable) -> int:
-    """Returns how many abandoned threads (they still run, although their calls exceeded the time limit) the
-    tool that `owner` identifies has."""
+    """Returns how many threads of a tool still run although their calls exceeded the time limit. `owner`
+    identifies the tool."""
     return _threads(os.getpid()).abandoned_count(owner)
 
 

@@ -32,8 +32,8 @@ from air.tools.pool import Pool
 
 _LOG = logging.getLogger(__name__)
 _discarding: set[asyncio.Task[None]] = set()
-"""The asyncio tasks that close unused states. They are stored here because an event loop holds only weak
-references to its tasks."""
+"""The running asyncio tasks that close unused tool states. They are stored here so that they are not garbage
+collected before they end: an event loop holds only weak references to its tasks."""
 
 
 class ToolSet:
@@ -154,7 +154,8 @@ async def _from_thread(work: threads.ThreadCall) -> Any:
 
 
 def _discard(made: asyncio.Future[threads.CallOutcome]) -> None:
-    """Closes the state that an abandoned thread has made, because no episode uses it."""
+    """Closes the tool state that a thread has made after its episode stopped waiting for it, because no
+    episode uses this state."""
 
     async def close() -> None:
         try:

@@ -34,8 +34,8 @@ _ORGANISATION = "air"
 _BUILD_SECONDS = 600.0
 _SPARE_SECONDS = 60.0
 _IMAGE_MB = 1024
-"""Disk space in MiB that the exported task requests in addition to its workspace, because some of Harbor's
-providers count the image's size too."""
+"""Disk space in MiB that the exported task requests in addition to its workspace, because some of the
+services in which Harbor runs containers count the size of the container image too."""
 _ATTEMPTS = 3
 """The largest number of times that the grader runs for one grade: twice on the artefact (the agent's files)
 and, if both runs fail, once on an empty artefact. The exported time limit of the verifier allows for all of
@@ -72,8 +72,9 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
     """Writes the task to the folder `root/ID` in Harbor's format and returns the folder's path. `force`
     allows the function to replace an earlier export of the same task.
 
-    Raises ConfigError if the task cannot be exported, or the folder already exists or cannot be written.
-    Also raises the errors of `data.prepare` and `read_solvers`.
+    Raises ConfigError if the task cannot be exported, a file of the task is invalid, or the folder already
+    exists or cannot be written; MissingError if a file that the task needs is missing; and
+    InfrastructureError if the task's data cannot be made.
     """
     if reason := refusal(task):
         raise ConfigError(reason, where=f"task {task.id}")
@@ -103,8 +104,9 @@ def export(task: TaskSpec, root: Path, *, force: bool = False) -> Path:
 
 
 def _is_exported(folder: Path, task: TaskSpec) -> bool:
-    """Whether a folder is an earlier export of the task. The presence of a `task.toml` does not prove this,
-    because the folders of air's own tasks have such a file, too."""
+    """Whether `folder` contains an earlier export of the task: its `task.toml` has a section `[task]` with
+    the name that `export` gives this task. The mere presence of a `task.toml` proves nothing, because the
+    folders of air's own tasks have such a file, too."""
     file = folder / "task.toml"
     table = read_toml(file).get("task") if file.is_file() else None
     return isinstance(table, dict) and table.get("name") == f"{_ORGANISATION}/{task.id}"
@@ -155,8 +157,8 @@ def _tests(task: TaskSpec, prepared: data.PreparedData, folder: Path) -> None:
 
 
 def _solution(solvers: tuple[Solver, ...], folder: Path) -> None:
-    """Writes the last and therefore best reference solution as `solve.sh` into `folder`, and the others
-    beside it."""
+    """Writes the scripts of the reference solutions into `folder`: the last and therefore best one as
+    `solve.sh`, each other one as `NAME.sh`, where NAME is the solution's name."""
     for solver in solvers:
         name = "solve" if solver is solvers[-1] else solver.name
         script = f"#!/bin/bash\ncd {WORKSPACE}\n{solver.script.strip()}\n"
@@ -217,8 +219,8 @@ This folder has copies of the task's data. Before you publish it, read their lic
 
 
 def _about(task: TaskSpec) -> str:
-    """Returns the text of the task's own README with its headings one level deeper, for inclusion in the
-    README of the exported folder."""
+    """Returns the text of the task's own README for inclusion in the README of the exported folder: its
+    headings are one level deeper. Returns a sentence instead if the task has no README."""
     file = task.folder / "README.md"
     if not file.is_file():
         return "The task has no README.md that names it."
@@ -277,9 +279,10 @@ def _network(task: TaskSpec) -> dict[str, Any]:
 
 
 def _metadata(task: TaskSpec, prepared: data.PreparedData) -> dict[str, Any]:
-    """Returns the task's settings for which Harbor's `task.toml` has no key of its own. The key `nothing` is
-    the reward of an agent that does nothing. It is left out if the starter files already contain an artefact
-    (the files to grade), because the export does not grade them."""
+    """Returns the section `[metadata]` of the exported `task.toml`: settings of the task, such as its metric,
+    for which Harbor has no key of its own. The key `nothing` is the reward of an agent that does nothing: the
+    lowest one. It is left out if the starter files already contain an artefact (the files to grade), because
+    the export does not grade them."""
     about: dict[str, Any] = {
         "category": "machine-learning",
         "metric": task.metric,
@@ -306,8 +309,8 @@ def _table(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Returns `value` in TOML syntax. A string is written as JSON, which is valid TOML if the character DEL
-    is escaped."""
+    """Returns `value` as the text that follows `KEY =` in a TOML file. A string is written in JSON's syntax,
+    which is also valid in TOML if the character DEL is escaped."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key} = {_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, list | tuple):

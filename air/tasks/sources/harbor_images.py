@@ -24,9 +24,9 @@ def agent_image(folder: HarborFolder) -> str:
 
 
 def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None:
-    """Returns the name of the image of a separate verifier (a grader that runs in a sandbox of its own), if
-    the task has an image that already contains the tests. Returns None if there is no such image, or if the
-    tests run in the agent's box. `step` is a step of the Harbor task; None if the task has no steps."""
+    """Returns the name of the container image that already contains the task's tests, so that they run in a
+    sandbox of their own with this image. Returns None if there is no such image, or if the tests run in the
+    agent's box. `step` is a step (stage) of the Harbor task; None if the task has no steps."""
     if folder.config.verifier_mode(step) != "separate":
         return None
     source = folder.verifier_image(step)
@@ -34,7 +34,8 @@ def verifier_image(folder: HarborFolder, step: Step | None = None) -> str | None
 
 
 def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
-    """Yields the container images that a task needs, each image once."""
+    """Yields the container images that a task needs: first that of the agent's box (sandbox), then those of
+    the tests, if the tests have their own. Each image appears once."""
     environment = folder.config.environment
     image = agent_image(folder)
     context = None if environment.docker_image else folder.path / "environment"
@@ -53,11 +54,14 @@ def wanted(folder: HarborFolder) -> Iterator[WantedImage]:
 
 
 def wanted_of(task_id: str, root: Path) -> tuple[list[WantedImage], list[str]]:
-    """Returns two lists for the task or the set of tasks that an id `harbor:PATH` names: the container images
-    that the tasks need, and one line of text (the reason) for each task that air cannot run. Relative paths
-    start at `root`.
+    """Lists the container images that some Harbor tasks need, so that they can be built or pulled. `task_id`
+    has the form `harbor:PATH` and names one task, or a set of tasks such as a folder; a relative path starts
+    at `root`.
 
-    Raises MissingError if there is no such task, and ConfigError if a data set's file is invalid.
+    Returns two lists. The first has the images of all tasks that air can run; an image that several tasks
+    need appears several times. The second has one line of text for each other task: its name, and why air
+    cannot run it. Raises MissingError if there is no such task, and ConfigError if a data set's file is
+    invalid.
     """
     images, faults = list[WantedImage](), list[str]()
     for task in ids.named(task_id, root):

@@ -130,9 +130,9 @@ def _read(file: Path) -> TaskSpec:
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:
-    """Returns the paths of the files in the task's setting `grader.shared`, which are copied beside the
-    grader's program. `file` is the path of the task's `task.toml`. Raises ConfigError if such a file does not
-    exist, or would replace another file of the grader."""
+    """Finds the files that the task's setting `grader.shared` names; they are copied beside the grader's
+    program. Returns their paths. `file` is the path of the task's `task.toml`. Raises ConfigError if such a
+    file does not exist, or would replace another file of the grader."""
     files: list[Path] = []
     for entry in task.grader.shared:
         folder, _, name = entry.rpartition("/")
@@ -165,8 +165,8 @@ def _choices(places: Sequence[Path]) -> str:
 
 
 def _task_hash(folder: Path, shared: Sequence[Path]) -> str:
-    """Returns the SHA-256, in hex, of a task's folder and of those files in `shared` that lie in a folder
-    `_shared`, outside the task's folder."""
+    """Returns the SHA-256, in hex, of the files of a task: all files in its folder `folder`, and those of the
+    files `shared` (copied beside its grader) that lie outside it, in a folder `_shared`."""
     own_hash = folder_hash(folder)
     others = [path for path in shared if path.parent.name == _SHARED]
     if not others:

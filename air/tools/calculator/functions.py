@@ -28,8 +28,8 @@ class Fault(Exception):
 
 
 def bounded(value: Number | int) -> Number:
-    """Checks a number and returns it; an int is converted to a Fraction. Raises Fault if the number is too
-    large, not finite, or not a real number."""
+    """Returns `value`, with an int converted to a Fraction, if it can be a result of the calculator. Raises
+    Fault if the number is too large, not finite, or not a real number."""
     if isinstance(value, complex):
         raise Fault("The result is not a real number.")
     if isinstance(value, float):
@@ -91,8 +91,9 @@ def written(value: Number) -> str:
 
 
 def _decimals(denominator: int) -> int | None:
-    """Returns the number of decimals that a reduced fraction with this denominator needs to be written
-    exactly, or None if it needs more than 15."""
+    """Returns the number of decimals (at least 1) with which a fraction in lowest terms that has this
+    denominator can be written exactly: 3 for 8, because 1/8 is 0.125. Returns None if it needs more than
+    15."""
     return next((places for places in range(1, 16) if 10**places % denominator == 0), None)
 
 
@@ -194,7 +195,8 @@ def _folded(function: Callable[[int, int], int], values: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the calculator, with the minimum and the maximum number of its arguments."""
+    """A function that expressions can call: the Python function `call`, with the minimum (`least`) and the
+    maximum (`most`) number of its arguments."""
 
     call: Callable[..., Any]
     least: int = 1

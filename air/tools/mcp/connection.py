@@ -1,5 +1,5 @@
-"""Defines `Connection`, a connection to a server of the Model Context Protocol (MCP): a session of the
-package `mcp` over a `Channel` (a transport), with time and size limits.
+"""Defines `Connection`, a connection to a server of the Model Context Protocol (MCP), with time and size
+limits. It is a session of the package `mcp` that sends its messages over a `Channel` (a transport).
 
 One asyncio task opens and closes the session; any task may send requests. If the server sends something wrong
 or does not answer, the methods of `Connection` raise `ConnectionLost` or `ErrorResponse`. Infrastructure
@@ -48,8 +48,8 @@ class ConnectionLost(Exception):
 
 
 class Channel(Protocol):
-    """The transport to one MCP server (a pipe or HTTP): opens the message streams of a connection and limits
-    how much the server may send."""
+    """The interface of a transport to one MCP server (the pipes of a program, or HTTP). A channel opens the
+    message streams of a connection and limits how much the server may send."""
 
     reason: str
     """The reason why the connection broke; empty if it did not break or the reason is unknown."""
@@ -167,9 +167,10 @@ class Connection:
             await self._stop.wait()
 
     async def _within(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
-        """Calls `work` with the session, which sends a request, and returns the result. Raises ConnectionLost
-        if there is no result within `seconds` or the connection ends first, and ErrorResponse if the server
-        responds with an error or with an invalid response."""
+        """Sends a request to the server and returns the result of `work`: a function that gets the session
+        and sends the request through it. Raises ConnectionLost if there is no result within `seconds` or the
+        connection ends first, and ErrorResponse if the server responds with an error or with an invalid
+        response."""
         assert self._task is not None
 
         async def working() -> T:
@@ -215,8 +216,8 @@ class Connection:
         raise ConnectionLost(short(f"{type(error).__name__}: {error}"))
 
     def _raise_why_lost(self) -> None:
-        """Does nothing while the session runs. After the session has ended, raises the infrastructure
-        error that ended it, or else ConnectionLost with the reason."""
+        """Raises an exception if the session has ended: the infrastructure error that ended it or, if there
+        is none, ConnectionLost with the reason. Does nothing while the session runs."""
         if self._task is None or not self._task.done():
             return
         error = None if self._task.cancelled() else self._task.exception()

@@ -56,10 +56,11 @@ class Listing:
 def listing(
     server: str, tools: Sequence[Tool], taken: Collection[str], wanted: Sequence[str] | None = None
 ) -> Listing:
-    """Checks `tools`, the tools of the MCP server with the name `server`. Returns the tools that can be
-    offered to the model, and for each other tool the reason why it cannot. Only tools whose names are in
-    `wanted` are considered (None: all tools). `taken` are the names of other tools: a tool whose name is
-    among them is offered under its name with the server's name before it."""
+    """Checks `tools`, the tools that the MCP server with the name `server` lists. Returns the tools that can
+    be offered to the model, and one message for each tool that cannot, with the reason. Only tools whose
+    names are in `wanted` are considered (None: all tools). `taken` are the names of other tools of the model:
+    if it contains a tool's name, the model sees the tool under the server's and the tool's name, such as
+    `github_search`."""
     listed: dict[str, Listed] = {}
     refused: list[str] = []
     room = ALL_CHARS
@@ -92,9 +93,10 @@ def listing(
 
 
 def _name(server: str, name: str, taken: Collection[str]) -> str:
-    """Returns the name under which the model sees a tool: its own name, or if that is in `taken`, its name
-    with the server's name before it. Returns an empty string if the tool's name is empty or both names are
-    taken."""
+    """Returns the name under which the model sees the tool `name` of the server `server`: this name, such as
+    `search` or, if that is in `taken`, the name `github_search` for the server `github`. Characters that are
+    not allowed in names become `_`, and long names are cut. Returns an empty string if `name` is empty or
+    both names are taken."""
     name = _OTHER.sub("_", name)[:_NAME_CHARS]
     for candidate in (name, f"{server}_{name}"[:_NAME_CHARS]):
         if name and candidate not in taken:
@@ -108,8 +110,8 @@ def _cut(text: str, most: int = DESCRIPTION_CHARS) -> str:
 
 
 def _plain(schema: Mapping[str, Any]) -> Mapping[str, Any] | str:
-    """Checks the JSON schema of a tool's arguments. Returns the schema, with the key `type`, if it can be
-    used; otherwise a string that says what is wrong with it."""
+    """Checks the JSON schema of a tool's arguments. Returns the schema if it can be used, with `"type":
+    "object"` added if it lacks a type. Otherwise returns a string that says what is wrong with it."""
     try:
         text = json.dumps(schema, allow_nan=False)
         text.encode()

@@ -1,5 +1,5 @@
-"""Makes tools from a server of the Model Context Protocol (MCP) that a run file (the settings of a run)
-names, by asking the server for its tool list.
+"""Makes tools for the model from the tools of a server of the Model Context Protocol (MCP) that a run file
+(the settings of a run) names. The server is asked for a list of its tools.
 
 Each process asks a server for the list only once. If the server changes its tools later, episodes do not see
 the change.
@@ -36,7 +36,8 @@ _LOCK = threading.Lock()
 
 
 class McpSettings(McpServer):
-    """The settings of one MCP server in a run file, from which the server's tools are made."""
+    """The settings of one MCP server in a run file (the settings of a run), with the method that makes tools
+    for the model from the server's tools."""
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         """Returns the server's tools. Only the first call in a process asks the server for its tool list; a
@@ -44,8 +45,8 @@ class McpSettings(McpServer):
         return tools_of(self)
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns the tool unchanged: the method `tools` has already applied these settings' limits to it,
-        but the base class demands this method."""
+        """Returns the tool unchanged, because the method `tools` has already applied the limits of these
+        settings to it. The method of the base class would apply them again."""
         return tool
 
 

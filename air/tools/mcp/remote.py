@@ -108,9 +108,9 @@ class RemoteChannel:
         return ConnectionLost(reason)
 
     def note(self, response: httpx2.Response) -> None:
-        """Stores the status of an HTTP response with an error code (400 or higher). If the code is 500 or
-        higher (the server or a gateway failed) or 404 (the server does not know the session), also stores it
-        as the reason why the connection broke."""
+        """Stores the status line of an HTTP response in `status` if its code is an error code (400 or
+        higher). If the code is 500 or higher (the server or a gateway failed) or 404 (the server does not
+        know the session), also stores it in `reason`, the reason why the connection broke."""
         if response.status_code >= _REFUSED:
             phrase = response.extensions.get("reason_phrase", b"").decode("ascii", "replace")
             self.status = f"HTTP status {response.status_code} {phrase}".strip()
@@ -126,8 +126,8 @@ class RemoteChannel:
 
 
 class _Factory:
-    """A callable that the transport for server-sent events in the package `mcp` uses to create its HTTP
-    client. So this client, too, has the channel's limits and uses the proxy."""
+    """Creates HTTP clients that use the channel's egress proxy and limits. The package `mcp` calls such an
+    object to create the client of a connection with server-sent events."""
 
     def __init__(self, channel: RemoteChannel, proxy: str) -> None:
         self._channel, self._proxy = channel, proxy
@@ -142,8 +142,8 @@ class _Factory:
 
 
 def _bounded(inner: httpx2.AsyncHTTPTransport, channel: RemoteChannel) -> Any:
-    """Wraps an HTTP transport so that the bytes of its responses count towards the channel's limit, and
-    errors are stored in the channel."""
+    """Returns an HTTP transport that sends requests through `inner`. In addition, it counts the bytes of each
+    response towards the channel's limit, stores errors in the channel, and rejects compressed responses."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):

@@ -3,9 +3,9 @@ whether the agent may have caused a failure of the server, or whether it is an i
 
 Any failure of a server in the box (the agent's sandbox) is an observation, which the model sees, because the
 agent may have caused it. If a remote server does not answer a call, air tries to reach the server again for
-up to `PATIENCE_SECONDS`, because the call may have crashed the server and a supervisor may restart it. If the
-server can be reached again, the model is told that the call had no result. Otherwise this is an
-infrastructure error, which the model does not see.
+up to `PATIENCE_SECONDS`, because the call may have crashed the server and a supervisor may restart it. If air
+reaches the server again, the model is told that the call had no result. If the server stays unreachable, an
+InfrastructureError is raised, which the model does not see.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from mcp_types import Tool
 
 ATTEMPTS, PAUSE_SECONDS = 3, 1.0
-"""The minimum number of attempts to reach a remote server before it counts as unreachable, and the pause in
-seconds after the first attempt. The pause doubles with each attempt, up to `LONGEST_PAUSE`."""
+"""Two values: the minimum number of attempts to reach a remote server again before it counts as unreachable,
+and the pause after the first attempt, in seconds. The pause doubles with each attempt, up to
+`LONGEST_PAUSE`."""
 PATIENCE_SECONDS, LONGEST_PAUSE = 60.0, 5.0
-"""Two times in seconds: for how long a remote server that answered before may be unreachable until this
-counts as an infrastructure error (not the agent's fault), and the longest pause between two attempts to reach
+"""Two times in seconds: how long air tries to reach a remote server that no longer answers, before this
+counts as an infrastructure error (not the agent's fault); and the longest pause between two attempts to reach
 it."""
 
 
@@ -74,9 +75,9 @@ class Server:
         await self._reach(0.0)
 
     async def _reach(self, patience: float) -> None:
-        """Starts or connects to the server. For a remote server, tries until an attempt succeeds, but gives
-        up once `patience` seconds have passed and `ATTEMPTS` attempts were made. Then, or if a server in the
-        box (sandbox) does not start, raises InfrastructureError."""
+        """Starts the server in the box (sandbox), with one attempt, or connects to the remote server, with
+        repeated attempts: air gives up after a failed attempt if `patience` seconds have passed and there
+        were at least `ATTEMPTS` attempts. Raises InfrastructureError if no attempt succeeds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         for attempt in itertools.count(1):
@@ -102,9 +103,10 @@ class Server:
             ) from None
 
     async def call(self, tool: str, arguments: Mapping[str, Any], seconds: float) -> Answer:
-        """Calls a tool of the server, with the time limit `seconds`, and returns its result as text. A
-        failure gives an answer whose `error` is true. Only if a remote server is unreachable for too long,
-        InfrastructureError is raised."""
+        """Calls the tool named `tool` on the server, with the time limit `seconds`, and returns its result as
+        text. If the tool or the server fails, the text describes the failure and the field `error` of the
+        answer is true. Raises InfrastructureError if a remote server stays unreachable for too long, or if
+        the box or this machine failed."""
         async with self._turn:  # a server is asked one thing at a time, and restarted once
             try:
                 connection = await self._connected()

@@ -96,8 +96,8 @@ class McpServer(ToolSettings):
 
     @property
     def rule(self) -> str:
-        """The network rule that allows exactly the host and the port of `url`, in the syntax of
-        `BoxSpec.network`."""
+        """The network rule, such as `mcp.example.org:443`, that allows exactly the host and the port of
+        `url`, in the syntax of `BoxSpec.network`."""
         parts = self.parts
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{parts.hostname}:{port}{' private' if self.private else ''}"

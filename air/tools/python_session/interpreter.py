@@ -27,8 +27,8 @@ from air.tools.base import Reply, Tool, ToolContext, ToolError, tool
 from air.tools.load import ToolSettings
 
 GRACE = 15.0
-"""The number of seconds after a cell's time limit at which air ends the session if no response has come. (A
-cell is the code of one call.) The program in the box (sandbox) needs about 3 of these seconds to interrupt
+"""If the program that runs a cell (the code of one call) has not responded this number of seconds after the
+cell's time limit, air ends the session. The program in the box (sandbox) needs about 3 seconds to interrupt
 the cell and, if necessary, kill its process."""
 STREAM_BYTES = 16_000
 """The maximum size, in bytes, of what a cell (the code of one call) writes to standard output, and also to
@@ -43,8 +43,10 @@ _LOST = "Its variables are lost; the next call starts a new session."
 
 
 class _Answer(BaseModel, strict=True):
-    """A response of the program that runs the cells in the box (sandbox). The docstring of `program.py`
-    explains the fields."""
+    """A response of the program that runs the cells in the box (sandbox): `stdout` and `stderr` of one cell,
+    the value of its last expression (`shown`), its traceback (`error`) and exception type (`kind`), whether
+    it was interrupted, how the session ended (`ended`; empty if it goes on), and the `number` of the
+    request."""
 
     number: int
     stdout: str
@@ -127,8 +129,8 @@ class Interpreter:
 
 
 async def _line(session: _Running) -> bytes:
-    """Returns the next line of the program's standard output. If the program ends or the line is too long,
-    returns the part that was received."""
+    """Returns the next line of the program's standard output. If the program ends first or the line is too
+    long, returns the beginning of the line that was received."""
     while b"\n" not in session.received and len(session.received) < _LINE_BYTES:
         try:
             stream, data = await anext(session.output)
@@ -203,9 +205,9 @@ class CodeInterpreterSettings(ToolSettings):
         return [code_interpreter]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The program in the box (sandbox), or
-        the server, enforces `seconds`. The time limit of the call itself is longer; it applies if they fail
-        to enforce `seconds`."""
+        """Returns a copy of `tool` with the limits that are set here. The setting `seconds` limits the
+        running time of the code; the program in the box (sandbox), or the server, enforces it. The call as a
+        whole gets a longer time limit, which matters only if they fail to do so."""
         longest = self.seconds
         if self.server:
             from air.tools.python_session.on_server import longest_call

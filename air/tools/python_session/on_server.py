@@ -1,10 +1,11 @@
-"""The tool `code_interpreter` if a server runs the code. The server speaks the protocol of SandboxFusion, as
-`air serve sandbox` does. Each call runs a program of its own, so variables do not stay for later calls.
+"""The tool `code_interpreter` if a server runs the code. The server speaks the protocol of SandboxFusion (a
+service that runs programs), as `air serve sandbox` does. Each call runs a program of its own, so variables do
+not stay for later calls.
 
-The model sees what its program does, including that it exceeds its time limit. If the server fails, a
-harmless program runs, and then the agent's program again. If only the agent's program fails again, it counts
-as the cause, and the model sees an error. If the harmless program fails too, InfrastructureError is raised,
-and the episode is left out of training.
+A program that fails or exceeds its time limit is the model's mistake, and the model sees what happened. If
+the server itself fails, air runs a harmless program, and then the agent's program again. If only the agent's
+program fails again, it counts as the cause, and the model sees an error. If the harmless program fails too,
+InfrastructureError is raised, and the episode is left out of training.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ ANSWER_BYTES = 64 << 20
 
 
 class ServerPrograms:
-    """Runs the Python programs of one episode on the server at `url`, each for at most `seconds` seconds.
-    `token` is the server's access token; empty if it needs none."""
+    """Runs the Python programs of one episode on the server at `url`, which runs code for its clients, each
+    program for at most `seconds` seconds. `token` is the server's access token; empty if it needs none."""
 
     def __init__(self, url: str, token: str, seconds: float) -> None:
         self._server = CodeServer(url, token=token, most_bytes=ANSWER_BYTES)
@@ -75,8 +76,9 @@ class ServerPrograms:
 
 
 def longest_call(seconds: float) -> float:
-    """Returns the longest time, in seconds, that a call of the tool can take, if `seconds` is the time limit
-    of a program. If the server fails, a call runs three programs."""
+    """Returns the longest time, in seconds, that a call of the tool can take. `seconds` is the time limit of
+    one program. A call runs up to three programs: if the server fails at the first, a harmless one and the
+    first one again."""
     return 3 * longest_run(COMPILE_SECONDS + seconds)
 
 

@@ -223,8 +223,8 @@ def worker(fds: list[int]) -> None:
 
 
 def keep(fd: int) -> int:
-    """Moves a file descriptor to a number from 200 on and marks it close-on-exec, so that programs which a
-    cell starts do not inherit it. Returns the new descriptor."""
+    """Returns a duplicate of the file descriptor `fd` with a number from 200 on, and closes `fd`. The
+    duplicate is closed on exec, so that programs which a cell starts do not inherit it."""
     import fcntl
 
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 200)
@@ -291,8 +291,8 @@ class Session:
                 pass
 
     def run(self, code: str, number: int) -> dict[str, str]:
-        """Runs the cell `code`. Returns three strings, each empty if there is none: the value of its last
-        expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
+        """Runs the cell `code`. Returns a dict of three strings, each empty if there is none: the value of
+        its last expression (`shown`), its traceback (`error`), and the type of its exception (`kind`)."""
         shown = error = kind = ""
         name = "Cell In[%d]" % number
         linecache.cache[name] = (len(code), None, code.splitlines(True), name)
@@ -317,8 +317,8 @@ class Session:
 
 
 def told(error: BaseException) -> str:
-    """Returns the traceback of a cell's exception as text, as a notebook shows it: it begins at the cell, and
-    leaves out the frame of the SIGINT handler."""
+    """Returns the traceback of an exception in a cell as text, as a notebook shows it: only the frames from
+    the cell's code on, without the frame of the handler for the signal SIGINT."""
     trace = error.__traceback__
     while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("Cell In["):
         trace = trace.tb_next

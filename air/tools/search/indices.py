@@ -87,18 +87,19 @@ class Bm25:
 
 class Dense:
     """An index of dense vectors. The score is the cosine of the vectors of query and passage. Only one thread
-    at a time calls the encoder.
+    at a time calls the encoder, the user's function that makes vectors.
 
-    If the encoder (the user's function that makes vectors) fails on a query, it is tried on a passage of the
-    corpus. If it succeeds there, it is tried on the query again; if that fails again, the query is at fault,
-    and ToolError is raised, which the model sees. If it fails on the passage as well, it no longer works.
-    Then UserCodeError is raised, which stops the run: otherwise every episode with a search would be left out
-    of training. But if the exception proves a failure of the machine (see `is_machine_failure`), such as a
-    lost connection, InfrastructureError is raised.
+    If the encoder fails on a query, it is tried on a passage of the corpus. If it succeeds there, it is tried
+    on the query again; if that fails again, the query is at fault, and ToolError is raised, which the model
+    sees. If it fails on the passage as well, it no longer works. Then UserCodeError is raised, which stops
+    the run: otherwise every episode with a search would be left out of training. But if the exception proves
+    a failure of the machine (see `is_machine_failure`), such as a lost connection, InfrastructureError is
+    raised.
 
-    The encoder may still work on an earlier query whose episode no longer waits for the result. A query waits
-    at most `patience` seconds for the encoder, and then raises HangingToolError, which stops the run, because
-    this query did not cause the delay and later queries would fail as well."""
+    The encoder may hang on an earlier query, even after that query's call exceeded its time limit. The next
+    query waits for the encoder at most `patience` seconds, and then raises HangingToolError. This stops the
+    run, because this query did not cause the delay and later queries would fail as well.
+    """
 
     def __init__(
         self,
@@ -161,8 +162,9 @@ class Dense:
 
 
 def _unit(vectors: Any, count: int) -> NDArray[np.float32]:
-    """Returns the vectors, scaled to length 1, as the rows of an array. Raises ValueError if `vectors` is not
-    an array of `count` finite vectors."""
+    """Returns an array whose rows are the vectors `vectors`, each scaled to length 1 (a zero vector stays
+    zero), so that the scalar product of two rows is their cosine. Raises ValueError if `vectors` is not an
+    array of `count` finite vectors."""
     array: NDArray[np.float32] = np.asarray(vectors, dtype=np.float32)
     if array.ndim != 2 or array.shape[0] != count or not array.shape[1]:
         raise ValueError(f"it gave an array of the shape {array.shape} for {count} texts")

@@ -80,8 +80,8 @@ class SearchSettings(ToolSettings):
 
     @property
     def patience(self) -> float:
-        """The maximum time, in seconds, that a search waits for an encoder that still works on an earlier
-        query. It equals the time limit of a search."""
+        """The maximum time, in seconds, that a search waits until the encoder has finished an earlier query,
+        because the encoder handles one query at a time. It equals the time limit of a search."""
         return self.seconds or SECONDS
 
     def _shown(self, number: int, passage: Passage) -> str:
@@ -91,7 +91,7 @@ class SearchSettings(ToolSettings):
 
 
 class _Shared:
-    """The search index that all episodes of this process share."""
+    """Builds the search index when it is first needed, and holds it for all episodes of this process."""
 
     def __init__(self, settings: SearchSettings, corpus: Corpus, folder: Path) -> None:
         self._settings = settings

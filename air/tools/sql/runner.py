@@ -59,7 +59,8 @@ class Database:
     read the clock. `clock`: all of them, so that results may change from day to day."""
 
     def request(self) -> dict[str, Any]:
-        """Returns the fields of a worker's request that identify this database."""
+        """Returns the fields of a request to a worker process that say which database a query reads (`uri` or
+        `image`), and which date functions it may use (`dates`)."""
         if self.path is None:
             return {"image": base64.b64encode(self.image).decode(), "dates": self.dates}
         return {"uri": f"{self.path.as_uri()}?mode=ro&immutable=1", "dates": self.dates}
@@ -67,7 +68,8 @@ class Database:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a query without its rows: only their fingerprint, to compare two results."""
+    """The result of a query whose rows are only to be compared with those of another query: a digest
+    (fingerprint) and the number of the rows, without the rows themselves."""
 
     fingerprint: str = ""
     """A digest of the rows, regardless of their order; empty if the query failed."""
@@ -92,9 +94,9 @@ class Table:
 
 
 def run(database: Database, sql: str, limits: Limits) -> Result:
-    """Runs the query `sql` and returns the fingerprint and the number of rows of its result. If the query
-    failed, the field `problem` says why. Blocks until the query has ended. Raises InfrastructureError for a
-    failure that the query did not cause."""
+    """Runs the query `sql` and returns a digest (fingerprint) and the number of the rows of its result. If
+    the query failed, the field `problem` says why. Blocks until the query has ended. Raises
+    InfrastructureError for a failure that the query did not cause."""
     return Result(**_ask(database, sql, limits))
 
 
@@ -109,8 +111,8 @@ def table(database: Database, sql: str, limits: Limits, most_rows: int) -> Table
 
 def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str, Any]:
     """Runs a query in a worker process and returns the process's response, a JSON object; `more` are further
-    fields of the request. Raises InfrastructureError if the process fails at this query, and another process
-    fails at a harmless query as well."""
+    fields of the request. If the process fails and the query is not clearly the cause, tries a harmless
+    query, and then the first query again. Raises InfrastructureError only if the harmless query fails too."""
     given = {**database.request(), "sql": sql, **more}
     try:
         return _answered(given, limits)
@@ -125,7 +127,8 @@ def _ask(database: Database, sql: str, limits: Limits, **more: int) -> dict[str,
 
 
 def _harmless() -> dict[str, Any]:
-    """Returns the fields of a request for a harmless query, which every working worker process can answer."""
+    """Returns the fields of a request with a query at which no working worker process fails. If a process
+    fails at it, the machine is the cause."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE numbers (number INTEGER)")
         return {**Database(connection.serialize()).request(), "sql": "SELECT 1"}
@@ -222,8 +225,9 @@ def _idle_worker() -> _Worker:
 
 
 def _ended(status: int) -> str:
-    """Returns, from the exit status of a worker process, the reason why a query made the process end. Raises
-    InfrastructureError if the query was not the cause."""
+    """Returns the message for a query at which its worker process ended with the exit status `status`, such
+    as "the query takes too long". Raises InfrastructureError if the status shows that the query was not the
+    cause."""
     if status == -signal.SIGPROF:
         return "the query takes too long"
     if status == worker.OUT_OF_MEMORY:

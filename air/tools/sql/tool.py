@@ -1,8 +1,8 @@
-"""The tool `sql`: one read-only query on a SQLite file.
+"""The tool `sql`: the agent runs a read-only query on a SQLite file and sees the rows of the result.
 
-The run file names the SQLite file (`database`), or the field of the dataset rows that contains its path
-(`field`). Queries run in worker processes with limits (`worker.py`). They can read this database, but no
-other file and not the clock, so that a replay of the episode gives the same results.
+The run file (the settings of a run) names the SQLite file (`database`), or the field of the dataset rows that
+contains its path (`field`). Queries run in worker processes with limits (`worker.py`). They can read this
+database, but no other file and not the clock, so that a replay of the episode gives the same results.
 """
 
 from __future__ import annotations

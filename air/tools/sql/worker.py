@@ -185,8 +185,9 @@ def _fix_dates(connection: sqlite3.Connection, refused: list[str]) -> None:
 
 
 def _fixed(name: str, inner: sqlite3.Connection, refused: list[str]) -> Callable[..., Any]:
-    """Returns the replacement for the date function `name`. The replacement rejects arguments such as 'now'
-    and otherwise calls the original function in the database `inner`."""
+    """Returns a function that replaces SQLite's date function `name`. It fails if its arguments ask for the
+    present time or the time zone, such as 'now', and then appends the reason to `refused`; otherwise it calls
+    the original function in the database `inner`."""
     first = 1 if name == "strftime" else 0
     times = 2 if name == "timediff" else 1
 
@@ -213,8 +214,9 @@ def _word(value: Any) -> str:
 
 
 def _guard(connection: sqlite3.Connection, request: dict[str, Any]) -> None:
-    """Sets the limits that SQLite enforces, then installs the authorizer. The authorizer comes last, because
-    it forbids the PRAGMA statements that set limits."""
+    """Restricts what queries on `connection` can do: sets the limits that SQLite enforces, and then installs
+    the authorizer, a function that allows only reading. The authorizer comes last, because it forbids the
+    PRAGMA statements that set limits."""
     for pragma in (
         f"hard_heap_limit={HEAP_BYTES}",
         "temp_store=MEMORY",

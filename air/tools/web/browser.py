@@ -61,9 +61,9 @@ def certificates() -> ssl.SSLContext:
 
 
 class Browser:
-    """An HTTP client that can access only the hosts in `entries`, which have the syntax of `BoxSpec.network`
-    (host names, for example). Tests can replace two functions: `resolve`, with which the egress proxy looks
-    up host names, and `load_certificates`, which loads the trusted certificate authorities."""
+    """An HTTP client that can access only the hosts in `entries`: a list of host names, `*.` and a domain, or
+    `*`, in the syntax of `BoxSpec.network`. Tests can replace two functions: `resolve`, with which the egress
+    proxy looks up host names, and `load_certificates`, which loads the trusted certificate authorities."""
 
     def __init__(
         self,

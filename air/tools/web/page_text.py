@@ -64,7 +64,8 @@ def decoded(data: bytes, charset: str) -> str:
 
 
 def text_of(page: str) -> str:
-    """Returns the text of an HTML page, with one line for each block element."""
+    """Returns the text of an HTML page without tags. Each block element, such as a paragraph, begins a new
+    line; empty lines are left out."""
     parts: list[str] = []
     place = 0
     while (start := page.find("<", place)) >= 0:
@@ -76,9 +77,10 @@ def text_of(page: str) -> str:
 
 
 def _after(page: str, start: int, parts: list[str]) -> int:
-    """Handles the `<` at index `start` of `page`. Returns the index after the tag, comment or skipped element
-    (such as a script) that begins there. Appends to `parts` the text that takes its place: a line feed for a
-    block element, or `<` if no tag begins there."""
+    """Handles the `<` at index `start` of `page`. Skips the tag, comment or ignored element (such as a
+    script) that begins there, and returns the index after it. Appends to `parts` the text that replaces what
+    was skipped: a line feed for the tag of a block element, `<` if no tag begins there, nothing in the other
+    cases."""
     if page.startswith("<!--", start):
         return _end(page, "-->", start + 4)
     tag = _TAG.match(page, start)

@@ -90,8 +90,8 @@ class WebSearchSettings(ToolSettings):
     key_header: str = "Authorization"
     """The name of the HTTP header in which the service expects its API key."""
     key_variable: str = ""
-    """The name of the environment variable that holds the value of this header. Empty: the service needs no
-    key."""
+    """The name of the environment variable that holds the API key: the value of the header `key_header`.
+    Empty: the service needs no key."""
 
     @model_validator(mode="after")
     def _address(self) -> WebSearchSettings:

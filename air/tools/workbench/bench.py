@@ -1,6 +1,6 @@
 """Defines `Workbench`: the object that the tools `bash` and `files` share in one episode. It has a shell, and
-the history of edits for the tool `undo_edit`. Relative paths are relative to the shell's working
-directory."""
+the history of edits from which the tool `undo_edit` restores files. The tools take a relative path as
+relative to the shell's working directory."""
 
 from __future__ import annotations
 

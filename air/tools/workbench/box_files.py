@@ -1,7 +1,7 @@
 """Reads and writes text files in a box (sandbox), for the agent's tools.
 
-`BoxFiles.read` and `write` do not follow symbolic links. So first call `resolve`, which returns a path
-without links.
+`BoxFiles.read` and `write` do not follow symbolic links. So the caller first converts a path with
+`BoxFiles.resolve`, which returns a path without links.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ FILE_BYTES = 16_000_000
 LOOK_SECONDS = 30.0
 """The time limit, in seconds, of one command that inspects the box (sandbox)."""
 _NOT_RUN = 125
-"""An exit status of this number or more means that `env` or the box (sandbox) could not run the program."""
+"""An exit status of this number or more shows that the program itself did not run: `env` or the box (sandbox)
+could not start it."""
 
 
 @dataclass(frozen=True)

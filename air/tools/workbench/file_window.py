@@ -28,8 +28,8 @@ def clamp(first: int, total: int, window: int) -> int:
 
 
 def numbered(lines: Sequence[str], first: int) -> str:
-    """Returns lines as one string. Each line has its number before it, and is cut if it is long. `first` is
-    the number of the first line."""
+    """Returns lines as one string, each with its number before it, such as `7:import os`. Long lines are cut.
+    `first` is the number of the first line."""
     return "\n".join(f"{n}:{shortened(line)}" for n, line in enumerate(lines, start=first))
 
 
@@ -48,8 +48,8 @@ def one_line(path: str) -> str:
 
 
 def bounded(text: str) -> tuple[str, bool]:
-    """Returns a pair: `text`, without its middle if it is larger than `SHOWN_BYTES` bytes, and whether it was
-    cut."""
+    """Returns a pair: `text` and False or, if `text` is larger than `SHOWN_BYTES` bytes, `text` with a note
+    instead of its middle and True."""
     data = text.encode("utf-8", "replace")
     over = len(data) - SHOWN_BYTES
     if over <= 0:

@@ -48,8 +48,9 @@ class BashSettings(ToolSettings):
         return [bash]
 
     def applied(self, tool: Tool) -> Tool:
-        """Returns a copy of `tool` with the limits that are set here. The box (sandbox) enforces `seconds`.
-        The time limit of the call itself is longer; it applies if the box fails to enforce `seconds`."""
+        """Returns a copy of `tool` with the limits that are set here. The setting `seconds` limits the
+        running time of a command; the box (sandbox) enforces it. The call as a whole gets a longer time
+        limit, which matters only if the box fails to do so."""
         return dataclasses.replace(super().applied(tool), seconds=self.seconds + GRACE)
 
 

@@ -71,8 +71,8 @@ class HarborArtefact:
     """The permission bits, user id and group id of each file and folder, by its absolute path."""
 
     def artefact(self) -> Artefact:
-        """Returns the contents of this object as an `Artefact`: the collected files, and one JSON file with
-        all other fields."""
+        """Converts this object to an `Artefact`, the type for the artefacts of all tasks, which contains only
+        files: the collected files, and one JSON file with all other fields."""
         about = {
             "step": self.step,
             "links": self.links,
@@ -87,7 +87,7 @@ class HarborArtefact:
 
     @classmethod
     def of(cls, artefact: Artefact) -> HarborArtefact:
-        """Returns the object that `HarborArtefact.artefact` stored in an artefact."""
+        """Converts an `Artefact` that `HarborArtefact.artefact` made back to a `HarborArtefact`."""
         about = json.loads(artefact.files[_MANIFEST])
         about["whole_folders"] = about.pop("emptied")
         about["rights"] = {path: tuple(rights) for path, rights in about["rights"].items()}
@@ -244,7 +244,8 @@ def _below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _around_hidden(path: str) -> bool:
-    """Whether a folder is or contains a folder that is never part of an artefact."""
+    """Whether the folder `path` is, or contains, one of the folders whose files are never part of an artefact
+    (the agent's files to grade), such as `/tests`. True, for example, for `/` and `/logs`."""
     return path == "/" or any(_below(never, [path]) for never in NEVER)
 
 
@@ -262,7 +263,8 @@ def _excluded(path: str, root: str, patterns: Sequence[str]) -> bool:
 
 async def lay_out(box: Box, artefact: Artefact) -> None:
     """Writes the files, links and permissions of an artefact (the agent's files) into a fresh box (sandbox),
-    in which no process of the agent has run. Raises BoxFileError if the artefact does not fit."""
+    in which no process of the agent has run, and deletes there what the agent removed. Raises BoxFileError if
+    the artefact does not fit into the box."""
     contents = HarborArtefact.of(artefact)
     await _script(box, _clearing(contents))
     entries = list(contents.files.items())
@@ -283,8 +285,9 @@ def _clearing(contents: HarborArtefact) -> list[str]:
 
 
 def _batches(paths: Sequence[str]) -> list[str]:
-    """Returns strings, each of which contains up to a hundred of the paths, quoted for a shell. One command
-    for a hundred paths is much faster than a hundred commands."""
+    """Joins the paths, quoted for a shell and separated by spaces, to strings of at most a hundred paths
+    each. So one shell command can handle a hundred paths, which is much faster than a command for each
+    path."""
     return [
         " ".join(map(shlex.quote, paths[start : start + _AT_A_TIME]))
         for start in range(0, len(paths), _AT_A_TIME)
@@ -318,7 +321,8 @@ async def _script(box: Box, lines: Sequence[str]) -> None:
 
 
 def untouched(step: int) -> Artefact:
-    """Returns the artefact (the files to grade) of an agent that did nothing in this step of the task."""
+    """Returns the artefact (the files to grade) of an agent that did nothing in the task's step numbered
+    `step`: it has no files and removes none."""
     return HarborArtefact(step).artefact()
 
 

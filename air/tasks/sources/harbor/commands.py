@@ -41,8 +41,8 @@ async def run_as(
 
 
 async def as_root(box: Box, script: str, *, what: str) -> None:
-    """Runs a short shell script as root in an agent's or grading box (sandbox). Raises StagingError if the
-    script fails; `what` states the script's purpose in the message."""
+    """Runs a short shell script as root in a box (sandbox) of the agent or of the tests. Raises StagingError
+    if the script fails; `what` is the script's purpose, as text for the error's message."""
     result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
     if result.code != 0:
         lines = output.strip().splitlines() or result.text.strip().splitlines()

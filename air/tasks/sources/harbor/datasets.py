@@ -29,8 +29,8 @@ class TaskPath:
     """The digest of the task's files that the data set states, as `sha256:…`; empty if it states none."""
 
     def read(self) -> HarborFolder:
-        """Reads the task's folder. Raises the errors of `air.tasks.sources.harbor.folder.read`, and
-        ConfigError if the files have another digest than the data set states."""
+        """Reads the task's folder. Raises MissingError if it has no `task.toml`, and ConfigError if the task
+        is invalid or its files have another digest than the data set states."""
         folder = read(self.path)
         if self.digest and (self.path / ".gitignore").is_file():
             raise ConfigError(
@@ -109,8 +109,8 @@ def find(path: Path) -> list[TaskPath]:
 
 
 def _version(file: Path) -> tuple[int, ...]:
-    """Returns numbers from the status of a file that change if the file is written again or replaced. Returns
-    an empty tuple if there is no such file."""
+    """Returns three numbers from the status of a file (inode, size and modification time), which change if
+    the file is written again or replaced. Returns an empty tuple if there is no such file."""
     if not file.is_file():
         return ()
     status = file.stat()
@@ -119,10 +119,10 @@ def _version(file: Path) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _of_file(file: Path, dataset: str, version: tuple[int, ...]) -> tuple[TaskPath, ...]:
-    """Returns the tasks in a data set's file. `dataset` is the name of a data set in a registry; empty if
-    there is only one. The function is cached, because a run can look up thousands of tasks in one file.
-    `version` (see `_version`) is used only as a part of the cache's key, so that a changed file is read
-    again."""
+    """Returns the tasks that a data set's file lists. `dataset` is the name of a data set in a registry;
+    empty if there is only one. The result is cached, because a run can look up thousands of tasks in one
+    file. `version` changes if the file changes; it is only a part of the cache's key, so that a changed file
+    is read again."""
     return tuple(_of_registry(file, dataset) if file.suffix == ".json" else _of_dataset(file))
 
 

@@ -68,8 +68,8 @@ class HarborFolder:
         return dict(_files(self._of(step) / "solution"))
 
     def setup(self, step: Step) -> dict[str, Path]:
-        """Returns the files that air copies into the working directory before a step of the task, by their
-        path in that directory."""
+        """Returns the files that air copies into the working directory of the agent before `step` of the task
+        begins. The keys are the paths of the copies in that directory, the values the files of the task."""
         return dict(_files(self._of(step) / "workdir"))
 
     @property
@@ -83,10 +83,9 @@ class HarborFolder:
         return _file(self.path / "tests" / "Dockerfile")
 
     def verifier_image(self, step: Step | None = None) -> str | Path | None:
-        """Returns the source of the image of a separate verifier (the tests' own container) that already
-        contains the tests: the name of an existing image, or the folder with the image's Dockerfile. None if
-        there is no such image. As in Harbor, an image or Dockerfile of the step takes precedence over those
-        of the task."""
+        """Returns where the container image comes from that already contains the task's tests: the name of an
+        existing image, or the folder with the image's Dockerfile. None if there is no such image. As in
+        Harbor, an image or Dockerfile of the step takes precedence over those of the task."""
         places = [(self.config.verifier, self.path / "tests")]
         if step is not None:
             places.insert(0, (step.verifier, self._of(step) / "tests"))

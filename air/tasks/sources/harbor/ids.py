@@ -20,15 +20,15 @@ _FILES = (".json", ".toml")
 
 
 def expanded(ids: Iterable[str], root: Path) -> list[str]:
-    """Returns a list like `ids`, in which each id that names a set of Harbor tasks is replaced by the ids of
-    the tasks in this set."""
+    """Returns the list `ids` with each id that names a set of Harbor tasks, such as `harbor:FOLDER`, replaced
+    by the ids of the tasks in this set, such as `harbor:FOLDER/NAME`. Relative paths start at `root`."""
     return [member for name in ids for member in members(name, root)]
 
 
 def members(task_id: str, root: Path) -> Iterator[str]:
-    """Yields the ids of all tasks in the set that an id names, or the id itself if it names no set of Harbor
-    tasks. Does not read the tasks' files. Raises MissingError if there is no task, and ConfigError if a data
-    set's file is invalid."""
+    """Yields the ids of all tasks in the set that an id names, such as `harbor:FOLDER/NAME` for each task in
+    `harbor:FOLDER`. Yields the id itself if it names one task, or none of Harbor's format. Does not read the
+    tasks' files. Raises MissingError if there is no task, and ConfigError if a data set's file is invalid."""
     text = task_id.removeprefix(PREFIX)
     if text == task_id or _member(text) is not None or (root / text / "task.toml").is_file():
         yield task_id
@@ -45,15 +45,15 @@ def members(task_id: str, root: Path) -> Iterator[str]:
 
 
 def named(task_id: str, root: Path) -> list[TaskPath]:
-    """Returns the paths of all tasks that an id names: of one task, or of the tasks in a set. Raises the
-    errors of `members` and `locate`."""
+    """Returns the name and the path of each task that an id names: one task, or all tasks in a set. Raises
+    MissingError if there is no such task, and ConfigError if a data set's file is invalid."""
     text = task_id.removeprefix(PREFIX)
     return find(root / text) if _member(text) is None else [locate(task_id, root)]
 
 
 def locate(task_id: str, root: Path) -> TaskPath:
-    """Returns the path of the task that an id names. Raises MissingError if there is no such task, and
-    ConfigError if the id names several tasks."""
+    """Returns the name and the path of the one task that an id names. Raises MissingError if there is no such
+    task, and ConfigError if the id names several tasks."""
     text = task_id.removeprefix(PREFIX)
     if (member := _member(text)) is not None:
         file, name = member
@@ -71,8 +71,9 @@ def locate(task_id: str, root: Path) -> TaskPath:
 
 
 def _member(text: str) -> tuple[str, str] | None:
-    """Splits `text`, the part of an id after `harbor:`, into the data set's file and the task's name. Returns
-    None if `text` does not name a task in such a file."""
+    """Splits `text`, the part of an id after `harbor:`, into a data set's file and a task's name:
+    `registry.json#DATASET#NAME` gives (`registry.json#DATASET`, NAME). Returns None if `text` does not name a
+    task in such a file."""
     file, mark, name = text.rpartition("#")
     head = file.partition("#")[0]
     if not mark or not head.endswith(_FILES) or (head.endswith(".json") and "#" not in file):

@@ -45,9 +45,9 @@ def read_text(data: bytes) -> dict[str, float]:
 
 
 def metrics(rewards: Mapping[str, float], key: str = "") -> dict[str, float]:
-    """Returns the rewards as metrics, plus the metric `reward`, which is the task's score. Its value is the
-    reward named `key`. If `key` is empty, it is the reward named `reward` or, if there is no such reward, the
-    only reward. Raises ValueError if the value cannot be determined."""
+    """Returns a copy of `rewards` with one more entry, or a replaced one, under the key `reward`: the task's
+    score. The score is the reward named `key`. If `key` is empty, it is the reward named `reward` or, if
+    there is no such reward, the only reward. Raises ValueError if the score cannot be determined."""
     chosen = key or (next(iter(rewards)) if len(rewards) == 1 else MAIN_KEY)
     if chosen not in rewards:
         keys = ", ".join(sorted(rewards))[:200] or "none"
@@ -74,8 +74,9 @@ def total(
 
 
 def enough(metrics: Mapping[str, float], least: float | Mapping[str, float] | None) -> bool:
-    """Whether the rewards of a step of the task reach `least`, the step's setting `min_reward`. `least` is a
-    threshold for the reward named `reward`, or thresholds by name. A missing reward does not reach its
+    """Whether the task continues after a step: the step's rewards reach `least`, the step's setting
+    `min_reward`. `least` is a threshold for the reward named `reward`, or a threshold for each of several
+    rewards by name, which must all be reached; None is always reached. A missing reward does not reach its
     threshold."""
     if least is None:
         return True

@@ -263,7 +263,8 @@ class Verifier(Network):
     timeout_sec: Seconds = VERIFIER_SECONDS
     """Time limit of the test script, in seconds."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of the test script; see `Environment.env`."""
+    """Environment variables of the test script; `${VAR}` and `${VAR:-default}` stand for variables of the
+    machine on which the task is run."""
     user: User = None
     """The user that runs the test script. None: the image's default user."""
     environment_mode: Literal["shared", "separate"] | None = None
@@ -293,7 +294,8 @@ class Solution(BaseConfig):
     """Settings of the reference solution."""
 
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of `solution/solve.sh`; see `Environment.env`."""
+    """Environment variables of `solution/solve.sh`; `${VAR}` and `${VAR:-default}` stand for variables of the
+    machine on which the task is run."""
 
 
 class Step(BaseConfig):

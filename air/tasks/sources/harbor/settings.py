@@ -19,7 +19,8 @@ class HarborSettings(BaseConfig):
     that runs agents on tasks in containers."""
 
     root: Path | None = None
-    """The folder at which relative paths in ids begin. None: `$AIR_HARBOR_ROOT`, or the current folder."""
+    """The folder to which relative paths in the ids of Harbor tasks (`harbor:PATH`) refer. None: the folder
+    that the environment variable `AIR_HARBOR_ROOT` names, or the current folder if it is not set."""
     verifier: Literal["separate", "shared"] = "separate"
     """Where a task's tests run. `separate`: in a fresh box (sandbox) in which no process of the agent has
     run. `shared`: in the agent's own box, after its processes were killed; this is for tasks whose tests need
@@ -53,10 +54,12 @@ class HarborSettings(BaseConfig):
 
     @property
     def folder(self) -> Path:
-        """The folder at which relative paths in ids begin, with the default applied."""
+        """The absolute path of the folder to which relative paths in the ids of Harbor tasks (`harbor:PATH`)
+        refer: `root`, or its default if `root` is None."""
         return self.root or Path(os.environ.get(ROOT_VARIABLE) or ".").expanduser().absolute()
 
     def fixed(self) -> HarborSettings:
-        """Returns a copy of these settings whose `root` is an absolute path, so that ids name the same tasks
-        in every process, whatever its working directory is."""
+        """Returns a copy of these settings in which `root`, the folder to which relative paths in task ids
+        refer, is an absolute path. So an id names the same task in every process, whatever its working
+        directory is."""
         return self.model_copy(update={"root": self.folder})

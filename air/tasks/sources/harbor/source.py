@@ -68,7 +68,8 @@ class HarborRules:
     """The run's settings for Harbor tasks."""
 
     def spec(self) -> TaskSpec:
-        """Returns the task as a `TaskSpec` that uses these rules."""
+        """Returns the task as a `TaskSpec` (air's declaration of a task) that uses this object as its rules:
+        it prepares and grades the task."""
         config = self.folder.config
         task = TaskSpec(
             id=self.task_id,
@@ -161,9 +162,10 @@ class HarborRules:
         return own.model_copy(update=settings)
 
     def _own_environment(self, number: int) -> Environment | None:
-        """Returns the settings of the tests' own container (`verifier.environment` in `task.toml`) in the
-        task's step numbered `number`, from 0. Returns None if there are no such settings, or if the task's
-        author wants the tests to run in the agent's container."""
+        """Returns the settings of the container in which the tests run apart from the agent
+        (`verifier.environment` in `task.toml`), for the task's step numbered `number`, from 0. Returns None
+        if there are no such settings, or if the task's author wants the tests to run in the agent's
+        container."""
         if self.folder.config.verifier_mode(self._step(number)) == "shared":
             return None
         return self._verifier(number).environment

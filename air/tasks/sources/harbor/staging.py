@@ -1,5 +1,5 @@
-"""Changes the files in the agent's box (sandbox) of a Harbor task: adds a step's files before the step
-begins, and removes files before and after the tests run."""
+"""Changes the files in the agent's box (sandbox) of a Harbor task: adds the files of a step (stage of the
+task) before it begins, and removes files before and after the tests run."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def _of_servers(config: HarborConfig) -> Iterator[str]:
 
 
 def _opened(config: HarborConfig) -> Sequence[str]:
-    """Returns the names of the hosts to which the task's network settings for the agent allow connections;
-    `*` stands for all hosts."""
+    """Returns the names of the hosts to which the agent may connect according to the task's network settings.
+    `*` stands for all hosts; the list is empty if there is no network."""
     phase = config.agent if config.agent.network_mode is not None else config.environment
     mode = phase.network_mode or "public"
     hosts = [host for host in phase.allowed_hosts or () if not _ADDRESS.fullmatch(host)]
@@ -146,8 +146,9 @@ def _of_user(name: str, user: User) -> Iterator[str]:
 
 
 def _of_box(name: str, **settings: str) -> Iterator[str]:
-    """Yields one reason if a box (sandbox) cannot be given `settings`, fields of `OpenBox`; nothing if it
-    can. `name` is the name of the key in `task.toml`, for the message."""
+    """Checks whether a box (sandbox) can have `settings`, some fields of the class `OpenBox`, such as `user`.
+    If not, yields one line of text with the reason, which begins with `name`, the key in the task's
+    `task.toml`. Yields nothing if it can."""
     try:
         OpenBox(keep=True, **settings)
     except ValidationError as error:

@@ -24,7 +24,8 @@ _RUN = f"{TESTS}/test.sh > {LOGS}/test-stdout.txt 2>&1"
 
 
 async def prepare_logs(box: Box) -> None:
-    """Creates Harbor's folders for logs in the box (sandbox). Every user of the box may write into them."""
+    """Creates the folders in the box (sandbox) into which Harbor's tests and agents write logs and rewards.
+    Every user of the box may write into them."""
     await as_root(
         box,
         "mkdir -p /logs/agent /logs/verifier /logs/artifacts && "
@@ -63,9 +64,10 @@ async def run_tests(
     key: str,
     where: str,
 ) -> GraderResult:
-    """Runs the tests in the box's folder `/tests` and returns the rewards as metrics. `key` names the reward
-    that counts; for an empty `key`, see `rewards.metrics`. Raises GradingError, whose message begins with
-    `where`, if there is no valid reward."""
+    """Runs the tests in the box's folder `/tests`, for at most `seconds` seconds, and returns the rewards
+    that they wrote as metrics. The task's score is the reward named `key` or, if `key` is empty, the reward
+    named `reward` or the only one. Raises GradingError, whose message begins with `where`, if there is no
+    valid reward."""
     await as_root(
         box, f"rm -f {LOGS}/reward.txt {LOGS}/reward.json; chmod +x {TESTS}/test.sh", what=where
     )
@@ -98,7 +100,8 @@ async def _rewards(box: Box) -> dict[str, float]:
 
 
 async def _last_words(box: Box) -> str:
-    """Returns the end of an error message, which quotes the last line that the tests printed."""
+    """Returns text for the end of an error message about tests without a reward: a quotation of the last line
+    that the tests printed, or that they printed nothing."""
     try:
         data = await box.read(f"{LOGS}/test-stdout.txt", user=ROOT)
     except BoxFileError:

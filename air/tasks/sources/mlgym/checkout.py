@@ -26,8 +26,8 @@ from air.tasks.spec import Download, RewardScale, TaskData, TaskGrader, TaskLimi
 PREFIX = "mlgym:"
 ROOT_VARIABLE = "AIR_MLGYM_ROOT"
 HOME = "/home/agent/workspace"
-"""The path of the workspace that is written in MLGym's scripts. In a grader box (sandbox) the workspace has
-another path, which replaces this one in the script."""
+"""The path of the agent's workspace that is fixed in the text of MLGym's scripts. In a grader box (sandbox)
+the workspace has another path, so this one is replaced before a script runs."""
 _SPARE_SECONDS = 120.0
 _MIN_COMMANDS_PER_EPISODE = 4
 """The time limit of an episode is at least this many times the time limit of one command, so that an agent
@@ -80,7 +80,8 @@ class Checkout:
         self._table = read_table(self.root)
 
     def names(self) -> list[str]:
-        """Returns the sorted file names of the task configs, without `.yaml`."""
+        """Returns the sorted names of all task configs in the checkout: the file names in `configs/tasks`
+        without `.yaml`."""
         return sorted(file.stem for file in (self.root / "configs" / "tasks").glob("*.yaml"))
 
     def load(self, name: str) -> TaskSpec:
@@ -211,8 +212,8 @@ class Checkout:
 
 def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
     """Returns a task's limits of time and resources. The time limits of a command and of a grading come from
-    MLGym's config, all other limits from the entry of `table.toml`. The time limit of an episode is raised if
-    it is too short for several commands.
+    MLGym's config of the task, all other limits from air's own settings for it (`entry`). The time limit of
+    an episode is raised if it is too short for several commands.
 
     `waits`: whether the grader runs the agent's code and waits for it. If so, the grader's time limit is 120
     seconds longer.
@@ -229,8 +230,9 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
 
 
 def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
-    """Returns the settings of a task's evaluation, as a dict with plain JSON values. They are written to the
-    file `how.json`, from which the grader (`air/tasks/sources/mlgym/grader/grade.py`) reads them."""
+    """Returns the settings with which a task's evaluation script is run, such as its path and time limit, as
+    a dict of plain JSON values. They are later written to the file `how.json`, which the grader's program
+    reads."""
     return {
         "kind": config.kind,
         "script": script,

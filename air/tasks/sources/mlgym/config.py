@@ -1,8 +1,9 @@
-"""Reads the configuration files in a checkout of MLGym (a public collection of research tasks):
-`configs/tasks/*.yaml` and the dataset configs that they name.
+"""Reads the files in a checkout of MLGym (a public collection of research tasks) that describe its tasks:
+`configs/tasks/*.yaml`, and the config of each data set that such a file names.
 
-Keys that air does not use are ignored. Paths of dataset configs are relative to `configs/`, paths of data and
-starter code to the checkout's root, and paths of evaluation and baseline scripts to the workspace.
+Keys that air does not use are ignored. In these files, the path of a data set's config is relative to
+`configs/`; paths of data and of starter code are relative to the checkout's root; and the path of an
+evaluation script is relative to the workspace, the folder in which the agent works.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ KINDS: dict[str, Kind] = {
     "ModelSubmissionTasks": "model",
     "LMSubmissionTasks": "lm",
 }
-"""The kind of evaluation that a task needs, by the name of the class in MLGym that the task's config
-names."""
+"""The kind of a task's evaluation, by the name of the class in MLGym that the task's config names. `csv`: the
+agent hands in a CSV file, `python`: a Python program, `model`: a trained model, `lm`: a language model."""
 _DEFAULT_SECONDS = 3600.0
 
 
@@ -64,17 +65,20 @@ class TaskConfig(_Foreign):
     training_timeout: float | None = Field(_DEFAULT_SECONDS, gt=0)
     """Time limit of each command of the agent, and of the evaluation, in seconds. None means an hour."""
     starter_code: tuple[str, ...] = ()
-    """Files and folders of the checkout that are copied into the workspace."""
+    """Files and folders of the checkout that are copied into the workspace, the folder in which the agent
+    works."""
     baseline_scores: tuple[dict[str, float], ...] = ()
     """The scores of the baseline, by the metric's name. Only the first dictionary is used."""
     evaluation_paths: tuple[str, ...] = ()
-    """Path of the evaluation script, relative to the workspace; only the first entry is used."""
+    """Path of the evaluation script, relative to the workspace (the folder in which the agent works). Only
+    the first entry is used."""
     evaluation_read_only: bool = False
     """Whether the agent's copy of the evaluation script is write-protected."""
 
     @property
     def kind(self) -> Kind:
-        """The kind of evaluation; raises Unusable if `task_entrypoint` is not a task class of MLGym."""
+        """The kind of the task's evaluation, such as `csv`; raises Unusable if `task_entrypoint` is not a
+        task class of MLGym."""
         if self.task_entrypoint not in KINDS:
             raise Unusable(f"MLGym has no task class {self.task_entrypoint}")
         return KINDS[self.task_entrypoint]
@@ -99,7 +103,8 @@ def read_datasets(root: Path, task: TaskConfig) -> list[DatasetConfig]:
 
 
 def describe(task: TaskConfig, datasets: list[DatasetConfig]) -> str:
-    """Returns the task's text for the agent, with the descriptions of its data sets.
+    """Returns the task's text for the agent: its description, in which `{dataset_docs}` is replaced by the
+    names and descriptions of its data sets.
 
     Raises Unusable if the text has a placeholder other than `{dataset_docs}`.
     """

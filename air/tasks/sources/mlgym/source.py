@@ -32,8 +32,9 @@ _LARGE = 64 << 20
 
 @dataclass(frozen=True)
 class CheckoutSource:
-    """Provides the files of one of MLGym's tasks from a checkout. It is the `Source` of the task (see
-    `air.tasks.spec`), from which the agent's and the grader's folders are filled."""
+    """Copies the files of one of MLGym's tasks from a checkout into the folders of the agent and of the
+    grader. It implements the interface `Source` (see `air.tasks.spec`) for tasks that are not in air's own
+    format."""
 
     name: str
     """File name of the task's config in MLGym, without `.yaml`."""
@@ -51,7 +52,8 @@ class CheckoutSource:
     """The CSV file with all rows, from which the files of `data/` are made. None if the checkout already has
     these files."""
     generates: bool = False
-    """Whether `air.tasks.sources.mlgym.sat` generates the data."""
+    """Whether the checkout lacks the task's data and the module `air.tasks.sources.mlgym.sat` generates
+    them."""
     downloads: tuple[str, ...] = ()
     """The files that `air tasks fetch` downloads for the task, as paths relative to the workspace."""
     shown: tuple[str, ...] = ()
@@ -113,8 +115,8 @@ class CheckoutSource:
 
 
 def download_name(path: str) -> str:
-    """Returns the file name under which the folder of downloads stores the file with the workspace path
-    `path`."""
+    """Returns the name under which a downloaded file is stored in the folder of downloads, which has no
+    subfolders. `path` is the file's path in the workspace: `data/a.csv` gives `data--a.csv`."""
     return path.replace("/", "--")
 
 
@@ -127,8 +129,9 @@ def _programs() -> Iterator[tuple[str, Path]]:
 
 
 def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
-    """Yields pairs (name, path): one for the file `path`, or one for each file below the folder `path`, in a
-    fixed order. The names are paths that begin with `name`."""
+    """Yields pairs (name, path) of the files at `path`, in a fixed order. For a folder, these are all files
+    below it, and a name is the file's path relative to the folder, with `name` and a slash before it. For a
+    file, the only pair has the name `name` or, if that is empty, the file's own name."""
     if path.is_file():
         yield name or path.name, path
         return

@@ -40,17 +40,17 @@ class Entry(RewardScale):
     """The method by which `air.tasks.sources.mlgym.sat` generates data that the checkout lacks; empty if
     there is no such method for the task."""
     downloads: dict[str, str] = Field(default_factory=dict)
-    """Addresses of files that the task's code loads from Hugging Face or expects in the checkout, by their
-    path in the workspace. `air tasks fetch` downloads them. If a path begins with the name of a data set on
-    Hugging Face, libraries load the files in the workspace's folder of that name instead of the data set.
-    Data in the checkout take precedence over downloads."""
+    """Files that the task's code loads from Hugging Face or expects in the checkout: the address of each, by
+    its path in the workspace. `air tasks fetch` downloads them. If a path begins with the name of a data set
+    on Hugging Face, the workspace gets a folder of that name, and libraries load this folder instead of the
+    data set. Data in the checkout take precedence over downloads."""
     player: str = Field("", pattern=r"^(\w+:\w+)?$")
     """The agent's strategy function as `module:function`, if the task is a game. It runs in its own process,
     apart from the evaluation script. Empty for other tasks."""
     probe: str = ""
-    """A file of the checkout, as a path relative to the workspace. The grader evaluates it after the
-    evaluation of an agent's artefact failed. If this fails too, air or the machine counts as the cause, not
-    the artefact. Empty: there is no such file."""
+    """A file of the checkout, as a path relative to the workspace, with which the grader shows that its
+    evaluation works. It is evaluated after the evaluation of an agent's artefact (files to grade) failed. If
+    this fails too, air or the machine counts as the cause, not the artefact. Empty: there is no such file."""
     image: str = "air-base"
     """The container image of the agent's box (sandbox) and of the grader's box."""
     repeats: int = Field(1, ge=1, le=100)
