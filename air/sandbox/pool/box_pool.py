@@ -42,9 +42,9 @@ END_SECONDS = 2.0
 """The time limit in seconds for ending the processes in a box that waits for its removal. The box's guest
 (air's program inside the box) ends them."""
 MOST_SPECS = 32
-"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`): those that
-callers requested most recently. In addition, it keeps the spare boxes for settings with which a caller now
-has a box or waits for one."""
+"""The pool keeps spare boxes (boxes that it started in advance, and that no caller has) for at most this
+number of different box settings (`BoxSpec`): those that callers requested most recently. In addition, it
+keeps the spare boxes for settings with which a caller now has a box or waits for one."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
 """After a caller has got a box, spare boxes start only when no other caller has got one for `QUIET_SECONDS`
 seconds, but they wait for at most `BURST_SECONDS` seconds in all. The reason: the start of a box takes as
@@ -56,9 +56,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes of a `Pool` that no caller has, and that have the same settings `spec` and the same version
-    of the image. `ready` contains those that a caller can get at once, and `starting` counts those that are
-    starting."""
+    """A group of boxes in a `Pool` that no caller has at present. All of them have the same settings `spec`
+    and the same version of the container image. (A box is an isolated place for commands.) `ready` contains
+    the boxes that a caller can get at once, and `starting` is the number of boxes that are starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
@@ -81,7 +81,8 @@ class _Waiter:
 
 
 class Pool:
-    """Gives boxes to callers, and starts spare boxes in advance. Use a pool with `async with`.
+    """Gives boxes (isolated places to run commands, by default Docker containers) to callers, and starts
+    spare boxes before a caller asks for them. Use a pool with `async with`.
 
     Leaving the `async with` block waits until all boxes of the pool are gone. Raises ValueError if
     `max_boxes` is below 1 or `warm` is negative, ConfigError if `AIR_MAX_BOXES` is not a positive integer.
@@ -195,8 +196,9 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes with the settings `spec` in the background, as many as the pool's argument
-        `warm` says, and returns at once. Raises ConfigError if `spec` needs more GPUs than this pool has."""
+        """Starts spare boxes with the settings `spec` in the background, so that later calls of `take` get a
+        box at once. Starts as many as the pool's argument `warm` says. Does not wait for them. Raises
+        ConfigError if `spec` needs more GPUs than this pool has."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
@@ -317,8 +319,9 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Runs until cancelled: removes spare boxes while any process on this host waits for GPUs or host
-        slots. Checks this every second."""
+        """Runs until cancelled. Checks every second whether any process on this machine waits for GPUs or for
+        a host slot (the right to have one box on this machine). If so, removes the spare boxes that occupy
+        such things."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():

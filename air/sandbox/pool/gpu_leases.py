@@ -139,8 +139,9 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs without waiting, or None if too few GPUs are free or another
-        request of this process waits for GPUs. The arguments are those of `take`."""
+        """Returns a lease (the right to use GPUs) of `count` GPUs without waiting, or None if too few GPUs
+        are free or another request of this process waits for GPUs. `containers` says whether the GPUs are for
+        a container (see `take`, which also lists the errors)."""
         self.check(count)
         if self._line.locked():
             return None

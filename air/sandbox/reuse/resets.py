@@ -110,9 +110,9 @@ class Reuse:
             self.reason = self.reason or "a process kept the output of its command"
 
     def begin(self, guest: Guest) -> None:
-        """Records the state of the new box. If an interpreter was started in advance, makes its first fork,
-        which waits for a command. `guest` is the object that handles the requests to the box. No command may
-        run before this call."""
+        """Records the state of the new box, with which each reset compares the state of the box. If a Python
+        interpreter was started in advance, makes its first fork, which waits for a command. `guest` is the
+        object that handles the requests to the box. No command may run before this call."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -153,11 +153,13 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records that the command in the interpreter's fork `pid` was killed, if the fork has ended without
-        a known exit status.
+        """Records that a command was killed: the command that ran in the process `pid`, a fork of the Python
+        interpreter that was started in advance. Does nothing if the fork still runs, or its exit status is
+        known.
 
-        Normally the interpreter collects the exit status of its fork, and reports it to the guest. The status
-        is lost if a timeout kills the fork and then the interpreter between these two steps.
+        Normally the interpreter collects the exit status of its fork, and reports it to the guest, air's
+        program in the box. The status is lost if a timeout kills the fork and then the interpreter between
+        these two steps.
         """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
@@ -182,14 +184,14 @@ class Reuse:
         return {"reason": self.reason}
 
     def _own_pids(self) -> set[int]:
-        """Returns the pids of the guest, of the interpreter that it started in advance, and of that
-        interpreter's fork."""
+        """Returns the pids of air's own processes in the box: the guest (air's program in the box) and, if a
+        Python interpreter was started in advance, the interpreter and its fork."""
         ready = self.prestarted
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if the box has processes other than the guest, its interpreter and the interpreter's
-        fork, and they do not end within `SETTLE_SECONDS`."""
+        """Raises Unfit if the box has processes other than air's own (the guest and perhaps a Python
+        interpreter with its fork, see `_own_pids`), and they do not end within `SETTLE_SECONDS` seconds."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -199,11 +201,12 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if the reset has killed a process that was hidden from `_check_processes`, that is,
-        from the list of processes. Called after all processes except those of `_own_pids` were killed.
+        """Raises Unfit if a process was hidden from the list of processes that `_check_processes` read.
+        Called after all processes except air's own were killed.
 
-        By then no process is left that could start another one, so a new list of processes is complete. The
-        guest counts hidden processes when it reaps them, because orphans become its children.
+        By now no process is left that could start another one, so a new list of processes is complete. The
+        guest, air's program in the box, counts hidden processes when it reaps them, because orphans become
+        its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")

@@ -175,7 +175,8 @@ def _real_sitecustomize() -> bool:
 
 def _freeze(known: set[str]) -> None:
     """Prepares the process for forks: removes all modules from `sys.modules` except those named in `known`,
-    and makes garbage collections skip all existing objects.
+    which a script finds there in a usual start of Python, and makes garbage collections skip all existing
+    objects.
 
     A garbage collection in a fork would otherwise write into the memory that the fork shares, and so copy it.
     """
@@ -280,7 +281,8 @@ def _become(uid: int, kill: int) -> None:
 
 def _own_packages() -> str:
     """Returns the path of the user's own site-packages folder, which lies in the box's workspace. Returns ""
-    if Python would not import from this folder."""
+    if Python would not import from it. If this folder exists, a script needs a new interpreter instead of a
+    fork, because Python adds the folder to its path only at its start."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
@@ -306,7 +308,8 @@ def _execute(jobs: Any, command: list[bytes]) -> None:
 
 
 def _run_from_path(run: Any, argv: list[bytes], env: dict[bytes, bytes]) -> Any:
-    """Finds the program `argv[0]` and runs it, by the rules of `run_from_path` in
+    """Finds the program `argv[0]` in the folders of PATH (unless it contains `/`), and calls the function
+    `run` with the program's path, `argv` and `env`. Does the same as `run_from_path` in
     `air/sandbox/guest/spawn.py`, which cannot be imported here.
 
     `os.execvpe` is not used because it imports the module `warnings` in each fork.

@@ -108,8 +108,8 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns the Python source text `source` without comments and docstrings, so that the program fits into
-    a pipe's buffer.
+    """Returns the Python source text `source` without comments and docstrings. So air's program for a box,
+    which is sent to the box, fits into a pipe's buffer.
 
     Line numbers and code do not change. `ast.unparse` is not used because an older Python might be unable to
     read its output.
@@ -137,10 +137,11 @@ def interpreter(
     python: str, sent: bytes = b"", *, source: bool = False, patience: float = PATIENCE
 ) -> list[str]:
     """Returns the command that starts the interpreter `python` (a path or a name in the box's PATH) with a
-    small script. This script reads the guest's program from standard input and executes it.
+    small script. This script reads the guest (air's program inside a box) from standard input and executes
+    it.
 
-    `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
-    `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
+    `sent` is the program that the caller will send: bytecode from `compiled` or, if `source` is true, source
+    from `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"

@@ -290,8 +290,8 @@ class RelayedTransport(asyncio.Transport):
 
 
 def to(host: str, port: int) -> Handler:
-    """Returns a handler that connects to `host` and `port`, and copies bytes in both directions between the
-    box and that server."""
+    """Returns a handler, which is a function that serves one connection of a program in a box. This handler
+    connects to `host` and `port`, and copies bytes in both directions between the program and that server."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far = await asyncio.open_connection(host, port, limit=PIECE)
