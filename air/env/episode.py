@@ -82,7 +82,8 @@ class Episode(ABC):
     """The message of an error that must stop the run: code of the user failed (UserCodeError), or the task
     itself is broken (BrokenTaskError). Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """The duration and the token counts of the latest model call, for the next line of the trajectory."""
+    """The duration and the token counts of the latest model call, for the next line of the trajectory (the
+    file that records the episode)."""
     why_ended: str = ""
     """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
     became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
@@ -132,8 +133,9 @@ class Episode(ABC):
         trajectory, air's record of the episode, is written."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Called after the first line of the trajectory is written, and before the first turn. Does nothing
-        here. The subclass for research tasks reads the workspace's files, to find later changes."""
+        """Called before the first turn, when the first line of the trajectory (air's record of the episode)
+        has been written. Does nothing here. The subclass for research tasks reads the workspace's files, to
+        find later changes."""
 
     @abstractmethod
     def instructions(self) -> str:
@@ -141,13 +143,13 @@ class Episode(ABC):
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns the fields that only this kind of episode has in the first line of its trajectory (air's
-        record of the episode), as a dict by name."""
+        """Returns fields, as a dict by name, for the line that air writes at the start of an episode into its
+        trajectory (the file that records the episode): those that only this kind of episode has."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns the fields that only this kind of episode has in the last line of its trajectory (air's
-        record of the episode), as a dict by name."""
+        """Returns fields, as a dict by name, for the line that air writes at the end of an episode into its
+        trajectory (the file that records the episode): those that only this kind of episode has."""
 
     @abstractmethod
     def end(self) -> None:
@@ -165,8 +167,9 @@ class Episode(ABC):
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Returns a summary of the ended episode as a dict: its rewards, metrics and payments (see
-        `air.env.credit`). The trace, verifiers' record, stores it as `info["air"]`."""
+        """Returns a summary of the ended episode as a dict, which the trace (verifiers' record) stores as
+        `info["air"]`: its rewards, metrics and payments (parts of the reward, with their positions in the
+        conversation)."""
 
     def system(self, text: str | None) -> str:
         """Returns the system prompt: `text` from the settings, then the instructions of the action format."""
@@ -199,7 +202,7 @@ class Episode(ABC):
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
         """Stores the duration (`seconds`) and the token counts (`tokens`) of a model call, for the next line
-        of the trajectory."""
+        of the trajectory (the file that records the episode)."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
@@ -247,9 +250,10 @@ class Episode(ABC):
         reasoning: str | None = None,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, air's record of the episode. Has only parameters that are known
-        no matter which harness (agent loop) is used. `action` is the text of the action. The other arguments
-        are as in `record_step`."""
+        """Writes one turn to the trajectory, air's record of the episode, also if a program in the box plays
+        the agent. `reply` is the model's text, `action` the text of its action, `step` the world's answer,
+        and `shown` the text that the model then gets. `reasoning` is what the model server returned as
+        reasoning (None: nothing). `more` contains further fields of the trajectory's line."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -272,7 +276,7 @@ class Episode(ABC):
 
     def _note_duration(self, seconds: float) -> None:
         """Stores `seconds`, the execution time of the latest action, in `exec_seconds`, with the position of
-        the model's last reply in the trace."""
+        the model's last reply in the trace (verifiers' record of the episode)."""
         replies = [] if self.trace is None else [n.sampled for n in self.trace.nodes]
         if any(replies):
             last = max(index for index, sampled in enumerate(replies) if sampled)
@@ -298,7 +302,7 @@ class Episode(ABC):
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to a `Call`, the form in which trajectories store it."""
+    """Converts an action to a `Call`, the form in which trajectories (air's records of episodes) store it."""
     tool = action.tool
     use = None
     if tool is not None:

@@ -69,9 +69,10 @@ class _Count:
 
 
 class Breaker:
-    """Counts episodes with infrastructure errors, which are not the agent's fault, in all worker processes of
-    a run. When one of the counts that this module describes reaches `limit` (0: never), or when `open` is
-    called, the breaker opens: no further episode may start. The processes share the counts in `file`; if it
+    """Stops a run after too many episodes with infrastructure errors, which are not the agent's fault. The
+    breaker opens (no further episode may start) when `open` is called, or when a count reaches `limit` (0:
+    never): the consecutive failures of all tasks or of one task, or the failures of one task at actions of
+    the agent, which count as the module describes. The processes of the run share the counts in `file`; if it
     is None, this process counts alone. All methods block while another process holds the lock on the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
@@ -95,7 +96,7 @@ class Breaker:
     def ended_well(self, task: str) -> None:
         """Counts an episode of `task` that ended without an infrastructure error. Sets the number of
         consecutive failures of the task, and that of all tasks together, to 0. Subtracts `FORGIVEN` from the
-        task's count of failures at actions."""
+        task's count of failures that occurred while an action was carried out."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:

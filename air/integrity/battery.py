@@ -67,8 +67,8 @@ class Battery:
     at_once: int = 4
     """The number of episodes that run at the same time."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Further settings of `ResearchEnvConfig`, such as `unscored`. air's own tests pass weaker settings, to
-    show that attacks then earn more."""
+    """Further settings of air's environment for the episodes, by their names in `ResearchEnvConfig`. air's
+    own tests pass weaker settings, to show that attacks then earn more."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
 
@@ -101,8 +101,8 @@ class Battery:
         record_dir: Path,
     ) -> list[AttackVerdict]:
         """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. Each pair in
-        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it, as a dict by
-        kind of bound. `plain` is the environment with the default settings."""
+        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it: a dict with the
+        keys `starter` and `lowest` (see `Bound`). `plain` is the environment with the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain

@@ -317,10 +317,11 @@ class _Model:
         await self._http.close()
 
     def repeated(self, reply: Reply) -> dict[str, Any]:
-        """Returns a reply in the form in which later requests repeat it. In training the reply is unchanged,
-        because its tokens must stay the same. Otherwise, tool arguments that are not a JSON object are
-        replaced by an empty object: servers such as vLLM's reject requests with malformed arguments, and the
-        agent must not be able to cause such a failure."""
+        """Returns the model's reply as a chat message (role `assistant`), to be sent back to the model in
+        later requests. In training the reply is unchanged, because its tokens must stay the same. In
+        evaluation, arguments of tool calls that are not a JSON object are replaced by an empty object:
+        servers such as vLLM's reject requests with malformed arguments, and the agent must not be able to
+        cause such a failure."""
         message = {"role": "assistant", "content": reply.text, **reply.reasoning}
         if reply.tool_calls:
             calls = list(reply.tool_calls)

@@ -64,11 +64,12 @@ class _SubPool:
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts new spare boxes with the settings `spec`. False after a failed start, until a
-    caller requests a box with these settings again."""
+    """Whether the pool starts new spare boxes (boxes that no caller has requested yet) with the settings
+    `spec`. False after a failed start, until a caller requests a box with these settings again."""
     paused: bool = False
-    """Whether the pool for now does not start spare boxes with the settings `spec`, because the GPUs or host
-    slots for them are in use, or other callers wait for GPUs or host slots."""
+    """Whether the pool at present starts no spare boxes (boxes that no caller has requested yet) with the
+    settings `spec`, because other processes or callers wait for GPUs or host slots, or none are free for
+    them."""
     outdated: bool = False
     """Whether the boxes of this group are outdated, because the tag of their image now refers to a newer
     image."""

@@ -57,11 +57,12 @@ class Prestarted:
         self.env = starter.env
         self.uid = starter.user or 0
         self.jobs: socket.socket | None = None
-        """The socket to the fork that waits for a job or runs one. None if there is no such fork."""
+        """The socket to the fork of the interpreter that waits for a job (a command) or runs one. None if
+        there is no such fork."""
         self.fork_pid = 0
-        """The pid of the last fork. 0 after it has ended."""
+        """The pid of the interpreter's last fork. 0 after the fork has ended."""
         self.waits = False
-        """Whether the last fork still waits for its job."""
+        """Whether the interpreter's last fork still waits for its job (a command)."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = os.memfd_create("air", os.MFD_CLOEXEC)
         os.write(program, binascii.a2b_base64(config["program"]))

@@ -171,8 +171,9 @@ class CommandStream:
             handle.news.set()
 
     def grant_credit(self) -> None:
-        """Allows the guest to send more output of this command: as many bytes as the slowest of all readers
-        has taken since the last grant. Sends nothing while this is less than a quarter of `WINDOW`."""
+        """Allows the guest (air's program in the box) to send more output of this command: as many bytes as
+        the slowest reader has taken since the last permission. Sends nothing while this is less than a
+        quarter of `WINDOW`."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -226,8 +227,9 @@ class CommandHandle(RunningCommand):
         """Keeps `data`, a piece of output of the stream `name` (such as `stdout`), for this handle's reader.
         Does nothing if the handle keeps no output (see `held`).
 
-        `received` is the value of `CommandStream.received` after this piece. It tells how far the guest may
-        be allowed to send more output when the reader has taken the piece.
+        `received` is the value of `CommandStream.received` after this piece: the number of bytes that the
+        guest (air's program in the box) has sent. When the reader has taken the piece, the guest may send as
+        many more.
         """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
