@@ -129,17 +129,17 @@ class Episode(ABC):
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Starts the world (what the agent acts in) with the seed `seed`. Called before the first line of the
-        trajectory, air's record of the episode, is written."""
+        """Starts the world (what the agent acts in) with the seed `seed`. Called before anything is written
+        to the trajectory, air's record of the episode."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Called before the first turn, when the first line of the trajectory (air's record of the episode)
-        has been written. Does nothing here. The subclass for research tasks reads the workspace's files, to
-        find later changes."""
+        """Called before the first turn, after `reset`, when the start of the episode has been recorded. Does
+        nothing here. The subclass for research tasks reads the workspace's files, to find later changes."""
 
     @abstractmethod
     def instructions(self) -> str:
-        """Returns the part of the system prompt that explains the action format to the model."""
+        """Returns the part of the system prompt that explains to the model in which format it must write its
+        actions."""
 
     @abstractmethod
     def started(self) -> dict[str, Any]:

@@ -51,8 +51,7 @@ class AirTask(vf.Task[AirData]):
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Starts the episode: resets its world (for a research task, copies the task's files into the box),
-        then writes the first line of the trajectory, air's record of the episode. `trace` is verifiers'
-        record."""
+        then writes the start of the trajectory, air's record of the episode. `trace` is verifiers' record."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             if is_world(self.data.task_id):
                 raise UsageError(

@@ -2,8 +2,8 @@
 the reward of its episode.
 
 Every attack is compared with two plain episodes, without an attack, of the same task in the same kind of box
-(container, or process). In one, the agent submits what the task's starter files make unchanged; in the other,
-it submits nothing.
+(container, or process). In one, the agent hands in what the task's starter files produce if nobody changes
+them; in the other, it hands in nothing.
 """
 
 from __future__ import annotations
@@ -176,10 +176,11 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Runs two episodes without an attack on a target: one submits what the unchanged starter files make,
-        the other submits nothing. Returns the largest rewards that attacks deserve, as a dict. `starter` is
-        the higher of the two rewards. `lowest` is the task's lowest normalised score φ, or the reward for
-        submitting nothing if it is lower. Raises InfrastructureError if one of the episodes failed."""
+        """Runs two episodes without an attack on a target: in one, the agent hands in what the task's
+        unchanged starter files produce; in the other, nothing. Returns the largest rewards that attacks
+        deserve, as a dict. `starter` is the higher of the two rewards. `lowest` is the task's lowest
+        normalised score φ, or the reward for handing in nothing if it is lower. Raises InfrastructureError if
+        one of the episodes failed."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):

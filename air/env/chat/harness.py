@@ -98,10 +98,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays the episode that is stored as an attribute of `runtime` to its end. verifiers calls this
-        method. The model is at the URL `endpoint`; `secret` authorises requests to it. verifiers demands the
-        other parameters; `mcp_urls` is ignored. Always returns exit code 0 and no output, because verifiers
-        expects the result of a program, and none was run."""
+        """Plays an episode to its end; the episode's state is an attribute of `runtime`, verifiers' object
+        for the place where commands run. verifiers calls this method. The model is at the URL `endpoint`;
+        `secret` authorises requests to it. verifiers demands the other parameters; `mcp_urls` is ignored.
+        Always returns exit code 0 and no output, because verifiers expects the result of a program, and none
+        was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -197,10 +198,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
-        """Reads the action in `reply`, lets the world perform it, and records the turn. Returns the messages
-        to append to the next prompt, of which the first contains the observation (or the format error); an
-        empty list if the reply was cut at the token limit. Sets `episode.why_ended` if the reply ends the
-        episode. `left` is the number of turns that remain (None: no limit)."""
+        """Reads the action in `reply`, lets the world (what the agent acts in) perform it, and records the
+        turn. Returns the messages to append to the next prompt, of which the first contains the observation
+        (or the format error); an empty list if the reply was cut at the token limit. Sets `episode.why_ended`
+        if the reply ends the episode. `left` is the number of turns that remain (None: no limit)."""
         action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(

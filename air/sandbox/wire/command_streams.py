@@ -227,9 +227,9 @@ class CommandHandle(RunningCommand):
         """Keeps `data`, a piece of output of the stream `name` (such as `stdout`), for this handle's reader.
         Does nothing if the handle keeps no output (see `held`).
 
-        `received` is the value of `CommandStream.received` after this piece: the number of bytes that the
-        guest (air's program in the box) has sent. When the reader has taken the piece, the guest may send as
-        many more.
+        `received` is the value of `CommandStream.received`, which counts the command's output so far, after
+        this piece. It becomes the handle's `taken` when the reader has taken the piece; then more output may
+        be sent.
         """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))
