@@ -111,7 +111,8 @@ class Segment:
             self.terms[name] = self.terms.get(name, 0.0) + value
 
     def take(self, payments: Sequence[Payment]) -> None:
-        """Appends payments to the segment's list, and adds their amounts to its reward terms."""
+        """Appends payments (parts of the episode's reward) to the segment's list, and adds their amounts to
+        its reward terms."""
         for payment in payments:
             self.pay(payment["terms"])
         self.payments += payments

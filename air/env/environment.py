@@ -368,7 +368,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
         """Returns the name of the action format (the syntax in which the model writes actions) and the format
         itself: for the task `world`, or for research tasks if `world` is None. Returns ("", None) if the
-        harness is not air's own. Raises ConfigError if the format does not suit the task."""
+        harness (the loop that plays the agent) is not air's own. Raises ConfigError if the format does not
+        suit the task."""
         harness = self._harness()
         if harness is None:
             return "", None
@@ -387,7 +388,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return name, action_format
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
-        """Returns the agent's tools for one episode, or None if the action format uses no tools."""
+        """Returns the agent's tools for one episode, or None if the action format (the syntax in which the
+        model writes actions) uses no tools."""
         harness, (_, action_format) = self._harness(), self._format(None)
         if harness is None or action_format is None or not action_format.uses_tools:
             return None

@@ -60,7 +60,8 @@ class Episode(ABC):
     """The action format, which is the syntax in which the model writes actions. None if a program in the box
     plays the agent, and not air's own harness (agent loop)."""
     format_name: str = ""
-    """The name of the action format in the settings; empty if `format` is None."""
+    """The name of the action format (the syntax in which the model writes actions) in the settings; empty if
+    `format` is None."""
     malformed_in_a_row: int = 0
     """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
@@ -124,8 +125,8 @@ class Episode(ABC):
 
     @abstractmethod
     def standing(self, left: int | None) -> Standing:
-        """Returns what an action format may tell the agent about its situation, such as the remaining turns.
-        `left` is the number of turns that remain; None means that turns are not limited."""
+        """Returns what the instructions for the agent may say about its situation, such as the remaining
+        turns. `left` is the number of turns that remain; None means that turns are not limited."""
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
@@ -153,7 +154,8 @@ class Episode(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Sets `why_ended`, the reason of the end. Called after the world has ended the episode."""
+        """Sets `why_ended`, the reason of the end. Called after the world (what the agent acts in) has ended
+        the episode."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -162,8 +164,9 @@ class Episode(ABC):
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops everything that the world still does, such as a running grading. Called at the end of every
-        episode: after `finish`, or without it if an infrastructure error ended the episode."""
+        """Stops everything that the world (what the agent acts in) still does, such as a running grading.
+        Called at the end of every episode: after `finish`, or without it if an infrastructure error ended the
+        episode."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -172,12 +175,14 @@ class Episode(ABC):
         conversation)."""
 
     def system(self, text: str | None) -> str:
-        """Returns the system prompt: `text` from the settings, then the instructions of the action format."""
+        """Returns the system prompt: `text` from the settings, then the instructions of the action format
+        (the syntax in which the model writes actions)."""
         instructions = "" if self.format is None else self.instructions()
         return "\n\n".join(part for part in (text, instructions) if part)
 
     def prompt(self, text: str) -> str:
-        """Returns the first user prompt: `text` from the task, then the opening text of the action format."""
+        """Returns the first user prompt: `text` from the task, then the opening text of the action format
+        (the syntax in which the model writes actions)."""
         if self.format is None:
             return text
         return text + self.format.opening(self.standing(self.max_turns))

@@ -35,8 +35,8 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
 WINDOW = 32
-"""The breaker counts the failures in the latest `WINDOW` episodes of a task, and compares them with those in
-the `WINDOW` episodes before."""
+"""To warn of a rise, the failure breaker counts the failures in the latest `WINDOW` episodes of a task, and
+compares them with those in the `WINDOW` episodes before."""
 FEWEST = 4
 """A warning needs at least this increase in the number of failures of a task, from `WINDOW` episodes to the
 next `WINDOW` episodes."""
@@ -88,8 +88,8 @@ class Breaker:
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises InfrastructureError if the breaker has opened. Called before each episode, so that none
-        starts after that."""
+        """Raises InfrastructureError if the breaker has opened, so that the run must stop. Called before each
+        episode."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
@@ -242,8 +242,8 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _open_locked(file: Path) -> IO[str]:
-    """Opens the breaker file, waits for its lock, and returns the open file. Closing the file releases the
-    lock."""
+    """Opens `file`, in which the failure breaker of a run (it stops the run after too many failures) stores
+    its counts; waits for its lock, and returns the open file. Closing the file releases the lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         stream = file.open("a+", encoding="utf-8")
         fcntl.flock(stream, fcntl.LOCK_EX)

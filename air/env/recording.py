@@ -74,7 +74,7 @@ def versions() -> dict[str, str]:
 
 def config_hash(config: ResearchEnvConfig) -> str:
     """Returns the SHA-256, in hex, of all settings in `config` except `record_dir` and the secret
-    `split_seed`. Two episodes with the same hash had the same settings."""
+    `split_seed`. Apart from these two, episodes with the same hash had the same settings."""
     data = config.model_dump_json(exclude={"record_dir", "split_seed"})
     return hashlib.sha256(data.encode()).hexdigest()
 

@@ -52,7 +52,7 @@ class ResearchEpisode(Episode):
 
     async def reset(self, seed: int) -> None:
         """Copies the task's files into the box, and adds the tools of the task's MCP (Model Context Protocol)
-        servers, if it has any, to the action format."""
+        servers, if it has any, to the tools that are offered to the model."""
         await self.world.reset(seed)
         if self.format:
             self.format = self.world.offered(self.format)
@@ -66,7 +66,8 @@ class ResearchEpisode(Episode):
                 await self.differ.start()
 
     def instructions(self) -> str:
-        """Returns the part of the system prompt that explains the action format and the episode's tools."""
+        """Returns the part of the system prompt that explains the action format (the syntax in which the
+        model writes actions) and the episode's tools."""
         assert self.format is not None
         return self.world.instructions(self.format)
 
@@ -118,8 +119,8 @@ class ResearchEpisode(Episode):
     ) -> None:
         """Writes one turn to the trajectory (air's record of the episode), with the changes that the turn
         made in the workspace. If the turn's action led to a grading, also writes the grading. `step` is the
-        world's answer to the `action` in the model's `reply`, and `shown` the text that the model then gets;
-        see `Episode.record_step`."""
+        answer of the world (what the agent acts in) to the `action` in the model's `reply`, and `shown` the
+        text that the model then gets; see `Episode.record_step`."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -176,8 +177,8 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
-        """Stops what the episode's world still does, such as a grading. If the world has found that the task
-        itself is broken, stores the message about this in `user_error`."""
+        """Stops what the episode's world (what the agent acts in) still does, such as a grading. If the world
+        has found that the task itself is broken, stores the message about this in `user_error`."""
         await self.world.abandon()
         self.user_error = self.user_error or self.world.task_error
 

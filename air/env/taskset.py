@@ -200,8 +200,8 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
 def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
     """Yields `count` pairs (name, number of earlier pairs with the same name). Each name gets a share of the
-    pairs that is proportional to its weight, spread as evenly as possible: with the weights `{"a": 2, "b":
-    1}`, the pairs are `("a", 0)`, `("b", 0)`, `("a", 1)`, …. With equal weights, the names take turns in
+    pairs that is proportional to its weight, spread as evenly as possible: with the weights 2 for `a` and 1
+    for `b`, the pairs are `("a", 0)`, `("b", 0)`, `("a", 1)`, …. With equal weights, the names take turns in
     order."""
     taken = dict.fromkeys(weights, 0)
     for _ in range(count):

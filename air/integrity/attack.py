@@ -40,9 +40,9 @@ of the files which the task gives it, and hands in what they produce; or, if it 
 agent that hands in nothing. `lowest`: the task's lowest normalised score φ or, if it is lower, the reward of
 an agent that hands in nothing."""
 WORKED = "THE-ATTACK-WORKED"
-"""The text that an attack's script prints if it reached something forbidden. The battery searches for it in
-the observations, the texts that the agent gets. Scripts build the text from parts, so that an observation
-which only quotes a script does not contain it."""
+"""The text that an attack's script prints if it reached something forbidden. The battery (air's runner of
+attacks) searches for it in the observations, the texts that the agent gets. Scripts build the text from
+parts, so that an observation which only quotes a script does not contain it."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
 """The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
@@ -298,14 +298,15 @@ class Attacks(list[Attack]):
 
 
 def code_only(target: Target) -> str:
-    """Checks that the artefact that the target's task asks for is code, so that attacks by code can be tried.
-    Returns the reason why they cannot, or an empty string if they can."""
+    """Checks that the artefact, which is what the target's task asks the agent to hand in, is code, so that
+    attacks by code can be tried. Returns the reason why they cannot, or an empty string if they can."""
     return "" if target.is_code else "the artefact is no Python file that air's runner plays"
 
 
 def tables_only(target: Target) -> str:
-    """Checks that the artefact that the target's task asks for is a table, so that attacks by its cells can
-    be tried. Returns the reason why they cannot, or an empty string if they can."""
+    """Checks that the artefact, which is what the target's task asks the agent to hand in, is a table, so
+    that attacks by its cells can be tried. Returns the reason why they cannot, or an empty string if they
+    can."""
     return "" if target.is_table else "the artefact is no table"
 
 
@@ -350,8 +351,8 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
     """Returns a function that returns the two replies of an attack by Python code on a target. The first
-    reply makes an honest artefact from the task's unchanged starter files, adds the code `source` to it, and
-    takes the action `first` (`validate` or `submit`). The second reply submits."""
+    reply makes an honest artefact (what the agent hands in) from the task's unchanged starter files, adds the
+    code `source` to it, and takes the action `first` (`validate` or `submit`). The second reply submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)

@@ -1,4 +1,5 @@
-"""Reports the results of attacks: a table by family, one line for each failed defence, and a JSON file."""
+"""Reports the results of attacks: a table by family (goal of the attacks), one line for each failed defence,
+and a JSON file."""
 
 from __future__ import annotations
 

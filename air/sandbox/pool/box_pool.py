@@ -42,9 +42,9 @@ END_SECONDS = 2.0
 """The time limit in seconds for ending the processes in a box that waits for its removal. The box's guest
 (air's program inside the box) ends them."""
 MOST_SPECS = 32
-"""The pool keeps spare boxes (boxes that it started in advance, and that no caller has) for at most this
-number of different box settings (`BoxSpec`): those that callers requested most recently. In addition, it
-keeps the spare boxes for settings with which a caller now has a box or waits for one."""
+"""The pool keeps spare boxes (boxes kept ready for later callers) for at most this number of different box
+settings (`BoxSpec`): those that callers requested most recently. In addition, it keeps the spare boxes for
+settings with which a caller now has a box or waits for one."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
 """After a caller has got a box, spare boxes start only when no other caller has got one for `QUIET_SECONDS`
 seconds, but they wait for at most `BURST_SECONDS` seconds in all. The reason: the start of a box takes as
@@ -64,10 +64,10 @@ class _SubPool:
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts new spare boxes (boxes that no caller has requested yet) with the settings
-    `spec`. False after a failed start, until a caller requests a box with these settings again."""
+    """Whether the pool starts new spare boxes (boxes kept ready for later callers) with the settings `spec`.
+    False after a failed start, until a caller requests a box with these settings again."""
     paused: bool = False
-    """Whether the pool at present starts no spare boxes (boxes that no caller has requested yet) with the
+    """Whether the pool at present starts no spare boxes (boxes kept ready for later callers) with the
     settings `spec`, because other processes or callers wait for GPUs or host slots, or none are free for
     them."""
     outdated: bool = False
@@ -301,9 +301,10 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes spare boxes with rarely requested settings, because callers may request boxes with any
-        number of different settings (`BoxSpec`). Keeps the spare boxes for the `MOST_SPECS` settings that
-        were requested last, and for settings with which a box is starting, or a caller has a box or waits."""
+        """Removes spare boxes (boxes kept ready for later callers) with rarely requested settings, because
+        callers may request boxes with any number of different settings (`BoxSpec`). Keeps the spare boxes for
+        the `MOST_SPECS` settings that were requested last, and for settings with which a box is starting, or
+        a caller has a box or waits."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -336,7 +337,7 @@ class Pool:
 
     def _balance(self) -> None:
         """Gives ready boxes to waiting callers, starts boxes for the other waiting callers, then removes or
-        starts spare boxes. Called after every change in the pool."""
+        starts spare boxes (boxes kept ready for later callers). Called after every change in the pool."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -367,8 +368,8 @@ class Pool:
                     self._start(subpool, spare=True)
 
     def _spares_wait(self) -> bool:
-        """Whether spare boxes must not start yet, because callers have just got boxes. If so, schedules a
-        call of `_balance` for the time when they may start."""
+        """Whether spare boxes (boxes kept ready for later callers) must not start yet, because callers have
+        just got boxes. If so, schedules a call of `_balance` for the time when they may start."""
         wait = min(self._latest + QUIET_SECONDS, self._burst + BURST_SECONDS) - time.monotonic()
         if wait > 0 and self._later is None:
             self._later = asyncio.get_running_loop().call_later(wait, self._resume)

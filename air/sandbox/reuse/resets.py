@@ -85,7 +85,8 @@ class Reuse:
         """The reason why the box cannot be reset any more; empty while a reset is possible."""
         self.strays = 0
         """The number of processes that ended after the last reset began to kill processes, although the guest
-        had not started them. If it is not 0, a process was hidden from the list of processes."""
+        (air's program in the box) had not started them. If it is not 0, a process was hidden from the list of
+        processes."""
         self.opened: dict[str, int] = {}
         """The open file descriptors of the writable folders and of the kernel's tables, by path."""
         self.new: dict[str, tuple[int, int, int]] = {}
@@ -94,8 +95,8 @@ class Reuse:
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Called for each request to the guest, with the request's `header`. Marks the box as not resettable
-        if a reset cannot undo the effects of this kind of request."""
+        """Called for each request to the guest (air's program in the box), with the request's `header`. Marks
+        the box as not resettable if a reset cannot undo the effects of this kind of request."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
@@ -190,8 +191,9 @@ class Reuse:
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if the box has processes other than air's own (the guest and perhaps a Python
-        interpreter with its fork, see `_own_pids`), and they do not end within `SETTLE_SECONDS` seconds."""
+        """Raises Unfit if the box has processes other than air's own (the guest, which is air's program in
+        the box, and perhaps a Python interpreter with its fork), and they do not end within `SETTLE_SECONDS`
+        seconds."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -269,8 +271,8 @@ class Reuse:
 
 
 def sweep(prestarted: Prestarted | None) -> None:
-    """Kills all processes of the box at once, except the guest (this process) and the interpreter that was
-    started in advance, if there is one.
+    """Kills all processes of the box at once, except this process (the guest, air's program in the box) and
+    the Python interpreter that was started in advance, if there is one.
 
     With such an interpreter, a new fork of it kills the processes as their own Unix user. The guest cannot do
     that, because its signal would also end the interpreter.
