@@ -69,11 +69,12 @@ class _Count:
 
 
 class Breaker:
-    """Stops a run after too many episodes with infrastructure errors, which are not the agent's fault. The
-    breaker opens (no further episode may start) when `open` is called, or when a count reaches `limit` (0:
-    never): the consecutive failures of all tasks or of one task, or the failures of one task at actions of
-    the agent, which count as the module describes. The processes of the run share the counts in `file`; if it
-    is None, this process counts alone. All methods block while another process holds the lock on the file."""
+    """Stops a run after too many episodes with infrastructure errors, which are not the agent's fault: the
+    breaker opens, and no further episode may start. It opens when `open` is called, or when a count reaches
+    `limit` (0: never). The counts are: the consecutive failures of all tasks together and of each task; and,
+    for each task, a number that each failure while an action was carried out raises by 1, and each other
+    episode lowers. The processes of the run share the counts in `file`; if it is None, this process counts
+    alone. All methods block while another process holds the lock on the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file

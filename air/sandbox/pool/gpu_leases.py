@@ -228,7 +228,8 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns which GPUs of a lease `containers` already use, as a dict {UUID: "container NAME of OWNER"}.
+    """Returns which of a lease's GPUs are already used by `containers`, as a dict {UUID: "container NAME of
+    OWNER"}.
 
     `label` is the lease's `GpuLease.label`. `containers` are descriptions as `engine.containers_of_air`
     returns them. Containers that share a GPU have different slots of it (1, 2, …), so they do not conflict.

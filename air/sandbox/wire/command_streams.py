@@ -38,7 +38,7 @@ def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
 
 class RunningCommands:
     """The commands of one box that `Box.start` has started and that have not ended: starts them, lists them,
-    and makes new handles to them."""
+    and makes new handles to them, with which callers read their output and write their input."""
 
     def __init__(self, connection: Connection, name: str, log: CommandLog) -> None:
         self._connection, self._name, self._log = connection, name, log
