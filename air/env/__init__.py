@@ -2,6 +2,6 @@
 In an episode, a model as the agent works on one task to its end.
 
 verifiers has five kinds of plugins: taskset (the tasks of a run), task, environment (what runs the episodes),
-harness (the loop that plays the agent) and runtime (the place where commands run). This package implements
-each of them for air.
+harness (the loop that plays the agent) and runtime (the place where commands run). This package has plugins
+of all five kinds.
 """

@@ -149,7 +149,8 @@ class AirHarnessConfig(vf.HarnessConfig):
     `[….env.agent.harness]` in a run file (TOML)."""
 
     id: str = "air"
-    """The name of the verifiers plugin that provides the harness; `air` is this package."""
+    """The name of the verifiers plugin that provides the harness, the loop that plays the agent; `air` is
+    this package."""
     format: str | None = None
     """The action format, which is the syntax in which the model writes its actions: the name of a format of
     air, or your own class as `module:Class`. None: the task's own format; for research tasks, `fenced`."""

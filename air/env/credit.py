@@ -57,9 +57,10 @@ class Ledger:
 
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
         """Appends a payment: the reward that arose since the last call of `note` or `settle`. Appends nothing
-        if no reward arose and no segment ends. `nodes` is the present number of nodes (messages) in the
-        trace, and `terms` maps the name of each reward term to its present total. `ends` says whether a
-        segment of the episode ends here, by a `validate` or by an action with a reward."""
+        if no reward arose and no segment ends. `nodes` is the present number of nodes (messages) in the trace
+        (verifiers' record of the episode), and `terms` maps the name of each reward term to its present
+        total. `ends` says whether a segment of the episode ends here, by a `validate` or by an action with a
+        reward."""
         changes = self._changes(terms)
         if changes or ends:
             self.payments.append({"nodes": nodes, "ends": ends, "terms": changes})
@@ -95,8 +96,8 @@ class Ledger:
 @dataclass
 class Segment:
     """A part of an episode that ends at a `validate` or, in worlds other than research tasks, at an action
-    with a reward: the trace's nodes (messages) from `start` to `end - 1`, and the reward `terms` that arose
-    in them."""
+    with a reward: the nodes (messages) from `start` to `end - 1` of the episode's trace (verifiers' record),
+    and the reward `terms` that arose in them."""
 
     start: int
     end: int
@@ -110,7 +111,8 @@ class Segment:
             self.terms[name] = self.terms.get(name, 0.0) + value
 
     def take(self, payments: Sequence[Payment]) -> None:
-        """Appends payments to the segment's list, and adds their amounts to its reward terms."""
+        """Appends payments (parts of the episode's reward) to the segment's list, and adds their amounts to
+        its reward terms."""
         for payment in payments:
             self.pay(payment["terms"])
         self.payments += payments
@@ -118,8 +120,9 @@ class Segment:
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
     """Returns the segments of an episode in order, at least one. A segment ends at a `validate` or, outside
-    of research tasks, at an action with a reward. `sampled` says for each node (message) of the trace whether
-    the model wrote it; `payments` are those of the episode's `Ledger`."""
+    of research tasks, at an action with a reward. `sampled` says for each node (message) of the episode's
+    trace (verifiers' record) whether the model wrote it; `payments` are the rewards that the episode's
+    `Ledger` noted."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
@@ -208,9 +211,9 @@ def _as_context(node: Any) -> Any:
 
 
 def _is_of(call: Any, segment: Segment, last: bool) -> bool:
-    """Whether the trace of `segment` must contain the model call `call`, that is, whether the call was made
-    in this segment. A failed call has no position (node) in the trace, and belongs to the last segment;
-    `last` says whether `segment` is the last."""
+    """Whether the model call `call` was made in `segment`, a part of the episode; then the segment's trace
+    (record) must contain it. A failed call has no position in the episode's trace, and belongs to the last
+    segment; `last` says whether `segment` is the last."""
     if call.node is None:
         return last
     return bool(segment.start <= call.node < segment.end)

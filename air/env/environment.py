@@ -65,11 +65,14 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         self._kept = recording.store(config)
 
     async def start(self) -> None:
-        """Prepares the environment for episodes. Loads the worlds. If any task needs boxes, checks Docker,
-        images and GPUs, and opens the pools of boxes. For research tasks without grading rules of their own
-        (Harbor tasks have such rules), also prepares their data, and checks that every grader works on an
-        empty artefact (result of an agent). Measures their baselines and targets (the reference scores with
-        which results are compared), if no earlier run has measured them on the same secret split of the data.
+        """Prepares the environment for episodes. Loads the worlds (what agents act in). If any task needs
+        boxes, checks Docker, images and GPUs, and opens the pools of boxes. For research tasks, except those
+        with grading rules of their own (such as Harbor tasks), also does the following:
+
+        - Prepares their data.
+        - Checks that each grader works on files without content, so that a later failure is not the grader's.
+        - Measures the baseline and the target (scores with which results are compared), if a secret seed
+          splits the data into visible and hidden parts, and no earlier run has measured them for this seed.
 
         Raises MissingError if a task, Docker or an image is not available. Raises ConfigError if there are
         too few GPUs, or if a program would play the agent in a box without isolation.
@@ -133,10 +136,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     async def _measured(
         self, specs: Sequence[TaskSpec], chosen: splits.Splits, agents: Pool, grader: Grader
     ) -> list[TaskSpec]:
-        """Returns the research tasks `specs` with the data splits `chosen`, and with the baselines and
-        targets (reference scores with which results are compared) for these splits. Measures them for a task
-        whose split is secret, unless an earlier run has measured them. Also checks that each task's grader
-        works on an empty artefact. Raises InfrastructureError if a grader fails."""
+        """Returns the research tasks `specs`, each with the split of its data that `chosen` gives, and with
+        the baseline and the target (scores with which results are compared) for this split. Measures them if
+        a secret seed determines the split, unless an earlier run has measured them for it. Also checks that
+        each task's grader works on files without content. Raises InfrastructureError if a grader fails."""
         at_once, provider = self.config.grader_boxes, self.config.provider
         measuring = [
             measured_scale.on_split(spec, chosen.of(spec.id), agents, grader, provider)
@@ -162,9 +165,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await self._stack.aclose()
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
-        """Runs one episode to its end, including the gradings, in a new world or box. verifiers calls this
-        method. Raises InfrastructureError if the failure breaker, which counts failed episodes, has stopped
-        the run."""
+        """Runs one episode to its end, including the gradings, in a new world (what the agent acts in), with
+        a box if the task needs one. verifiers calls this method. Raises InfrastructureError if the run must
+        stop, because too many earlier episodes failed, or code of the user failed (see `check_breaker`)."""
         assert isinstance(task, AirTask)
         await self.check_breaker()
         name = task.data.task_id
@@ -260,8 +263,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             yield world
 
     def world_episode(self, task_id: str, world: WatchedWorld, recorder: Recorder) -> WorldEpisode:
-        """Returns a new episode in `world`, which `lend_world` has yielded for the task `task_id`. `recorder`
-        writes the episode's trajectory. Raises MissingError if the run has no such task."""
+        """Returns the state of a new episode of the task `task_id`. `world`, in which the agent acts, comes
+        from `lend_world` for the same task. `recorder` writes the episode's trajectory, air's record of it.
+        Raises MissingError if the run has no such task."""
         task = self._world_task(task_id)
         name, action_format = self._format(task)
         return WorldEpisode(
@@ -286,8 +290,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         )
 
     async def check_breaker(self) -> None:
-        """Raises InfrastructureError if the failure breaker has stopped the run: too many episodes had
-        infrastructure errors, or code of the user failed (see `air.env.failure_breaker`)."""
+        """Raises InfrastructureError if the run must stop: too many episodes had infrastructure errors
+        (failures that are not the agent's), or code of the user failed. The run's failure breaker (see
+        `air.env.failure_breaker`) counts them."""
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
@@ -306,8 +311,9 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
             yield box
 
     def world(self, spec: TaskSpec, box: Box) -> ResearchWorld:
-        """Returns a new world for one episode of a research task in `box`, in which nothing has run yet. The
-        caller must then call the world's `reset`, which copies the task's files into the box."""
+        """Returns a new `ResearchWorld`, in which an agent works on one episode of the research task `spec`.
+        Its place for commands is `box`, in which nothing has run yet. The caller must then call the world's
+        `reset`, which copies the task's files into the box."""
         self._check_serving()
         assert self._grader is not None
         return ResearchWorld(
@@ -362,7 +368,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
     def _format(self, world: WorldTask | None) -> tuple[str, actions.ActionFormat | None]:
         """Returns the name of the action format (the syntax in which the model writes actions) and the format
         itself: for the task `world`, or for research tasks if `world` is None. Returns ("", None) if the
-        harness is not air's own. Raises ConfigError if the format does not suit the task."""
+        harness (the loop that plays the agent) is not air's own. Raises ConfigError if the format does not
+        suit the task."""
         harness = self._harness()
         if harness is None:
             return "", None
@@ -381,7 +388,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         return name, action_format
 
     def _tools(self, spec: TaskSpec, box: Box) -> Tools | None:
-        """Returns the agent's tools for one episode, or None if the action format uses no tools."""
+        """Returns the agent's tools for one episode, or None if the action format (the syntax in which the
+        model writes actions) uses no tools."""
         harness, (_, action_format) = self._harness(), self._format(None)
         if harness is None or action_format is None or not action_format.uses_tools:
             return None

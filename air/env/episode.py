@@ -60,7 +60,8 @@ class Episode(ABC):
     """The action format, which is the syntax in which the model writes actions. None if a program in the box
     plays the agent, and not air's own harness (agent loop)."""
     format_name: str = ""
-    """The name of the action format in the settings; empty if `format` is None."""
+    """The name of the action format (the syntax in which the model writes actions) in the settings; empty if
+    `format` is None."""
     malformed_in_a_row: int = 0
     """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
@@ -82,7 +83,8 @@ class Episode(ABC):
     """The message of an error that must stop the run: code of the user failed (UserCodeError), or the task
     itself is broken (BrokenTaskError). Empty if there was none."""
     model_call: dict[str, Any] = field(default_factory=dict)
-    """The duration and the token counts of the latest model call, for the next line of the trajectory."""
+    """The duration and the token counts of the latest model call, for the next line of the trajectory (the
+    file that records the episode)."""
     why_ended: str = ""
     """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
     became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
@@ -123,35 +125,37 @@ class Episode(ABC):
 
     @abstractmethod
     def standing(self, left: int | None) -> Standing:
-        """Returns what an action format may tell the agent about its situation, such as the remaining turns.
-        `left` is the number of turns that remain; None means that turns are not limited."""
+        """Returns what the instructions for the agent may say about its situation, such as the remaining
+        turns. `left` is the number of turns that remain; None means that turns are not limited."""
 
     @abstractmethod
     async def reset(self, seed: int) -> None:
-        """Starts the world (what the agent acts in) with the seed `seed`. Called before the first line of the
-        trajectory, air's record of the episode, is written."""
+        """Starts the world (what the agent acts in) with the seed `seed`. Called before anything is written
+        to the trajectory, air's record of the episode."""
 
     async def begin(self) -> None:  # noqa: B027 — most kinds of episode need nothing here
-        """Called after the first line of the trajectory is written, and before the first turn. Does nothing
-        here. The subclass for research tasks reads the workspace's files, to find later changes."""
+        """Called before the first turn, after `reset`, when the start of the episode has been recorded. Does
+        nothing here. The subclass for research tasks reads the workspace's files, to find later changes."""
 
     @abstractmethod
     def instructions(self) -> str:
-        """Returns the part of the system prompt that explains the action format to the model."""
+        """Returns the part of the system prompt that explains to the model in which format it must write its
+        actions."""
 
     @abstractmethod
     def started(self) -> dict[str, Any]:
-        """Returns the fields that only this kind of episode has in the first line of its trajectory (air's
-        record of the episode), as a dict by name."""
+        """Returns fields, as a dict by name, for the line that air writes at the start of an episode into its
+        trajectory (the file that records the episode): those that only this kind of episode has."""
 
     @abstractmethod
     def ended(self) -> dict[str, Any]:
-        """Returns the fields that only this kind of episode has in the last line of its trajectory (air's
-        record of the episode), as a dict by name."""
+        """Returns fields, as a dict by name, for the line that air writes at the end of an episode into its
+        trajectory (the file that records the episode): those that only this kind of episode has."""
 
     @abstractmethod
     def end(self) -> None:
-        """Sets `why_ended`, the reason of the end. Called after the world has ended the episode."""
+        """Sets `why_ended`, the reason of the end. Called after the world (what the agent acts in) has ended
+        the episode."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -160,21 +164,25 @@ class Episode(ABC):
 
     @abstractmethod
     async def abandon(self) -> None:
-        """Stops everything that the world still does, such as a running grading. Called at the end of every
-        episode: after `finish`, or without it if an infrastructure error ended the episode."""
+        """Stops everything that the world (what the agent acts in) still does, such as a running grading.
+        Called at the end of every episode: after `finish`, or without it if an infrastructure error ended the
+        episode."""
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Returns a summary of the ended episode as a dict: its rewards, metrics and payments (see
-        `air.env.credit`). The trace, verifiers' record, stores it as `info["air"]`."""
+        """Returns a summary of the ended episode as a dict, which the trace (verifiers' record) stores as
+        `info["air"]`: its rewards, metrics and payments (parts of the reward, with their positions in the
+        conversation)."""
 
     def system(self, text: str | None) -> str:
-        """Returns the system prompt: `text` from the settings, then the instructions of the action format."""
+        """Returns the system prompt: `text` from the settings, then the instructions of the action format
+        (the syntax in which the model writes actions)."""
         instructions = "" if self.format is None else self.instructions()
         return "\n\n".join(part for part in (text, instructions) if part)
 
     def prompt(self, text: str) -> str:
-        """Returns the first user prompt: `text` from the task, then the opening text of the action format."""
+        """Returns the first user prompt: `text` from the task, then the opening text of the action format
+        (the syntax in which the model writes actions)."""
         if self.format is None:
             return text
         return text + self.format.opening(self.standing(self.max_turns))
@@ -199,7 +207,7 @@ class Episode(ABC):
 
     def note_call(self, seconds: float, tokens: TokenRef) -> None:
         """Stores the duration (`seconds`) and the token counts (`tokens`) of a model call, for the next line
-        of the trajectory."""
+        of the trajectory (the file that records the episode)."""
         self.model_call = {
             "model_seconds": round(seconds, 4),
             "tokens": tokens.model_dump(mode="json"),
@@ -247,9 +255,10 @@ class Episode(ABC):
         reasoning: str | None = None,
         **more: Any,
     ) -> None:
-        """Writes one turn to the trajectory, air's record of the episode. Has only parameters that are known
-        no matter which harness (agent loop) is used. `action` is the text of the action. The other arguments
-        are as in `record_step`."""
+        """Writes one turn to the trajectory, air's record of the episode, also if a program in the box plays
+        the agent. `reply` is the model's text, `action` the text of its action, `step` the world's answer,
+        and `shown` the text that the model then gets. `reasoning` is what the model server returned as
+        reasoning (None: nothing). `more` contains further fields of the trajectory's line."""
         self.recorder.write(
             "step",
             turn=self.counters.turns,
@@ -272,7 +281,7 @@ class Episode(ABC):
 
     def _note_duration(self, seconds: float) -> None:
         """Stores `seconds`, the execution time of the latest action, in `exec_seconds`, with the position of
-        the model's last reply in the trace."""
+        the model's last reply in the trace (verifiers' record of the episode)."""
         replies = [] if self.trace is None else [n.sampled for n in self.trace.nodes]
         if any(replies):
             last = max(index for index, sampled in enumerate(replies) if sampled)
@@ -298,7 +307,7 @@ class Episode(ABC):
 
 
 def as_call(action: Action) -> Call:
-    """Converts an action to a `Call`, the form in which trajectories store it."""
+    """Converts an action to a `Call`, the form in which trajectories (air's records of episodes) store it."""
     tool = action.tool
     use = None
     if tool is not None:

@@ -35,8 +35,8 @@ from air.errors import ConfigError, InfrastructureError, boundary
 
 FILE_ENV = "AIR_BREAKER_FILE"
 WINDOW = 32
-"""The breaker counts the failures in the latest `WINDOW` episodes of a task, and compares them with those in
-the `WINDOW` episodes before."""
+"""To warn of a rise, the failure breaker counts the failures in the latest `WINDOW` episodes of a task, and
+compares them with those in the `WINDOW` episodes before."""
 FEWEST = 4
 """A warning needs at least this increase in the number of failures of a task, from `WINDOW` episodes to the
 next `WINDOW` episodes."""
@@ -69,10 +69,12 @@ class _Count:
 
 
 class Breaker:
-    """Counts episodes with infrastructure errors, which are not the agent's fault, in all worker processes of
-    a run. When one of the counts that this module describes reaches `limit` (0: never), or when `open` is
-    called, the breaker opens: no further episode may start. The processes share the counts in `file`; if it
-    is None, this process counts alone. All methods block while another process holds the lock on the file."""
+    """Stops a run after too many episodes with infrastructure errors, which are not the agent's fault: the
+    breaker opens, and no further episode may start. It opens when `open` is called, or when a count reaches
+    `limit` (0: never). The counts are: the consecutive failures of all tasks together and of each task; and,
+    for each task, a number that each failure while an action was carried out raises by 1, and each other
+    episode lowers. The processes of the run share the counts in `file`; if it is None, this process counts
+    alone. All methods block while another process holds the lock on the file."""
 
     def __init__(self, limit: int, file: Path | None) -> None:
         self._limit, self._file = limit, file
@@ -87,15 +89,15 @@ class Breaker:
         return cls(limit, Path(file) if file else None)
 
     def check(self) -> None:
-        """Raises InfrastructureError if the breaker has opened. Called before each episode, so that none
-        starts after that."""
+        """Raises InfrastructureError if the breaker has opened, so that the run must stop. Called before each
+        episode."""
         if reason := self._count().opened:
             raise InfrastructureError(reason)
 
     def ended_well(self, task: str) -> None:
         """Counts an episode of `task` that ended without an infrastructure error. Sets the number of
         consecutive failures of the task, and that of all tasks together, to 0. Subtracts `FORGIVEN` from the
-        task's count of failures at actions."""
+        task's count of failures that occurred while an action was carried out."""
         self._count("", task)
 
     def failed(self, error: str, task: str, action: str | None = None) -> None:
@@ -241,8 +243,8 @@ def fresh(file: Path) -> dict[str, str]:
 
 
 def _open_locked(file: Path) -> IO[str]:
-    """Opens the breaker file, waits for its lock, and returns the open file. Closing the file releases the
-    lock."""
+    """Opens `file`, in which the failure breaker of a run (it stops the run after too many failures) stores
+    its counts; waits for its lock, and returns the open file. Closing the file releases the lock."""
     with boundary(ConfigError, f"{FILE_ENV}: cannot use {file}", OSError):
         stream = file.open("a+", encoding="utf-8")
         fcntl.flock(stream, fcntl.LOCK_EX)

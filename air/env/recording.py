@@ -74,14 +74,15 @@ def versions() -> dict[str, str]:
 
 def config_hash(config: ResearchEnvConfig) -> str:
     """Returns the SHA-256, in hex, of all settings in `config` except `record_dir` and the secret
-    `split_seed`."""
+    `split_seed`. Apart from these two, episodes with the same hash had the same settings."""
     data = config.model_dump_json(exclude={"record_dir", "split_seed"})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
 def started(episode: Episode) -> dict[str, Any]:
-    """Returns fields of the first line of a trajectory, the file in which air records an episode: those that
-    come from air's settings and state. `air.trajectories.Start` explains each field."""
+    """Returns fields, as a dict by name, for the line that air writes at the start of an episode into its
+    trajectory (the file that records the episode). They come from air's settings and state;
+    `air.trajectories.Start` explains each of them."""
     config = episode.config
     harness = config.agent.harness or AirHarnessConfig()
     taskset = config.taskset

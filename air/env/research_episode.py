@@ -52,7 +52,7 @@ class ResearchEpisode(Episode):
 
     async def reset(self, seed: int) -> None:
         """Copies the task's files into the box, and adds the tools of the task's MCP (Model Context Protocol)
-        servers, if it has any, to the action format."""
+        servers, if it has any, to the tools that are offered to the model."""
         await self.world.reset(seed)
         if self.format:
             self.format = self.world.offered(self.format)
@@ -66,13 +66,15 @@ class ResearchEpisode(Episode):
                 await self.differ.start()
 
     def instructions(self) -> str:
-        """Returns the part of the system prompt that explains the action format and the episode's tools."""
+        """Returns the part of the system prompt that explains the action format (the syntax in which the
+        model writes actions) and the episode's tools."""
         assert self.format is not None
         return self.world.instructions(self.format)
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields, by name, of the trajectory's first line that concern the task, its grading and
-        the agent's box. (The trajectory is air's record of the episode.)"""
+        """Returns fields, as a dict by name, for the line that air writes at the start of an episode into its
+        trajectory (the file that records the episode): those about the task, its grading and the agent's
+        box."""
         world, box = self.world, self.world.box
         task = world.task
         return {
@@ -95,8 +97,9 @@ class ResearchEpisode(Episode):
         }
 
     def ended(self) -> dict[str, Any]:
-        """Returns `{"test": …}`, the field of the trajectory's last line about the test split of the data:
-        the score, its standard error, and the digest and path of the tested artefact."""
+        """Returns `{"test": …}`, a field for the line that air writes at the end of an episode into its
+        trajectory (the file that records the episode). It contains the score on the test split of the data,
+        its standard error, and the digest and path of the tested artefact."""
         digest, path = self.world.test_artefact
         test = {
             "score": self.world.test_score,
@@ -115,8 +118,9 @@ class ResearchEpisode(Episode):
         **more: Any,
     ) -> None:
         """Writes one turn to the trajectory (air's record of the episode), with the changes that the turn
-        made in the workspace. If the turn's action led to a grading, also writes the grading. The parameters
-        are those of `Episode.record_step`."""
+        made in the workspace. If the turn's action led to a grading, also writes the grading. `step` is the
+        answer of the world (what the agent acts in) to the `action` in the model's `reply`, and `shown` the
+        text that the model then gets; see `Episode.record_step`."""
         diff = await self._diff() if step is not None else None
         more["diff"] = None if diff is None else diff.model_dump(mode="json")
         await super().record_step(reply, action, step, shown, **more)
@@ -173,8 +177,8 @@ class ResearchEpisode(Episode):
         self.ledger.settle(len(self.world.validations) - 1 - counted, self.rewards)
 
     async def abandon(self) -> None:
-        """Stops what the episode's world still does, such as a grading. If the world has found that the task
-        itself is broken, stores the message about this in `user_error`."""
+        """Stops what the episode's world (what the agent acts in) still does, such as a grading. If the world
+        has found that the task itself is broken, stores the message about this in `user_error`."""
         await self.world.abandon()
         self.user_error = self.user_error or self.world.task_error
 
@@ -237,8 +241,9 @@ class ResearchEpisode(Episode):
         return values | {name: value for name, value in optional.items() if value is not None}
 
     def _gap(self) -> float | None:
-        """Returns the normalised validation score φ minus the normalised test score of the artefact that
-        counts in the end, or None if one of the two scores is missing."""
+        """Returns the metric `validation_test_gap`: the normalised validation score φ minus the normalised
+        test score of the artefact that counts in the end. Returns None if one of the two scores is
+        missing."""
         world = self.world
         score = (
             None
@@ -251,7 +256,8 @@ class ResearchEpisode(Episode):
 
     def summary(self) -> dict[str, Any]:
         """Returns a summary of the episode as a dict, which the trace (verifiers' record) stores as
-        `info["air"]`: scores, reward terms, metrics, payments (see `air.env.credit`) and others."""
+        `info["air"]`: scores, reward terms, metrics, payments (parts of the reward, with their positions in
+        the conversation) and others."""
         return {
             "episode": self.id,
             "task": self.world.task.id,

@@ -46,8 +46,9 @@ def gpu_pools(
 
 
 def check_rules(spec: TaskSpec, config: ResearchEnvConfig) -> None:
-    """Checks that the settings `config` suit a task with its own grading rules (`spec.rules`), such as a
-    Harbor task. Raises ConfigError if they do not."""
+    """Checks that a task with its own grading rules (`spec.rules`), such as a Harbor task, can be played with
+    the settings `config`: for example, that no setting is used that has no effect on it. Raises ConfigError
+    if not."""
     spec.box_spec(config.provider)
     for name in ("test_weight", "final"):
         if getattr(config, name) != type(config).model_fields[name].get_default():

@@ -21,8 +21,8 @@ from air.worlds.research.observations import describe
 from air.worlds.sources import is_world
 
 LAST_GRADINGS = "[end of the episode]"
-"""Trajectories and the failure breaker name the action at which an episode failed. If the error occurred in
-the gradings at the end of the episode, this text takes the action's place."""
+"""If an episode failed, its trajectory (air's record of it) and the failure breaker name the action at which
+it failed. If that happened in the gradings at the end of the episode, they contain this text instead."""
 
 
 class AirData(vf.TaskData):
@@ -51,8 +51,7 @@ class AirTask(vf.Task[AirData]):
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Starts the episode: resets its world (for a research task, copies the task's files into the box),
-        then writes the first line of the trajectory, air's record of the episode. `trace` is verifiers'
-        record."""
+        then writes the start of the trajectory, air's record of the episode. `trace` is verifiers' record."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             if is_world(self.data.task_id):
                 raise UsageError(
@@ -142,8 +141,8 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
 
 
 class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
-    """The prompts of a run, each as a task object. The settings define them: `examples_per_task` prompts from
-    each task, with different seeds. verifiers plays an episode from a prompt."""
+    """The prompts of a run. Each is a task object with a seed, from which verifiers runs episodes. The
+    settings define them: `examples_per_task` prompts from each task, with different seeds."""
 
     def load(self) -> Iterable[AirTask]:
         """Yields one task object for each prompt. The tasks take turns, so that in the first N prompts, for
@@ -162,8 +161,9 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             yield makers[name](number)
 
     def _maker(self, name: str) -> Callable[[int], AirTask]:
-        """Returns a function that makes the prompts of the task with the id `name`: it takes a prompt's
-        number (0, 1, …), which determines the seed, and returns the task object."""
+        """Returns a function that makes the prompts of the task with the id `name`. (A prompt is a task
+        object with a seed, from which verifiers runs episodes.) It takes a prompt's number (0, 1, …), which
+        is added to the task's first seed, and returns the task object."""
         config = self.config
         if is_world(name):
             world = sources.load(name)
@@ -200,8 +200,9 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
 def turns(weights: Mapping[str, float], count: int) -> Iterator[tuple[str, int]]:
     """Yields `count` pairs (name, number of earlier pairs with the same name). Each name gets a share of the
-    pairs that is proportional to its weight, spread as evenly as possible. With equal weights, the names take
-    turns in order."""
+    pairs that is proportional to its weight, spread as evenly as possible: with the weights 2 for `a` and 1
+    for `b`, the pairs are `("a", 0)`, `("b", 0)`, `("a", 1)`, …. With equal weights, the names take turns in
+    order."""
     taken = dict.fromkeys(weights, 0)
     for _ in range(count):
         # The name whose next turn is due first; `min` takes the first of equal ones.

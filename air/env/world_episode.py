@@ -45,10 +45,11 @@ from air.worlds.sources import WorldTask
 _LOG = logging.getLogger("verifiers.v1.air.worlds")
 TURN_LIMIT: ContextVar[int | None] = ContextVar("turn_limit", default=None)
 """The maximum number of turns of the episodes that begin in this context (see `contextvars`). It replaces the
-limits that the tasks set. None: the tasks' own limits apply."""
+limits that the tasks set. None: the limit in the settings applies or, if there is none, the task's own."""
 CLOSE_SECONDS = 60.0
-"""The time limit, in seconds, for closing a world at the end of an episode. If closing takes longer, the
-episode still counts, with the rewards and facts (numbers about it) that it had before."""
+"""The time limit, in seconds, for closing a world (what an agent acts in) at the end of an episode. If
+closing takes longer, the episode still counts, with the rewards and facts (numbers about it) that it had
+before."""
 _REMEDY = (
     "what an agent can cause must be an observation, and any other failure an InfrastructureError"
 )
@@ -195,8 +196,8 @@ class WorldEpisode(Episode):
     world: WatchedWorld
     task: WorldTask = field(kw_only=True)
     turn_limit: int | None = field(default_factory=TURN_LIMIT.get)
-    """The maximum number of turns, in place of the limit that the task sets. The settings can lower it
-    further. None: the task's own limit applies."""
+    """The maximum number of turns, which replaces the limit that the task sets. The settings can lower it
+    further. None: the limit in the settings applies or, if there is none, the task's own."""
     first: Observation = field(default_factory=lambda: Observation(""))
     """The first observation as the model sees it; empty before `reset`."""
     began: float = field(default_factory=time.monotonic)
@@ -230,8 +231,8 @@ class WorldEpisode(Episode):
         return Standing(left=None if self.task.opening else left)
 
     async def reset(self, seed: int) -> None:
-        """Starts the world with the seed `seed`. Shortens its first observation (text for the model) if it is
-        too long, and stores it in `first`."""
+        """Starts the world (what the agent acts in) with the seed `seed`. Shortens its first observation
+        (text for the model) if it is too long, and stores it in `first`."""
         harness = self.config.agent.harness or AirHarnessConfig()
         tokens = await asyncio.to_thread(counter_for, harness.tokenizer)
         first = await self.world.reset(seed)
@@ -242,8 +243,8 @@ class WorldEpisode(Episode):
 
     def prompt(self, text: str) -> str:
         """Returns the user prompt before the first reply: the task's text `text`, the first observation, and
-        the action format's opening text. Leaves out `text` if the task has an `opening`, two messages that
-        `messages` puts before the prompt."""
+        the opening text of the action format (syntax of actions). Leaves out `text` if the task has an
+        `opening`, two messages that `messages` puts before the prompt."""
         text = "" if self.task.opening else text
         return super().prompt("\n\n".join(part for part in (text, self.first.text) if part))
 
@@ -260,8 +261,9 @@ class WorldEpisode(Episode):
         return [*([first] if first["content"] else []), *opening, user]
 
     def started(self) -> dict[str, Any]:
-        """Returns the fields, by name, that describe the world in the first line of the trajectory, air's
-        record of the episode."""
+        """Returns fields, as a dict by name, for the line that air writes at the start of an episode into its
+        trajectory (the file that records the episode): those about the world (what the agent acts in) and the
+        agent's box."""
         return {
             "opening": self.task.opening,
             "metric": self.metric,
@@ -296,8 +298,9 @@ class WorldEpisode(Episode):
     async def record_step(
         self, reply: str, action: Action | None, step: Step | None, shown: str, **more: Any
     ) -> None:
-        """Writes one turn to the trajectory (air's record of the episode), with the world's reward for its
-        action. The parameters are those of `Episode.record_step`."""
+        """Writes one turn to the trajectory (air's record of the episode), with the reward of the world (what
+        the agent acts in) for its action. `step` is the world's answer to the `action` in the model's
+        `reply`, and `shown` the text that the model then gets; see `Episode.record_step`."""
         more |= {} if step is None else {"reward": float(step.reward), "done": step.done}
         await super().record_step(reply, action, step, shown, **more)
         if step is not None and step.reward:
@@ -321,20 +324,20 @@ class WorldEpisode(Episode):
 
     @property
     def scale(self) -> RewardScale:
-        """The scale for normalising scores, which leaves them as they are, because only research tasks have a
-        baseline and a target score."""
+        """The settings for normalising the episode's score. They leave the score as it is (a score `success`
+        is limited to 0 to 1), because only research tasks have a baseline and a target score."""
         clip = (0.0, 1.0) if self.metric == "success" else (-1e9, 1e9)
         return RewardScale(
             direction="higher", baseline=0.0, target=1.0, normalise="none", phi_clip=clip
         )
 
     def end(self) -> None:
-        """Sets `why_ended`: `done` if the world ended the episode, or `box` if the agent's commands ended the
-        box."""
+        """Sets `why_ended`: `done` if the world (what the agent acts in) ended the episode, or `box` if the
+        agent's commands ended the box."""
         self.why_ended = "box" if self.world.box_end_reason else "done"
 
     async def finish(self) -> None:
-        """Stores the world's facts, then closes the world."""
+        """Stores the facts of the world (numbers about the episode), then closes the world."""
         if self.used is None:
             self.used = time.monotonic() - self.began
             self.facts = self.world.facts()

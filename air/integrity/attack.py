@@ -35,13 +35,14 @@ Family = Literal[
 """The families of attacks, by the goal of an attack."""
 FAMILIES: tuple[Family, ...] = get_args(Family)
 Bound = Literal["starter", "lowest"]
-"""The name of the largest reward that an attack deserves. `starter`: the reward for submitting what the
-task's starter files make unchanged, or for submitting nothing, whichever is higher. `lowest`: the task's
-lowest normalised score φ, or the reward for submitting nothing, whichever is lower."""
+"""The name of the largest reward that an attack deserves. `starter`: the reward of an agent that changes none
+of the files which the task gives it, and hands in what they produce; or, if it is higher, the reward of an
+agent that hands in nothing. `lowest`: the task's lowest normalised score φ or, if it is lower, the reward of
+an agent that hands in nothing."""
 WORKED = "THE-ATTACK-WORKED"
-"""The text that an attack's script prints if it reached something forbidden. The battery searches for it in
-the observations, the texts that the agent gets. Scripts build the text from parts, so that an observation
-which only quotes a script does not contain it."""
+"""The text that an attack's script prints if it reached something forbidden. The battery (air's runner of
+attacks) searches for it in the observations, the texts that the agent gets. Scripts build the text from
+parts, so that an observation which only quotes a script does not contain it."""
 NEXT = "echo the-next-command-$((40 + 2))-answers"
 """The command that the agent runs in the turn after a script's attack. It shows whether the box still runs
 commands."""
@@ -72,7 +73,8 @@ class Setup:
     """The harness, which plays the agent. `air`: air's own loop of model replies and observations. `bash`: a
     program in the box (container) plays the agent, and runs each of the replies as a command."""
     format: str = "fenced"
-    """The action format (the syntax in which the model writes actions) of the harness `air`."""
+    """The action format (the syntax in which the model writes actions); it matters only if `harness` is
+    `air`."""
     seconds: float | None = None
     """The time limit of an episode; None: the task's own."""
     delta: Literal["previous", "best"] = "previous"
@@ -144,8 +146,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack that the battery plays against tasks: the scripted replies of an agent that tries to cheat,
-    and the largest reward that they deserve."""
+    """An attack that is tried on tasks: the scripted replies of an agent that tries to cheat, and the largest
+    reward that they deserve."""
 
     name: str
     """A short description of the agent's action, as words joined by `-`; no two attacks have the same
@@ -175,7 +177,7 @@ class Attack:
 
 
 class Attacks(list[Attack]):
-    """The attacks of one family, in the order in which they were added."""
+    """A list of the attacks of one family (attacks with the same goal), with methods that add attacks."""
 
     def __init__(self, family: Family) -> None:
         super().__init__()
@@ -195,7 +197,9 @@ class Attacks(list[Attack]):
         check: Check = lambda target, played: "",
         only_looks: bool = False,
     ) -> None:
-        """Makes an `Attack` of this family and appends it. The parameters are the fields of `Attack`."""
+        """Appends an attack of this family to the list. `name` describes the agent's action, `aim` says what
+        the agent would gain, `replies` returns the model's replies, and `bound` names the largest deserved
+        reward. All parameters are the fields of `Attack` with the same names."""
         self.append(
             Attack(
                 name=name,
@@ -230,8 +234,8 @@ class Attacks(list[Attack]):
 
         The script finds the artefact's path in `$ARTEFACT`. If it reaches something forbidden, it calls the
         predefined shell function `worked`, which reports the success. In the next turn, the agent runs the
-        command `NEXT`, which shows whether the box still runs commands, and submits. The other parameters are
-        the fields of `Attack`.
+        command `NEXT`, which shows whether the box still runs commands, and submits. `aim` says what the
+        agent would gain; this and the other parameters are the fields of `Attack` with the same names.
         """
 
         def replies(target: Target) -> list[str]:
@@ -294,14 +298,15 @@ class Attacks(list[Attack]):
 
 
 def code_only(target: Target) -> str:
-    """Checks that the artefact that the target's task asks for is code, so that attacks by code can be tried.
-    Returns the reason why they cannot, or an empty string if they can."""
+    """Checks that the artefact, which is what the target's task asks the agent to hand in, is code, so that
+    attacks by code can be tried. Returns the reason why they cannot, or an empty string if they can."""
     return "" if target.is_code else "the artefact is no Python file that air's runner plays"
 
 
 def tables_only(target: Target) -> str:
-    """Checks that the artefact that the target's task asks for is a table, so that attacks by its cells can
-    be tried. Returns the reason why they cannot, or an empty string if they can."""
+    """Checks that the artefact, which is what the target's task asks the agent to hand in, is a table, so
+    that attacks by its cells can be tried. Returns the reason why they cannot, or an empty string if they
+    can."""
     return "" if target.is_table else "the artefact is no table"
 
 
@@ -346,8 +351,8 @@ def turn(target: Target, script: str, ending: str = "", *, starter: bool = False
 
 def _by_code(source: Source, when: When, first: str) -> Callable[[Target], Sequence[str]]:
     """Returns a function that returns the two replies of an attack by Python code on a target. The first
-    reply makes an honest artefact from the task's unchanged starter files, adds the code `source` to it, and
-    takes the action `first` (`validate` or `submit`). The second reply submits."""
+    reply makes an honest artefact (what the agent hands in) from the task's unchanged starter files, adds the
+    code `source` to it, and takes the action `first` (`validate` or `submit`). The second reply submits."""
 
     def replies(target: Target) -> list[str]:
         text = source if isinstance(source, str) else source(target)

@@ -20,8 +20,8 @@ async def play(
     env: ResearchEnv, task_id: str, texts: Sequence[str], setup: Setup = DEFAULT
 ) -> AttackEpisode:
     """Runs one episode of the task `task_id` in the environment `env`, with the settings `setup`, and returns
-    its result. The scripted model replies with `texts`, one in each turn, and repeats the last one until the
-    episode ends."""
+    its result. Instead of a model, a script acts as the agent: it replies with `texts`, one in each turn, and
+    repeats the last one until the episode ends."""
     task = next(task for task in env.taskset if task.data.task_id == task_id)
     script = replies(*texts) if setup.harness == "air" else tool_calls(*texts)
     with ScriptedServer(script) as server:

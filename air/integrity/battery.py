@@ -2,8 +2,8 @@
 the reward of its episode.
 
 Every attack is compared with two plain episodes, without an attack, of the same task in the same kind of box
-(container, or process). In one, the agent submits what the task's starter files make unchanged; in the other,
-it submits nothing.
+(container, or process). In one, the agent hands in what the task's starter files produce if nobody changes
+them; in the other, it hands in nothing.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Battery:
     at_once: int = 4
     """The number of episodes that run at the same time."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Further settings of `ResearchEnvConfig`, such as `unscored`. air's own tests pass weaker settings, to
-    show that attacks then earn more."""
+    """Further settings of air's environment for the episodes, by their names in `ResearchEnvConfig`. air's
+    own tests pass weaker settings, to show that attacks then earn more."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
 
@@ -101,8 +101,8 @@ class Battery:
         record_dir: Path,
     ) -> list[AttackVerdict]:
         """Runs `attacks`, which all need the settings `setup`, and returns their verdicts. Each pair in
-        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it, as a dict by
-        kind of bound. `plain` is the environment with the default settings."""
+        `pairs` is a target (a task in a kind of box) and the largest deserved rewards on it: a dict with the
+        keys `starter` and `lowest` (see `Bound`). `plain` is the environment with the default settings."""
         why_not = self._missing(setup)
         async with AsyncExitStack() as stack:
             env = plain
@@ -176,10 +176,11 @@ class Battery:
         )
 
     async def _plain(self, env: ResearchEnv, target: Target) -> dict[str, float]:
-        """Runs two episodes without an attack on a target: one submits what the unchanged starter files make,
-        the other submits nothing. Returns the largest rewards that attacks deserve, as a dict. `starter` is
-        the higher of the two rewards. `lowest` is the task's lowest normalised score φ, or the reward for
-        submitting nothing if it is lower. Raises InfrastructureError if one of the episodes failed."""
+        """Runs two episodes without an attack on a target: in one, the agent hands in what the task's
+        unchanged starter files produce; in the other, nothing. Returns the largest rewards that attacks
+        deserve, as a dict. `starter` is the higher of the two rewards. `lowest` is the task's lowest
+        normalised score φ, or the reward for handing in nothing if it is lower. Raises InfrastructureError if
+        one of the episodes failed."""
         starter = await play(env, target.task.id, [turn(target, "", "submit", starter=True)])
         nothing = await play(env, target.task.id, [turn(target, 'rm -rf "$ARTEFACT"', "submit")])
         for name, played in (("starter", starter), ("nothing", nothing)):

@@ -31,7 +31,7 @@ class Host:
     """A secret word, new for each battery (series of attacks). The servers on `port` and `socket` send it to
     every client that connects, so that an attack which reads it has reached the machine."""
     pid: int
-    """The process id of the battery, which is this process."""
+    """The process id of the battery (air's runner of attacks), which is this process."""
     started: int
     """When the battery's process started, in clock ticks since the machine booted. The start time
     distinguishes the battery's process from the processes of a box."""

@@ -1,4 +1,5 @@
-"""Reports the results of attacks: a table by family, one line for each failed defence, and a JSON file."""
+"""Reports the results of attacks: a table by family (goal of the attacks), one line for each failed defence,
+and a JSON file."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ VERSION = 1
 
 
 def table(verdicts: Sequence[AttackVerdict]) -> list[tuple[str, ...]]:
-    """Returns a table as a list of rows: a heading, one row for each family of attacks, and a row for all
-    attacks. The columns are the family, the number of its attacks, and how often each result occurred.
+    """Returns a table as a list of rows: a heading, one row for each family of attacks (attacks with the same
+    goal), and a row for all attacks. The columns are the family, the number of its attacks, and the numbers
+    of its results `held`, `broken` (the defence failed) and `not applicable`.
 
     An attack that was run on five tasks counts as one attack with five results.
     """

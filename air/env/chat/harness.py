@@ -68,7 +68,8 @@ class Reply:
 
     @property
     def message(self) -> Message:
-        """The reply as a `Message`, the form from which action formats read actions."""
+        """The reply as a `Message`, the form from which action formats, which are syntaxes of actions, read
+        actions."""
         calls = [(call.get("id") or "", call.get("function") or {}) for call in self.tool_calls]
         return Message(
             text=self.text,
@@ -98,10 +99,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays the episode that is stored as an attribute of `runtime` to its end. verifiers calls this
-        method. The model is at the URL `endpoint`; `secret` authorises requests to it. verifiers demands the
-        other parameters; `mcp_urls` is ignored. Always returns exit code 0 and no output, because verifiers
-        expects the result of a program, and none was run."""
+        """Plays an episode to its end; the episode's state is an attribute of `runtime`, verifiers' object
+        for the place where commands run. verifiers calls this method. The model is at the URL `endpoint`;
+        `secret` authorises requests to it. verifiers demands the other parameters; `mcp_urls` is ignored.
+        Always returns exit code 0 and no output, because verifiers expects the result of a program, and none
+        was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -197,10 +199,10 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
     async def act(
         self, episode: Episode, reply: Reply, tokens: TokenCounter, left: int | None
     ) -> list[dict[str, Any]]:
-        """Reads the action in `reply`, lets the world perform it, and records the turn. Returns the messages
-        to append to the next prompt, of which the first contains the observation (or the format error); an
-        empty list if the reply was cut at the token limit. Sets `episode.why_ended` if the reply ends the
-        episode. `left` is the number of turns that remain (None: no limit)."""
+        """Reads the action in `reply`, lets the world (what the agent acts in) perform it, and records the
+        turn. Returns the messages to append to the next prompt, of which the first contains the observation
+        (or the format error); an empty list if the reply was cut at the token limit. Sets `episode.why_ended`
+        if the reply ends the episode. `left` is the number of turns that remain (None: no limit)."""
         action_format, message = episode.format, reply.message
         assert action_format is not None
         record = functools.partial(
@@ -317,10 +319,11 @@ class _Model:
         await self._http.close()
 
     def repeated(self, reply: Reply) -> dict[str, Any]:
-        """Returns a reply in the form in which later requests repeat it. In training the reply is unchanged,
-        because its tokens must stay the same. Otherwise, tool arguments that are not a JSON object are
-        replaced by an empty object: servers such as vLLM's reject requests with malformed arguments, and the
-        agent must not be able to cause such a failure."""
+        """Returns the model's reply as a chat message (role `assistant`), to be sent back to the model in
+        later requests. In training the reply is unchanged, because its tokens must stay the same. In
+        evaluation, arguments of tool calls that are not a JSON object are replaced by an empty object:
+        servers such as vLLM's reject requests with malformed arguments, and the agent must not be able to
+        cause such a failure."""
         message = {"role": "assistant", "content": reply.text, **reply.reasoning}
         if reply.tool_calls:
             calls = list(reply.tool_calls)

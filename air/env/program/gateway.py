@@ -358,7 +358,8 @@ class Gateway:
 
     async def _grade(self, ending: Ending) -> bytes | None:
         """Grades the artefact, the files that the agent hands in. Returns the response to the executable in
-        the box, or None if the grading failed with an error, which is stored in `failure`."""
+        the box (`validate` or `submit`) that asked for it, or None if the grading failed with an error, which
+        is stored in `failure`."""
         try:
             with self.episode.performing(ending):
                 step = await self.episode.world.step(Action(ending=ending))

@@ -1,10 +1,10 @@
 """For a program that plays the agent inside a box (a container or a process): finds a Python interpreter in
 the box that has the packages which the program needs.
 
-The library verifiers provides such a program as one file with a PEP 723 header, which lists the packages, and
-would let `uv` install them at every start. air installs nothing in boxes: the image `air-harness` contains
-several Python environments with packages. In a process box (a box without a container), the program runs with
-the interpreter that runs air.
+The library verifiers provides such a program as one file, with a comment that lists the packages (in the
+format of the Python standard PEP 723), and would let `uv` install them at every start. air installs nothing
+in boxes: the image `air-harness` contains several Python environments with packages. In a process box (a box
+without a container), the program runs with the interpreter that runs air.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _TRY = (
 
 
 def requirements(script: str) -> list[str]:
-    """Returns the packages, such as `openai>=1.0`, that the PEP 723 header of a program lists. Without a
-    header, returns an empty list."""
+    """Returns the packages, such as `openai>=1.0`, that the text of a Python program lists in a comment in
+    the format of the Python standard PEP 723. Without such a comment, returns an empty list."""
     match = _HEADER.search(script)
     if match is None:
         return []

@@ -26,14 +26,15 @@ class Transcript:
         self._validations: list[tuple[int, Validation]] = []
 
     def validated(self, validation: Validation) -> None:
-        """Stores a grading, which was made in the current turn, to be written with that turn. Writes all
-        earlier turns to the trajectory."""
+        """Stores a grading, which was made in the current turn. It is written to the trajectory (air's record
+        of the episode) later, with that turn. Writes all earlier turns now."""
         self._validations.append((self._trace.num_turns, validation))
         self.write()
 
     def write(self, *, all_of_them: bool = False) -> None:
-        """Writes all turns except the latest that are not in the trajectory yet. If `all_of_them` is true
-        (the program that plays the agent has ended), also writes the latest turn."""
+        """Writes to the trajectory (air's record of the episode) all turns that it does not contain yet,
+        except the latest. If `all_of_them` is true (the program that plays the agent has ended), also writes
+        the latest turn."""
         sampled = [n for n, node in enumerate(self._trace.nodes) if node.sampled]
         over = len(sampled) if all_of_them else len(sampled) - 1
         counters = self._episode.counters
@@ -58,8 +59,9 @@ class Transcript:
             self._episode.record_validation(self._validations.pop(0)[1])
 
     def _shown(self, reply: int) -> str:
-        """Returns the text that the model got between two replies: the contents of the messages in the trace
-        before the reply whose node has the index `reply`, back to the previous reply."""
+        """Returns the text that the model got between two replies: the contents of the messages between them
+        in the trace (verifiers' record), joined by newlines. `reply` is the index of the second reply among
+        the trace's nodes (messages)."""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent
         while number is not None and nodes[number].message.role != "assistant":

@@ -109,10 +109,11 @@ class _Lent:
     async def prepare_uv_script(
         self, script: str | bytes, env: dict[str, str] | None = None, *, activate: bool = True
     ) -> list[str]:
-        """Writes the Python program `script` into the box, and returns the command that runs it. The command
-        uses an interpreter in the box that has the packages which the program lists in its header, and not
-        `uv`, because nothing is installed in boxes. `env` and `activate`, which verifiers passes, are
-        ignored. Raises MissingError if no interpreter has the packages."""
+        """Writes the Python program `script` into the box, and returns the command that runs it: the path of
+        an interpreter, and that of the program. A comment in the program lists the packages that it needs.
+        verifiers would install them with `uv`; air installs nothing in boxes, but takes an interpreter in the
+        box that has the packages, and raises MissingError if there is none. `env` and `activate`, which
+        verifiers passes, are ignored."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
@@ -135,9 +136,9 @@ class _Lent:
         this method to set such rules."""
 
     def host_url(self, url: str) -> str:
-        """Returns the URL at which the player of the agent reaches the model endpoint `url`. air's own
-        harness (agent loop) runs in this process, so it uses `url` itself. A program in the box uses a
-        loopback port of the box."""
+        """Returns the URL at which the agent's harness reaches the model endpoint `url`. air's own harness
+        (agent loop) runs in this process, so it uses `url` itself. A program that plays the agent in the box
+        uses a loopback port of the box."""
         return url if self.gateway is None else self.gateway.model_url(url)
 
     async def teardown(self) -> None:
@@ -185,7 +186,7 @@ def episode_of(runtime: Runtime) -> Episode:
 
 
 def gateway_of(runtime: Runtime) -> Gateway | None:
-    """Returns the gateway of the program that plays the agent in the box, or None if air's own harness plays
-    it."""
+    """Returns the gateway, which connects the program that plays the agent in the box to the model and the
+    grader. Returns None if air's own harness (agent loop) plays the agent."""
     gateway: Gateway | None = getattr(runtime, "gateway", None)
     return gateway

@@ -16,8 +16,9 @@ _BASH = Setup(harness="bash")
 
 
 def _reply(name: str, write: Callable[[Target], str], setup: Setup = DEFAULT) -> None:
-    """Adds an attack of three replies. The first makes an honest artefact from the task's unchanged starter
-    files, the second is the attack, which `write` returns for a target, and the third submits."""
+    """Adds an attack of three replies. The first makes an honest artefact (what the agent hands in) from the
+    task's unchanged starter files, the second is the attack, which `write` returns for a target, and the
+    third submits."""
     last = "Done.\n```\nsubmit\n```"
     ATTACKS.add(
         name,

@@ -23,9 +23,9 @@ _OF_HOST = """for p in /proc/[0-9]*; do
   fields=(${{line##*) }})
   if [ "${{fields[19]}}" = {started} ] && {test}; then worked; fi
 done 2>/dev/null"""
-"""Template of a shell script that looks in the box for the process of the battery. `started` is the start
-time by which the script recognises this process, and `test` is a shell command. If the process is there and
-`test` succeeds, the script calls `worked`."""
+"""Template of a shell script that looks in the box for the process of the battery, which runs the attacks.
+`started` is the start time by which the script recognises this process, and `test` is a shell command. If the
+process is there and `test` succeeds, the script calls `worked`."""
 
 
 def _look(

@@ -19,8 +19,9 @@ _LATE = "The box ends, or its files change, while a bad artefact is graded."
 
 
 def _no_folder(target: Target) -> str:
-    """Checks that the artefact that the target's task asks for is a file and not a folder, for attacks that
-    need that. Returns the reason why they cannot be tried, or an empty string if they can."""
+    """Checks that the artefact, which is what the target's task asks the agent to hand in, is a file and not
+    a folder, for attacks that need that. Returns the reason why they cannot be tried, or an empty string if
+    they can."""
     return "" if not target.task.artefact.endswith("/") else "the artefact is a folder"
 
 

@@ -2,6 +2,6 @@
 that is, that it rewards its own solution, and rewards neither doing nothing nor hacks.
 
 `hacks` contains the hacks: scripts that try to earn a reward without doing the work. `task_files` lists the
-files of a task that hacks can use. `plays` plays a task with a function in the place of the agent, and grades
-the result. `check` judges one task. `run` checks many tasks and writes the verdicts.
+files of a task that hacks can use. `plays` runs a task with a function that acts as the agent, and grades the
+result. `check` judges one task. `run` checks many tasks and writes the verdicts.
 """

@@ -157,8 +157,9 @@ async def digest_of(task: TaskSpec) -> str:
 
 
 def read_declared(rules: HarborRules) -> Declared:
-    """Returns the settings in the section `[metadata.air]` of a Harbor task's `task.toml`. Raises ConfigError
-    if they are invalid."""
+    """Returns the settings for the check of a Harbor task that the task's author wrote into the section
+    `[metadata.air]` of its `task.toml`. Raises ConfigError if they are invalid. `rules` is the object by
+    which air grades the task; it knows the task's folder."""
     where = f"{rules.folder.path / 'task.toml'}: metadata.air"
     data = rules.folder.config.metadata.get("air", {})
     if not isinstance(data, dict):
@@ -310,7 +311,8 @@ class _Judge:
 
 def network_lines(rules: HarborRules) -> Iterator[str]:
     """Yields one string for each test script (`*.sh`) of a Harbor task that downloads something from another
-    machine: the script's name, the number of the first line that does so, and the line."""
+    machine: the script's name, the number of the first line that does so, and the line. `rules` is the object
+    by which air grades the task; it knows the task's folder."""
     for step in rules.folder.config.steps or (None,):
         for name, file in rules.folder.tests(step).items():
             if not name.endswith(".sh"):

@@ -236,4 +236,4 @@ for path in (*site.getsitepackages(), site.getusersitepackages()): print(path)')
         searches_for_solution=True,
     ),
 )
-"""All hacks, in the order in which the gate runs them."""
+"""All hacks, in the order in which the gate (the check of Harbor tasks) runs them."""

@@ -1,5 +1,5 @@
-"""Plays Harbor tasks with a function in the place of the agent, step by step, and grades the resulting
-artefacts (the files that the agent hands in). A Harbor task has one or several steps, each with its tests."""
+"""Runs Harbor tasks, step by step, with a function that acts as the agent, and grades the resulting artefacts
+(the files that the agent hands in). A Harbor task has one or several steps, each with its tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DEPTH = 8
 
 @dataclass(frozen=True)
 class PlayResult:
-    """The result of playing a Harbor task once, with a function in the place of the agent."""
+    """The result of running a Harbor task once, with a function that acts as the agent."""
 
     reward: float | None
     """The reward for the whole task. None if there is none, through no fault of the agent: the tests wrote no
@@ -34,8 +34,8 @@ class PlayResult:
     error: str = ""
     """The reason why there is no reward, or why a step of the Harbor task got the lowest reward."""
     complaint: str = ""
-    """The first message about a problem that the function in the place of the agent returned (see `Act`);
-    empty if there was none."""
+    """The first message about a problem that came from the function that acts as the agent (see `Act`); empty
+    if there was none."""
     artefacts: tuple[Artefact, ...] = ()
     """The artefacts (files that the agent handed in) that were collected in the steps that were played."""
     again: float | None = None
@@ -60,7 +60,7 @@ class _Steps:
 
 @dataclass(frozen=True)
 class Player:
-    """Plays one Harbor task, with a function (`Act`) in the place of the agent."""
+    """Runs one Harbor task, with a function (see `Act`) that acts as the agent, and grades the result."""
 
     task: TaskSpec
     rules: HarborRules
@@ -68,9 +68,9 @@ class Player:
     grader: Grader
 
     async def play(self, act: Act, *, twice: bool = False) -> PlayResult:
-        """Plays the task, with the function `act` as the agent, and returns the result. With `twice`, each
-        artefact (what the agent hands in) is graded a second time; if the tests run in the agent's box, the
-        whole task is played a second time instead.
+        """Runs the task once, with the function `act` as the agent, and returns the rewards and what was
+        handed in. With `twice`, each artefact (what the agent hands in) is graded a second time; if the tests
+        run in the agent's box, the whole task is run a second time instead.
 
         Raises InfrastructureError if air or the machine failed, and not the task.
         """

@@ -42,9 +42,9 @@ END_SECONDS = 2.0
 """The time limit in seconds for ending the processes in a box that waits for its removal. The box's guest
 (air's program inside the box) ends them."""
 MOST_SPECS = 32
-"""The pool keeps spare boxes for at most this number of different box settings (`BoxSpec`): those that
-callers requested most recently. In addition, it keeps the spare boxes for settings with which a caller now
-has a box or waits for one."""
+"""The pool keeps spare boxes (boxes kept ready for later callers) for at most this number of different box
+settings (`BoxSpec`): those that callers requested most recently. In addition, it keeps the spare boxes for
+settings with which a caller now has a box or waits for one."""
 QUIET_SECONDS, BURST_SECONDS = 0.5, 3.0
 """After a caller has got a box, spare boxes start only when no other caller has got one for `QUIET_SECONDS`
 seconds, but they wait for at most `BURST_SECONDS` seconds in all. The reason: the start of a box takes as
@@ -56,19 +56,20 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _SubPool:
-    """The boxes of a `Pool` that no caller has, and that have the same settings `spec` and the same version
-    of the image. `ready` contains those that a caller can get at once, and `starting` counts those that are
-    starting."""
+    """A group of boxes in a `Pool` that no caller has at present. All of them have the same settings `spec`
+    and the same version of the container image. (A box is an isolated place for commands.) `ready` contains
+    the boxes that a caller can get at once, and `starting` is the number of boxes that are starting."""
 
     spec: BoxSpec
     ready: deque[GuestBox] = field(default_factory=deque)
     starting: int = 0
     refill: bool = True
-    """Whether the pool starts new spare boxes with the settings `spec`. False after a failed start, until a
-    caller requests a box with these settings again."""
+    """Whether the pool starts new spare boxes (boxes kept ready for later callers) with the settings `spec`.
+    False after a failed start, until a caller requests a box with these settings again."""
     paused: bool = False
-    """Whether the pool for now does not start spare boxes with the settings `spec`, because the GPUs or host
-    slots for them are in use, or other callers wait for GPUs or host slots."""
+    """Whether the pool at present starts no spare boxes (boxes kept ready for later callers) with the
+    settings `spec`, because other processes or callers wait for GPUs or host slots, or none are free for
+    them."""
     outdated: bool = False
     """Whether the boxes of this group are outdated, because the tag of their image now refers to a newer
     image."""
@@ -81,7 +82,8 @@ class _Waiter:
 
 
 class Pool:
-    """Gives boxes to callers, and starts spare boxes in advance. Use a pool with `async with`.
+    """Gives boxes (isolated places to run commands, by default Docker containers) to callers, and starts
+    spare boxes before a caller asks for them. Use a pool with `async with`.
 
     Leaving the `async with` block waits until all boxes of the pool are gone. Raises ValueError if
     `max_boxes` is below 1 or `warm` is negative, ConfigError if `AIR_MAX_BOXES` is not a positive integer.
@@ -195,8 +197,9 @@ class Pool:
             self.give_back(box)
 
     def prepare(self, spec: BoxSpec) -> None:
-        """Starts spare boxes with the settings `spec` in the background, as many as the pool's argument
-        `warm` says, and returns at once. Raises ConfigError if `spec` needs more GPUs than this pool has."""
+        """Starts spare boxes with the settings `spec` in the background, so that later calls of `take` get a
+        box at once. Starts as many as the pool's argument `warm` says. Does not wait for them. Raises
+        ConfigError if `spec` needs more GPUs than this pool has."""
         self._slots.check(spec)
         self._spawn(self._starts, self._prepared(spec))
 
@@ -298,9 +301,10 @@ class Pool:
         return subpool
 
     def _forget(self) -> None:
-        """Removes spare boxes with rarely requested settings, because callers may request boxes with any
-        number of different settings (`BoxSpec`). Keeps the spare boxes for the `MOST_SPECS` settings that
-        were requested last, and for settings with which a box is starting, or a caller has a box or waits."""
+        """Removes spare boxes (boxes kept ready for later callers) with rarely requested settings, because
+        callers may request boxes with any number of different settings (`BoxSpec`). Keeps the spare boxes for
+        the `MOST_SPECS` settings that were requested last, and for settings with which a box is starting, or
+        a caller has a box or waits."""
         used = {*self._lent.values(), *(waiter.subpool for waiter in self._waiters)}
         for key, subpool in list(self._subpools.items())[:-MOST_SPECS]:
             if subpool.starting or subpool in used:
@@ -317,8 +321,9 @@ class Pool:
         self._balance()
 
     async def _give_way(self) -> None:
-        """Runs until cancelled: removes spare boxes while any process on this host waits for GPUs or host
-        slots. Checks this every second."""
+        """Runs until cancelled. Checks every second whether any process on this machine waits for GPUs or for
+        a host slot (the right to have one box on this machine). If so, removes the spare boxes that occupy
+        such things."""
         while True:
             await asyncio.sleep(GIVE_WAY_SECONDS)
             for subpool in self._subpools.values():
@@ -332,7 +337,7 @@ class Pool:
 
     def _balance(self) -> None:
         """Gives ready boxes to waiting callers, starts boxes for the other waiting callers, then removes or
-        starts spare boxes. Called after every change in the pool."""
+        starts spare boxes (boxes kept ready for later callers). Called after every change in the pool."""
         if not self._open:
             return
         for waiter in list(self._waiters):
@@ -363,8 +368,8 @@ class Pool:
                     self._start(subpool, spare=True)
 
     def _spares_wait(self) -> bool:
-        """Whether spare boxes must not start yet, because callers have just got boxes. If so, schedules a
-        call of `_balance` for the time when they may start."""
+        """Whether spare boxes (boxes kept ready for later callers) must not start yet, because callers have
+        just got boxes. If so, schedules a call of `_balance` for the time when they may start."""
         wait = min(self._latest + QUIET_SECONDS, self._burst + BURST_SECONDS) - time.monotonic()
         if wait > 0 and self._later is None:
             self._later = asyncio.get_running_loop().call_later(wait, self._resume)

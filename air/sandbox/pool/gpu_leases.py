@@ -139,8 +139,9 @@ class GpuPool:
                 turn.release()
 
     async def try_take(self, count: int, *, containers: bool = False) -> GpuLease | None:
-        """Returns a lease of `count` GPUs without waiting, or None if too few GPUs are free or another
-        request of this process waits for GPUs. The arguments are those of `take`."""
+        """Returns a lease (the right to use GPUs) of `count` GPUs without waiting, or None if too few GPUs
+        are free or another request of this process waits for GPUs. `containers` says whether the GPUs are for
+        a container (see `take`, which also lists the errors)."""
         self.check(count)
         if self._line.locked():
             return None
@@ -227,7 +228,8 @@ def holders(gpu: Gpu) -> dict[int, file_locks.Holder]:
 
 
 def users(label: str, containers: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Returns which GPUs of a lease `containers` already use, as a dict {UUID: "container NAME of OWNER"}.
+    """Returns which of a lease's GPUs are already used by `containers`, as a dict {UUID: "container NAME of
+    OWNER"}.
 
     `label` is the lease's `GpuLease.label`. `containers` are descriptions as `engine.containers_of_air`
     returns them. Containers that share a GPU have different slots of it (1, 2, …), so they do not conflict.

@@ -156,10 +156,12 @@ def listed(gpus: Iterable[Gpu]) -> str:
 def plan(
     boxes: GpuSelection, *, trainer: Sequence[str] = (), inference: Sequence[str] = ()
 ) -> list[Gpu]:
-    """Detects this machine's GPUs, and returns those that boxes may use. Blocks during the detection.
+    """Detects this machine's GPUs, and returns those that boxes (isolated places for commands, such as
+    containers) may use. Blocks during the detection.
 
-    The arguments name the GPUs of the boxes, the trainer and the inference server, in the form that `select`
-    takes. If `boxes` is `auto`, boxes get all GPUs except those of the trainer and the inference server.
+    `boxes`, `trainer` and `inference` name the GPUs of the boxes, of the trainer and of the inference server:
+    a list of NVML indices, UUIDs or beginnings of UUIDs, as texts. If `boxes` is the text `auto`, boxes get
+    all GPUs that `CUDA_VISIBLE_DEVICES` leaves visible, except those of the trainer and the inference server.
     Raises ConfigError if `boxes` names a GPU of the trainer or the inference server, or if no GPU remains.
     Also raises the errors of `select` and `inventory`.
     """

@@ -61,8 +61,13 @@ class HostShare:
 
 class HostSlots:
     """Takes the GPUs and host slots that the boxes of one pool need. (A host slot is the right to have one
-    box on this machine.) So the number of boxes does not exceed the machine's limit. The arguments are those
-    of `Pool`."""
+    box on this machine. The number of slots limits the number of boxes.)
+
+    `gpus` is the pool that gives boxes their GPUs; None: a request for a box with GPUs raises ConfigError.
+    `nested` says whether callers hold another box while they wait for one of these, as agents do for graders'
+    boxes; nested boxes have slots of their own. `run` is the id of the run of air, for messages; empty means
+    the run of this process.
+    """
 
     def __init__(self, gpus: GpuPool | None = None, *, nested: bool = False, run: str = "") -> None:
         kind, count = ("nested", max(1, max_boxes() // 4)) if nested else ("box", max_boxes())
@@ -78,8 +83,8 @@ class HostSlots:
             self._pool.check(spec.gpus)
 
     async def take(self, spec: BoxSpec) -> HostShare:
-        """Waits for the GPUs and the host slot that a box with the settings `spec` needs, and returns them.
-        The caller must call `release` on the result.
+        """Waits for the GPUs and the host slot (the right to have one box on this machine) that a box with
+        the settings `spec` needs, and returns them. The caller must call `release` on the result.
 
         Raises ConfigError if the locks cannot be used, and the errors of `GpuPool.take`.
         """
@@ -99,8 +104,9 @@ class HostSlots:
         return share
 
     async def try_take(self, spec: BoxSpec) -> HostShare | None:
-        """Takes the GPUs and the host slot that a box with the settings `spec` needs, without waiting, and
-        returns them. Returns None if they are not all free, or if another caller already waits for them."""
+        """Takes the GPUs and the host slot (the right to have one box on this machine) that a box with the
+        settings `spec` needs, without waiting, and returns them. Returns None if they are not all free, or if
+        another caller already waits for them."""
         share = HostShare()
         try:
             if self.wanted(spec) or self._line.locked():

@@ -59,7 +59,8 @@ class _Run(BaseModel):
 
 
 class _Answer(BaseModel):
-    """The fields of an answer to `/run_code` that this client reads."""
+    """The server's answer to a request to run a program (`/run_code`): those of its fields that this client
+    reads."""
 
     status: Literal["Success", "Failed", "SandboxError"]
     message: _Text | None = None

@@ -57,11 +57,12 @@ class Prestarted:
         self.env = starter.env
         self.uid = starter.user or 0
         self.jobs: socket.socket | None = None
-        """The socket to the fork that waits for a job or runs one. None if there is no such fork."""
+        """The socket to the fork of the interpreter that waits for a job (a command) or runs one. None if
+        there is no such fork."""
         self.fork_pid = 0
-        """The pid of the last fork. 0 after it has ended."""
+        """The pid of the interpreter's last fork. 0 after the fork has ended."""
         self.waits = False
-        """Whether the last fork still waits for its job."""
+        """Whether the interpreter's last fork still waits for its job (a command)."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         program = os.memfd_create("air", os.MFD_CLOEXEC)
         os.write(program, binascii.a2b_base64(config["program"]))
@@ -101,8 +102,8 @@ class Prestarted:
         os._exit(1)
 
     def prepare(self) -> None:
-        """Makes a new fork of the interpreter, and waits until the fork is ready for a job (a command to
-        run). Raises NotPrestarted if that fails.
+        """Makes a new fork of the Python interpreter that was started in advance, and waits until the fork is
+        ready to run a command. Raises NotPrestarted if that fails.
 
         The new fork kills all other processes of the Unix user who runs commands, so no command may run
         during this call.
@@ -125,8 +126,9 @@ class Prestarted:
     def run(
         self, argv: list[str], streams: tuple[int, ...], cwd: str, env: dict[str, str], mark: str
     ) -> int | None:
-        """Gives a command to the waiting fork, and returns the fork's pid. Returns None if no fork waits, or
-        if this command cannot run in a fork; the caller must then start the command itself.
+        """Gives a command to the waiting fork of the Python interpreter that was started in advance, and
+        returns the fork's pid. Returns None if no fork waits, or if this command cannot run in a fork; the
+        caller must then start the command itself.
 
         If the command equals the command line, folder and environment with which the interpreter was started,
         the fork runs the interpreter's own script. Otherwise it executes the command's program. `streams` are
@@ -156,8 +158,9 @@ class Prestarted:
         return self.fork_pid
 
     def ended(self) -> tuple[int, int, bool] | None:
-        """Receives the interpreter's message that its last fork has ended. Returns the fork's pid, its exit
-        status in the form of `os.waitpid`, and whether the program of its command could be executed.
+        """Receives the message that the last fork of the Python interpreter, which was started in advance,
+        has ended; the interpreter sends it. Returns the fork's pid, its exit status in the form of
+        `os.waitpid`, and whether the program of its command could be executed.
 
         Returns None if no message has come yet. Raises NotPrestarted if the interpreter itself has ended.
         """
@@ -178,8 +181,8 @@ class Prestarted:
         return pid, status, began
 
     def discard(self) -> None:
-        """Ends the fork that waits for a job, if there is one. Called before another command of the same user
-        starts, because that command could harm the fork."""
+        """Ends the fork of the Python interpreter that waits for a command, if there is one. Called before
+        another command of the same user starts in the usual way, because that command could harm the fork."""
         if self.fork_pid and self.waits and self.jobs is not None:
             self.jobs.close()
             self.jobs, self.waits = None, False

@@ -86,7 +86,8 @@ class Reuse:
         """The reason why the box cannot be reset any more; empty while a reset is possible."""
         self.strays = 0
         """The number of processes that ended after the last reset began to kill processes, although the guest
-        had not started them. If it is not 0, a process was hidden from the list of processes."""
+        (air's program in the box) had not started them. If it is not 0, a process was hidden from the list of
+        processes."""
         self.opened: dict[str, int] = {}
         """The open file descriptors of the writable folders and of the kernel's tables, by path."""
         self.new: dict[str, tuple[int, int, int]] = {}
@@ -95,8 +96,8 @@ class Reuse:
         self.state: dict[str, Any] = {}
 
     def saw_request(self, header: dict[str, Any]) -> None:
-        """Called for each request to the guest, with the request's `header`. Marks the box as not resettable
-        if a reset cannot undo the effects of this kind of request."""
+        """Called for each request to the guest (air's program in the box), with the request's `header`. Marks
+        the box as not resettable if a reset cannot undo the effects of this kind of request."""
         if header["op"] not in USUAL or header.get("user"):
             self.reason = self.reason or f"it was used for {header['op']!r}"
 
@@ -111,9 +112,9 @@ class Reuse:
             self.reason = self.reason or "a process kept the output of its command"
 
     def begin(self, guest: Guest) -> None:
-        """Records the state of the new box. If an interpreter was started in advance, makes its first fork,
-        which waits for a command. `guest` is the object that handles the requests to the box. No command may
-        run before this call."""
+        """Records the state of the new box, with which each reset compares the state of the box. If a Python
+        interpreter was started in advance, makes its first fork, which waits for a command. `guest` is the
+        object that handles the requests to the box. No command may run before this call."""
         self.guest = guest
         if self.prestarted is not None:
             guest.epoll.register(self.prestarted.control, select.EPOLLIN)
@@ -154,11 +155,13 @@ class Reuse:
         return True
 
     def _note_lost(self, pid: int) -> None:
-        """Records that the command in the interpreter's fork `pid` was killed, if the fork has ended without
-        a known exit status.
+        """Records that a command was killed: the command that ran in the process `pid`, a fork of the Python
+        interpreter that was started in advance. Does nothing if the fork still runs, or its exit status is
+        known.
 
-        Normally the interpreter collects the exit status of its fork, and reports it to the guest. The status
-        is lost if a timeout kills the fork and then the interpreter between these two steps.
+        Normally the interpreter collects the exit status of its fork, and reports it to the guest, air's
+        program in the box. The status is lost if a timeout kills the fork and then the interpreter between
+        these two steps.
         """
         self.guest.reap()  # the guest becomes the parent of a fork that the Python has not reaped
         for command in self.guest.commands.values():
@@ -183,14 +186,15 @@ class Reuse:
         return {"reason": self.reason}
 
     def _own_pids(self) -> set[int]:
-        """Returns the pids of the guest, of the interpreter that it started in advance, and of that
-        interpreter's fork."""
+        """Returns the pids of air's own processes in the box: the guest (air's program in the box) and, if a
+        Python interpreter was started in advance, the interpreter and its fork."""
         ready = self.prestarted
         return {self.guest.me} | ({ready.pid, ready.fork_pid} - {0} if ready else set())
 
     def _check_processes(self) -> None:
-        """Raises Unfit if the box has processes other than the guest, its interpreter and the interpreter's
-        fork, and they do not end within `SETTLE_SECONDS`."""
+        """Raises Unfit if the box has processes other than air's own (the guest, which is air's program in
+        the box, and perhaps a Python interpreter with its fork), and they do not end within `SETTLE_SECONDS`
+        seconds."""
         mine = self._own_pids()
 
         def problem() -> str | None:
@@ -200,11 +204,12 @@ class Reuse:
         self._settle(problem)
 
     def _check_swept(self) -> None:
-        """Raises Unfit if the reset has killed a process that was hidden from `_check_processes`, that is,
-        from the list of processes. Called after all processes except those of `_own_pids` were killed.
+        """Raises Unfit if a process was hidden from the list of processes that `_check_processes` read.
+        Called after all processes except air's own were killed.
 
-        By then no process is left that could start another one, so a new list of processes is complete. The
-        guest counts hidden processes when it reaps them, because orphans become its children.
+        By now no process is left that could start another one, so a new list of processes is complete. The
+        guest, air's program in the box, counts hidden processes when it reaps them, because orphans become
+        its children.
         """
         if _pids() != self._own_pids() or self.strays:
             raise Unfit("processes hid from the listing")
@@ -267,8 +272,8 @@ class Reuse:
 
 
 def sweep(prestarted: Prestarted | None) -> None:
-    """Kills all processes of the box at once, except the guest (this process) and the interpreter that was
-    started in advance, if there is one.
+    """Kills all processes of the box at once, except this process (the guest, air's program in the box) and
+    the Python interpreter that was started in advance, if there is one.
 
     With such an interpreter, a new fork of it kills the processes as their own Unix user. The guest cannot do
     that, because its signal would also end the interpreter.

@@ -20,8 +20,9 @@ module imports only modules that come before it in this tuple."""
 
 
 def reuse(spec: BoxSpec, folders: Iterable[str]) -> dict[str, Any]:
-    """Returns the guest's configuration for `BoxSpec.reusable` and `BoxSpec.prestart`, as a dict with the one
-    key `reuse`. Returns an empty dict if the box is not reusable.
+    """Returns the part of a box's configuration that lets the box serve several callers, one after another: a
+    dict with the one key `reuse`, or an empty dict if `spec` does not make the box reusable. The guest, air's
+    program inside the box, reads it.
 
     `folders` are the absolute paths, in the box, of the folders that commands can write, except `/dev/shm`,
     which is added.

@@ -28,16 +28,18 @@ CONTROL, PROGRAM = 3, 4
 from which Python imports this module."""
 PATH = f"/proc/self/fd/{PROGRAM}"
 JOB_BYTES = 1 << 16
-"""Maximum size of a job (an encoded command) in bytes. The guest starts larger commands in the usual way."""
+"""Maximum size of a job (an encoded command) in bytes. The guest (air's program in the box) starts larger
+commands in the usual way."""
 NICER = 5
 PR_SET_DUMPABLE, PR_CAPBSET_DROP = 4, 24
 STARTED, READY, FAILED = b"started", b"ready", b"failed"
 
 
 def main() -> None:
-    """Waits for orders (the guest's messages that request a fork), and makes a fork for each. Each fork gets
-    a command to run. The function returns only in a fork whose command is this interpreter's own script. If
-    the image has no module `sitecustomize` of its own, it raises ImportError there, as Python expects."""
+    """Waits for orders (messages of the guest, air's program in the box, that request a fork), and makes a
+    fork for each. Each fork gets a command to run. The function returns only in a fork whose command is this
+    interpreter's own script. If the image has no module `sitecustomize` of its own, it raises ImportError
+    there, as Python expects."""
     try:
         real = _real_sitecustomize()
         known = set(sys.modules) - {"__future__"}  # only this module imports `__future__`
@@ -175,7 +177,8 @@ def _real_sitecustomize() -> bool:
 
 def _freeze(known: set[str]) -> None:
     """Prepares the process for forks: removes all modules from `sys.modules` except those named in `known`,
-    and makes garbage collections skip all existing objects.
+    which a script finds there in a usual start of Python, and makes garbage collections skip all existing
+    objects.
 
     A garbage collection in a fork would otherwise write into the memory that the fork shares, and so copy it.
     """
@@ -201,9 +204,9 @@ def _renew_main() -> None:
 
 
 def _worker(prctl: Any) -> Any:
-    """Returns a function that waits for orders (the guest's messages that request a fork) and makes a fork
-    for each. That function returns only in a fork whose job (the command to run) is this interpreter's
-    script."""
+    """Returns a function that waits for orders (messages of the guest, air's program in the box, that request
+    a fork) and makes a fork for each. That function returns only in a fork whose job (the command to run) is
+    this interpreter's script."""
     import _signal  # type: ignore[import-not-found]
     import _socket
 
@@ -280,7 +283,8 @@ def _become(uid: int, kill: int) -> None:
 
 def _own_packages() -> str:
     """Returns the path of the user's own site-packages folder, which lies in the box's workspace. Returns ""
-    if Python would not import from this folder."""
+    if Python would not import from it. If this folder exists, a script needs a new interpreter instead of a
+    fork, because Python adds the folder to its path only at its start."""
     import site
 
     return str(site.USER_SITE) if site.ENABLE_USER_SITE and site.USER_SITE else ""
@@ -288,9 +292,9 @@ def _own_packages() -> str:
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
     """Replaces this fork by another program (as `os.execve` does). If that fails, reports the failure to the
-    guest on the socket `jobs`, and exits. `command` contains, in this order, the working directory, the
-    number of arguments, the arguments (the first is the program), and the environment variables as
-    `NAME=VALUE`."""
+    guest (air's program in the box) on the socket `jobs`, and exits. `command` contains, in this order, the
+    working directory, the number of arguments, the arguments (the first is the program), and the environment
+    variables as `NAME=VALUE`."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:
@@ -306,7 +310,8 @@ def _execute(jobs: Any, command: list[bytes]) -> None:
 
 
 def _run_from_path(run: Any, argv: list[bytes], env: dict[bytes, bytes]) -> Any:
-    """Finds the program `argv[0]` and runs it, by the rules of `run_from_path` in
+    """Finds the program `argv[0]` in the folders of PATH (unless it contains `/`), and calls the function
+    `run` with the program's path, `argv` and `env`. Does the same as `run_from_path` in
     `air/sandbox/guest/spawn.py`, which cannot be imported here.
 
     `os.execvpe` is not used because it imports the module `warnings` in each fork.

@@ -38,7 +38,7 @@ def result_of(header: dict[str, Any], body: bytes) -> ExecResult:
 
 class RunningCommands:
     """The commands of one box that `Box.start` has started and that have not ended: starts them, lists them,
-    and makes new handles to them."""
+    and makes new handles to them, with which callers read their output and write their input."""
 
     def __init__(self, connection: Connection, name: str, log: CommandLog) -> None:
         self._connection, self._name, self._log = connection, name, log
@@ -100,21 +100,22 @@ class RunningCommands:
 
 
 class CommandStream:
-    """One started command, as the host sees it. Receives the guest's frames (messages) about the command,
-    passes the output to the command's handles, and keeps its result."""
+    """One command that was started in a box, as this process sees it. Receives the messages about the command
+    from the guest (air's program in the box), passes the output to the command's handles, and keeps its
+    result."""
 
     def __init__(self, connection: Connection, info: CommandInfo, name: str) -> None:
         loop = asyncio.get_running_loop()
         self.connection, self.info = connection, info
         self.ident = connection.new_id()
         self.input = asyncio.Lock()
-        """The lock of the command's standard input. Every writer holds it while it writes, so the guest has
-        to hold at most one piece of input at a time."""
+        """The lock of the command's standard input. Every writer holds it while it writes, so the guest
+        (air's program in the box) has to hold at most one piece of input at a time."""
         self.pid: asyncio.Future[int] = loop.create_future()
         self.result: asyncio.Future[ExecResult] = loop.create_future()
         self.received = 0
-        """How much credit (permission of the host to send output) the guest has used: the bytes of output
-        that it has sent for this command, plus `PIECE_COST` for each piece."""
+        """How much credit (permission of the host to send output) the guest (air's program in the box) has
+        used: the bytes of output that it has sent for this command, plus `PIECE_COST` for each piece."""
         self._granted = 0
         self._handles: weakref.WeakSet[CommandHandle] = weakref.WeakSet()
         self._name = name
@@ -135,8 +136,8 @@ class CommandStream:
             self._fail(BoxCommandError(f"its start failed: {type(error).__name__}"))
 
     def put_nowait(self, reply: Reply | None) -> None:
-        """Handles one frame (message) of the guest about this command. None means that the stream to the
-        guest has ended. `Connection` calls this method."""
+        """Handles one message about this command from the guest (air's program in the box). None means that
+        the stream of messages has ended. `Connection` calls this method."""
         if reply is None:
             self._fail(BoxDiedError(f"box {self._name}: {self.connection.reason}"))
             return
@@ -171,8 +172,9 @@ class CommandStream:
             handle.news.set()
 
     def grant_credit(self) -> None:
-        """Allows the guest to send more output of this command: as many bytes as the slowest of all readers
-        has taken since the last grant. Sends nothing while this is less than a quarter of `WINDOW`."""
+        """Allows the guest (air's program in the box) to send more output of this command: as many bytes as
+        the slowest reader has taken since the last permission. Sends nothing while this is less than a
+        quarter of `WINDOW`."""
         held = [handle.taken for handle in self._handles if handle.held]
         taken = min(held, default=self.received)
         if taken - self._granted >= WINDOW // 4 and not self.result.done():
@@ -188,8 +190,8 @@ class CommandStream:
         return handle
 
     async def ask(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Sends a request about this command to the guest, and waits for the answer. Raises BoxCommandError
-        if the guest refuses the request."""
+        """Sends a request about this command to the guest (air's program in the box), and waits for the
+        answer. Raises BoxCommandError if the guest refuses the request."""
         try:
             await self.connection.request({**header, "target": self.ident}, body)
         except BoxFileError as error:
@@ -226,8 +228,9 @@ class CommandHandle(RunningCommand):
         """Keeps `data`, a piece of output of the stream `name` (such as `stdout`), for this handle's reader.
         Does nothing if the handle keeps no output (see `held`).
 
-        `received` is the value of `CommandStream.received` after this piece. It tells how far the guest may
-        be allowed to send more output when the reader has taken the piece.
+        `received` is the value of `CommandStream.received`, which counts the command's output so far, after
+        this piece. It becomes the handle's `taken` when the reader has taken the piece; then more output may
+        be sent.
         """
         if self.held:
             self._chunks.append((cast(StreamName, name), data, received))

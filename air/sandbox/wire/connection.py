@@ -38,8 +38,8 @@ BEAT_SECONDS, BEATS_MISSED = 15.0, 4
 the box, still answers), and the number of consecutive heartbeats without an answer after which it counts as
 dead."""
 CLOSED = "it is closed"
-"""The text of `Connection.reason` (why the stream to the guest has ended) if this process itself closed the
-stream."""
+"""The text of `Connection.reason` (why the stream to the guest, air's program in the box, has ended) if this
+process itself closed the stream."""
 GUEST = (
     *("frames", "running_commands", "users", "spawn", "files", "accounts", "entries", "outbox"),
     *("relay", "command_streams", "main"),
@@ -108,8 +108,8 @@ def _sources(modules: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(source: str) -> str:
-    """Returns the Python source text `source` without comments and docstrings, so that the program fits into
-    a pipe's buffer.
+    """Returns the Python source text `source` without comments and docstrings. So air's program for a box,
+    which is sent to the box, fits into a pipe's buffer.
 
     Line numbers and code do not change. `ast.unparse` is not used because an older Python might be unable to
     read its output.
@@ -137,10 +137,11 @@ def interpreter(
     python: str, sent: bytes = b"", *, source: bool = False, patience: float = PATIENCE
 ) -> list[str]:
     """Returns the command that starts the interpreter `python` (a path or a name in the box's PATH) with a
-    small script. This script reads the guest's program from standard input and executes it.
+    small script. This script reads the guest (air's program inside a box) from standard input and executes
+    it.
 
-    `sent` is the program that will be sent: bytecode from `compiled` or, if `source` is true, source from
-    `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
+    `sent` is the program that the caller will send: bytecode from `compiled` or, if `source` is true, source
+    from `program`. Empty means `program()`. The script ends if no bytes come for `patience` seconds.
     """
     size = len(sent or program())
     boot = f"import os,select\ns=b''\nwhile len(s)<{size}:\n"
@@ -156,22 +157,23 @@ class FrameHandler(Protocol):
     the port relay. The relay connects programs in a box to functions or servers outside (`Box.forward`)."""
 
     def receive(self, header: Mapping[str, Any], body: bytes) -> None:
-        """Handles one frame that the guest sent about a network connection to a forwarded port."""
+        """Handles one frame (message) from the guest, air's program in the box, about a network connection to
+        a forwarded port."""
 
     def lose(self, reason: str) -> None:
-        """Reacts to the end of the stream to the guest: no relayed network connection can continue.
-        `Connection` calls this method once; `reason` says why the stream ended."""
+        """Reacts to the end of the stream to the guest (air's program in the box): no relayed network
+        connection can continue. `Connection` calls this method once; `reason` says why the stream ended."""
 
     async def close(self) -> None:
         """Ends all network connections that programs in the box have opened to forwarded ports."""
 
 
 class AnswerReceiver(Protocol):
-    """The interface of an object that receives the guest's answers to one request: an `asyncio.Queue`, or a
-    `CommandStream`."""
+    """The interface of an object that receives the answers of the guest (air's program in the box) to one
+    request: an `asyncio.Queue`, or a `CommandStream`."""
 
     def put_nowait(self, reply: Reply | None, /) -> None:
-        """Receives one answer, or None if the stream to the guest has ended."""
+        """Receives one answer, or None if the stream to the guest (air's program in the box) has ended."""
 
 
 class Connection:
@@ -203,7 +205,8 @@ class Connection:
         self._stderr = bytearray()
         self._unsent: list[bytes] = []
         self.reason = ""
-        """The reason why the stream to the guest has ended; an empty string while the stream is open."""
+        """The reason why the stream to the guest (air's program in the box) has ended; an empty string while
+        the stream is open."""
         self._gathers = False
         self.relay: FrameHandler | None = None
         self._pump = asyncio.create_task(self._read())
@@ -212,8 +215,8 @@ class Connection:
         self._timer = asyncio.get_running_loop().call_later(beat, self._beats)
 
     async def ready(self, *, seconds: float) -> dict[str, Any]:
-        """Waits until the guest is ready, and returns the header (the fields) of its first message, the frame
-        `ready`.
+        """Waits until the guest (air's program in the box) is ready, and returns the header (the fields) of
+        its first message, the frame `ready`.
 
         Raises BoxDiedError if the stream ends first, and TimeoutError after `seconds`.
         """
@@ -224,8 +227,8 @@ class Connection:
         return next(self._ids)
 
     def post(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Sends a frame (a message of `header` and `body`) to the guest, and does not wait for an answer.
-        Does nothing if the stream to the guest has ended."""
+        """Sends a frame (a message of `header` and `body`) to the guest (air's program in the box), and does
+        not wait for an answer. Does nothing if the stream to the guest has ended."""
         if not self.reason:
             self._write(frame(header, body))
 
@@ -237,10 +240,11 @@ class Connection:
             asyncio.get_running_loop().call_soon(self._flush)
 
     async def request(self, header: Mapping[str, Any], body: bytes = b"") -> Reply:
-        """Sends a request that has one answer to the guest, and returns the answer's header and body.
+        """Sends the guest (air's program in the box) a request that has one answer, and returns the answer's
+        header and body.
 
         Raises BoxFileError if the answer is an error, BoxDiedError if the stream has ended, and ValueError if
-        the request is too large for a frame.
+        the request is too large for one frame (message).
         """
         ident = header["id"] if "id" in header else self.new_id()
         with self._answers(ident) as queue:
@@ -250,8 +254,8 @@ class Connection:
             return await self._answer(queue)
 
     async def stream(self, header: Mapping[str, Any]) -> AsyncIterator[Reply]:
-        """Sends a request that has several answers to the guest, and yields the header and body of each
-        answer. If the caller stops early, the request is cancelled."""
+        """Sends the guest (air's program in the box) a request that has several answers, and yields the
+        header and body of each answer. If the caller stops early, the request is cancelled."""
         ident = self.new_id()
         with self._answers(ident) as queue:
             self._write(frame({**header, "id": ident}))
@@ -284,7 +288,8 @@ class Connection:
                 raise
 
     async def close(self) -> None:
-        """Closes the stream, so that the guest ends. A second call does nothing."""
+        """Closes the stream, so that the guest (air's program in the box) ends. A second call does
+        nothing."""
         self.lose(CLOSED)
         self._pump.cancel()
         await asyncio.wait([self._pump])
@@ -318,13 +323,13 @@ class Connection:
             self.unroute(ident)
 
     def route(self, ident: int, sink: AnswerReceiver) -> None:
-        """Makes `sink` receive the guest's answers to the request with the id `ident`, until `unroute` is
-        called. Raises BoxDiedError if the stream to the guest has ended."""
+        """Makes `sink` receive the answers of the guest (air's program in the box) to the request with the id
+        `ident`, until `unroute` is called. Raises BoxDiedError if the stream to the guest has ended."""
         self.check()
         self._waiting[ident] = sink
 
     def check(self) -> None:
-        """Raises BoxDiedError if the stream to the guest has ended."""
+        """Raises BoxDiedError if the stream to the guest (air's program in the box) has ended."""
         if self.reason:
             raise BoxDiedError(f"box {self._name}: {self.reason}")
 
@@ -333,8 +338,8 @@ class Connection:
         self._waiting.pop(ident, None)
 
     def _write(self, data: bytes) -> None:
-        """Sends a frame: at once if it is the first in this iteration of the event loop, otherwise at the
-        iteration's end, in one write with the others.
+        """Sends a frame (message): at once if it is the first in this iteration of the event loop, otherwise
+        at the iteration's end, in one write with the others.
 
         Fewer writes are better because each write wakes all processes between this process and the guest.
         """
@@ -352,7 +357,7 @@ class Connection:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Sends all queued frames, and waits until the stream can take more bytes or has ended."""
+        """Sends all queued frames (messages), and waits until the stream can take more bytes or has ended."""
         self._flush()
         try:
             await self._writer.drain()
@@ -387,8 +392,8 @@ class Connection:
         self.lose(goodbye or reason)
 
     async def _piece(self) -> bytes:
-        """Returns the next bytes of the guest's standard output, or `b""` at the end of the stream. Also
-        stores the last part of the guest's standard error, for error messages."""
+        """Returns the next bytes of the standard output of the guest, air's program in the box (`b""` at the
+        end of the stream). Also stores the last part of the guest's standard error, for error messages."""
         if self._errors is not None:
             return await self._reader.read(READ_BYTES)
         while data := await self._reader.read(READ_BYTES):
@@ -402,8 +407,9 @@ class Connection:
         return b""
 
     def _route(self, reply: Reply) -> str:
-        """Passes one frame (message) of the guest to its receiver. If it is the frame `bye`, with which the
-        guest ends, returns the reason that the frame gives; otherwise an empty string."""
+        """Passes one frame (message) of the guest, air's program in the box, to its receiver. If it is the
+        frame `bye`, with which the guest ends, returns the reason that the frame gives; otherwise an empty
+        string."""
         header = reply[0]
         if header.get("op") == "ready":
             if not self._ready.done():
@@ -417,8 +423,8 @@ class Connection:
         return ""
 
     def lose(self, reason: str) -> None:
-        """Closes the stream to the guest for the given `reason`. All unanswered and later requests raise
-        `BoxDiedError` with this reason."""
+        """Closes the stream to the guest (air's program in the box) for the given `reason`. All unanswered
+        and later requests raise `BoxDiedError` with this reason."""
         if self.reason:
             return
         self.reason = reason

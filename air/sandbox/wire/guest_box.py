@@ -97,7 +97,8 @@ class GuestBox(Box):
 
     @property
     def alive(self) -> bool:
-        """Whether the stream to the guest is open, so that the box can execute requests."""
+        """Whether the stream to the guest (air's program in the box) is open, so that the box can execute
+        requests."""
         return self._connection is not None and not self._connection.reason
 
     @property
@@ -201,7 +202,8 @@ class GuestBox(Box):
         cwd: str | None,
         env: Mapping[str, str] | None,
     ) -> dict[str, Any]:
-        """Returns the fields, for a request to the guest, that `exec` and `start` have in common."""
+        """Returns the fields that the requests of `exec` and of `start` to the guest (air's program in the
+        box) have in common."""
         folder = self.path(posixpath.join(self._home, cwd or ""))
         what = {"script": command} if isinstance(command, str) else {"argv": list(command)}
         return {"timeout": timeout, "env": dict(env or {}), "cwd": folder, **what}
@@ -291,8 +293,9 @@ class GuestBox(Box):
         return FileInfo(**(await self._ask("rename", source, user, to=dest))["entry"])
 
     async def _ask(self, op: str, path: str, user: str | None, **more: str) -> dict[str, Any]:
-        """Sends the guest a request of the kind `op` about the path `path`, and returns the header of the
-        answer. `more` contains further fields of the request. Error messages name the path."""
+        """Sends the guest (air's program in the box) a request of the kind `op` about the path `path`, and
+        returns the header of the answer. `more` contains further fields of the request. Error messages name
+        the path."""
         with _about(path):
             request = {"op": op, "path": path, **more, **self._as(user)}
             return (await self._guest.request(request))[0]
@@ -357,7 +360,7 @@ class GuestBox(Box):
         self, path: str, dest: Path, *, max_bytes: int = 64_000_000, user: str | None = None
     ) -> None:
         """Copies files from the box to a host folder; see `Box.get`. Writes nothing on the host if the guest
-        refuses the request, for example because the files are too large."""
+        (air's program in the box) refuses the request, for example because the files are too large."""
         entries = await self._fetch(path, tree=True, max_bytes=max_bytes, user=user)
         await asyncio.to_thread(files.lay, entries, dest, posixpath.basename(path.rstrip("/")))
 
