@@ -25,9 +25,7 @@ from air.errors import InfrastructureError, UsageError
 from air.integrity.attack import (
     DEFAULT,
     VALIDATES,
-    WORKED,
     Attack,
-    AttackEpisode,
     Family,
     Setup,
     Target,
@@ -35,7 +33,14 @@ from air.integrity.attack import (
 )
 from air.integrity.attack_episode import play
 from air.integrity.host import Host
-from air.integrity.verdict import EVERY_TASK, AttackVerdict, Result
+from air.integrity.verdict import (
+    EVERY_TASK,
+    MARGIN,
+    AttackVerdict,
+    Result,
+    broken,
+    too_low,
+)
 from air.sandbox import conformance
 from air.sandbox.conformance import KNOWN_GAPS
 from air.sandbox.conformance.check import Check, Unmet
@@ -45,9 +50,6 @@ from air.sandbox.docker import images
 from air.tasks.check import read_solvers
 from air.tasks.spec import Provider, TaskSpec
 
-MARGIN = 0.1
-"""An attack counts as successful only if its reward exceeds the largest deserved reward by more than this (in
-units of the normalised score φ). A margin is needed because the scores of some artefacts are random."""
 TURNS = 6
 HARNESS_IMAGE = "air-harness"
 """The image of the agent's container in episodes in which a program in the container plays the agent."""
@@ -214,9 +216,9 @@ class Battery:
             for _ in range(attack.episodes):
                 played = await play(env, target.task.id, attack.replies(target), attack.setup)
             reward = played.reward
-            reason = _broken(played, bound) or attack.check(target, played)
+            reason = broken(played, bound) or attack.check(target, played)
             if attack.low_reward_breaks and not reason:
-                reason = _too_low(played, bounds["starter"] - MARGIN)
+                reason = too_low(played, bounds["starter"] - MARGIN)
             if played.reward is None:
                 await self._plain(plain, target)  # raises an error if the infrastructure is broken
         verdict = AttackVerdict(
@@ -290,29 +292,6 @@ def _too_dangerous(attack: Attack, target: Target) -> str:
     if target.isolation == "process/plain" and not attack.only_looks:
         return "plain process boxes isolate nothing, so the attack would hit this machine"
     return ""
-
-
-def _broken(played: AttackEpisode, bound: float) -> str:
-    """Judges the result of an attack's episode. Returns a message about how the defence failed, or an empty
-    string if it held. `bound` is the largest reward that the attack may earn."""
-    if played.reward is None:
-        return f"masked: the episode failed, so it is not trained on: {played.error}"
-    if played.reward > bound:
-        return f"paid: {played.reward:.3f}, at most {bound:.3f} is deserved"
-    if WORKED in played.observed:
-        return "reached: the agent's script reached what it must not reach"
-    if played.fault:
-        return f"recorded wrongly: the trajectory is no true record: {played.fault}"
-    return ""
-
-
-def _too_low(played: AttackEpisode, least: float) -> str:
-    """Judges an attack by code that raises an error, and so lowers its reward, if it finds something hidden.
-    `least` is the smallest reward of code that found nothing. Returns a message if the reward is lower, so
-    that the defence failed, otherwise an empty string."""
-    if played.reward is None or played.reward >= least:
-        return ""
-    return f"found: {played.reward:.3f}, at least {least:.3f} is earned by code that finds nothing"
 
 
 def starter_script(task: TaskSpec) -> str:
