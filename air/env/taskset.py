@@ -156,11 +156,11 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
             names += members
             for name in members:
                 weights[name] = weights.get(name, 0.0) + config.weights.get(written, 1.0)
-        makers = {name: self._maker(name) for name in weights}
+        makers = {name: self._prompt_maker(name) for name in weights}
         for name, number in turns(weights, self.config.examples_per_task * len(names)):
             yield makers[name](number)
 
-    def _maker(self, name: str) -> Callable[[int], AirTask]:
+    def _prompt_maker(self, name: str) -> Callable[[int], AirTask]:
         """Returns a function that makes the prompts of the task with the id `name`. (A prompt is a task
         object with a seed, from which verifiers runs episodes.) It takes a prompt's number (0, 1, …), which
         is added to the task's first seed, and returns the task object."""

@@ -36,7 +36,9 @@ def record(task: TaskSpec, rows: Sequence[Checked]) -> None:
     text = head
     for row, part in zip(rows, parts, strict=True):
         for key, value in (("val", row.val), ("test", row.test)):
-            part = _set(part if _has(part, key) else _with(part, key), key, value, task.solvers)
+            part = _set(
+                part if _has(part, key) else _with_empty_score(part, key), key, value, task.solvers
+            )
         text += "[[solver]]" + part
     validate(Solvers, tomllib.loads(text), where=str(task.solvers))
     declared = task.folder / "task.toml"
@@ -50,7 +52,7 @@ def _has(part: str, key: str) -> bool:
     return key in tomllib.loads(part)
 
 
-def _with(part: str, key: str) -> str:
+def _with_empty_score(part: str, key: str) -> str:
     """Returns `part`, the TOML text of one reference solution, with a line such as `val = 0.0` added at its
     end, so that the line exists when the score in it is replaced by the new one. `key` is the score's name,
     `val` or `test`. The text must not have such a line yet."""

@@ -78,7 +78,7 @@ def import_mlgym(path: Path, out: Path, about: Callable[[str], About]) -> Path:
         raise ConfigError("is no trajectory of MLGym", where=str(path)) from None
     facts = about(f"mlgym:{path.stem}")
     name = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
-    with _whole(out, name, path) as recorder:
+    with _new_recorder(out, name, path) as recorder:
         recorder.write(
             "start",
             t=0.0,
@@ -221,7 +221,7 @@ def _finite(metrics: Mapping[Any, Any]) -> dict[str, float]:
 
 
 @contextmanager
-def _whole(out: Path, name: str, path: Path) -> Iterator[Recorder]:
+def _new_recorder(out: Path, name: str, path: Path) -> Iterator[Recorder]:
     """Context manager: yields a recorder for a new trajectory file in `out`. If the block raises an
     exception, the file is deleted.
 
@@ -273,7 +273,7 @@ def _trace(trace: dict[str, Any], path: Path, out: Path) -> Path:
     name = str(trace.get("id"))
     if trace.get("id") is None:
         raise ConfigError("has a trace without an id", where=str(path))
-    with _whole(out, name, path) as recorder:
+    with _new_recorder(out, name, path) as recorder:
         _write_trace(recorder, trace, name, os.path.relpath(path, out))
     return out / f"{name}.jsonl"
 

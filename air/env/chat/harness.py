@@ -141,7 +141,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 return
             messages += [model.repeated(reply), *answers]
             observations.append(answers[0])
-            freed = await asyncio.to_thread(self._leave_out, observations, tokens)
+            freed = await asyncio.to_thread(self._shorten_oldest, observations, tokens)
             added = await asyncio.to_thread(_observation_tokens, answers, tokens)
             if not model.keeps_reasoning:
                 freed += await asyncio.to_thread(_reasoning_tokens, reply, tokens)
@@ -150,7 +150,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
                 episode.why_ended = "context"
                 return
 
-    def _leave_out(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
+    def _shorten_oldest(self, observations: list[dict[str, Any]], tokens: TokenCounter) -> int:
         """Called once in each turn. If the setting `history` limits the number of observations that the model
         sees, replaces the text of the observation that has just become too old by a short note.
         `observations` are the messages with the observations so far, oldest first. Returns the number of

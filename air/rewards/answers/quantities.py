@@ -40,7 +40,7 @@ millilitre; l liter litre; ms millisecond; s sec second; min minute; h hr hour; 
 dollar usd; cent; euro eur; yen; degree deg; radian rad; mph; kmh; newton; joule; watt; volt; hz hertz;
 pascal; kelvin; mol; unit; way; digit; step; people person; student; piece; item; time
 """
-_SHORT = {alias: group.split()[0] for group in _UNITS.split(";") for alias in group.split()}
+_UNIT_NAMES = {alias: group.split()[0] for group in _UNITS.split(";") for alias in group.split()}
 """Maps each name of a known unit to the one name that stands for the unit in comparisons, such as `deg` to
 `degree`."""
 _WORDS_OF_NUMBERS = frozenset(
@@ -114,7 +114,7 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
     """Splits an answer into the text without its unit, and the name of the unit, and returns both: `5` and
-    `degree` for `5 deg`. The name is that of a known unit in `_SHORT` (with `2` or `3` if squared or cubed),
+    `degree` for `5 deg`. The name is that of a known unit in `_UNIT_NAMES` (with `2` or `3` if squared or cubed),
     a currency, `%` for percent, or a word of `question`; it is empty if there is no unit. An unknown word is
     a unit only if it occurs in `question`."""
     for sign, name in _CURRENCIES.items():
@@ -150,7 +150,7 @@ def same_unit(gold: str, prediction: str) -> bool:
 def _unit(words: str, question: str) -> str:
     power = {"square": "2", "sq": "2", "cubic": "3"}.get(words.partition(" ")[0], "")
     name = words.partition(" ")[2] if power else words
-    known = _SHORT.get(name) or _SHORT.get(name.removesuffix("s"))
+    known = _UNIT_NAMES.get(name) or _UNIT_NAMES.get(name.removesuffix("s"))
     if known:
         return known + power
     parts = words.split()

@@ -293,14 +293,14 @@ class Pool:
         key = f"{digest} {spec.model_dump_json()}"
         subpool = self._subpools.pop(key, None) or _SubPool(spec)
         self._subpools[key] = subpool  # moves it to the end: sorted by last request
-        self._forget()
+        self._drop_rare_spares()
         for other in self._subpools.values():
             if other.spec == spec:
                 other.outdated = other is not subpool
         subpool.refill = True
         return subpool
 
-    def _forget(self) -> None:
+    def _drop_rare_spares(self) -> None:
         """Removes spare boxes (boxes kept ready for later callers) with rarely requested settings, because
         callers may request boxes with any number of different settings (`BoxSpec`). Keeps the spare boxes for
         the `MOST_SPECS` settings that were requested last, and for settings with which a box is starting, or

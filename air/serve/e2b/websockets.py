@@ -76,7 +76,7 @@ async def _copy(protocol: ClientProtocol, streams: Streams, receive: Receive, se
     parts: list[bytes] = []
     kind = Opcode.TEXT
     try:
-        while await _fill(protocol, reader):
+        while await _feed(protocol, reader):
             for frame in protocol.events_received():
                 if isinstance(frame, Frame) and frame.opcode in (
                     Opcode.TEXT,
@@ -128,7 +128,7 @@ async def _flush(protocol: ClientProtocol, writer: asyncio.StreamWriter) -> None
     await writer.drain()
 
 
-async def _fill(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
+async def _feed(protocol: ClientProtocol, reader: asyncio.StreamReader) -> bool:
     """Waits for bytes that the program in the sandbox sends, and gives them to `protocol`, which parses them
     to WebSocket messages. Returns False at the end of the connection, otherwise True."""
     data = await reader.read(PIECE)

@@ -91,7 +91,9 @@ class EvaluateConfig(ListenConfig):
         from a training run, these are the run's settings, changed by this server's settings. Raises
         ConfigError if the run's configuration is invalid, and MissingError if the run has no checkpoint."""
         model, settings = self._base_model_and_settings()
-        return model, replace(settings, envs=[self._changed(env) for env in settings.envs])
+        return model, replace(
+            settings, envs=[self._with_own_settings(env) for env in settings.envs]
+        )
 
     def tool_set(self, settings: Settings) -> ToolSet:
         """Loads the tools for a model that answers with `settings`. Raises UsageError if a tool does not
@@ -124,7 +126,7 @@ class EvaluateConfig(ListenConfig):
             )
         return next(iter(sets.values()), ToolSet(()))
 
-    def _format(self, env: ResearchEnvConfig) -> str:
+    def _replacement_format(self, env: ResearchEnvConfig) -> str:
         """Returns the name of the action format (the syntax of tool calls and answers) that must replace the
         one in `env`, the settings of the model's training; an empty string if that one stays. The new format
         is the one in this server's settings. If these set neither a format nor tools, and `env` sets no
@@ -136,11 +138,11 @@ class EvaluateConfig(ListenConfig):
             return next((settings.format for _, settings in _posed(env) if settings.format), "")
         return ""
 
-    def _changed(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
+    def _with_own_settings(self, env: ResearchEnvConfig) -> ResearchEnvConfig:
         """Returns a copy of `env`, the settings of the model's training, with this server's action format and
         kind of box. Raises ConfigError if an action format is set, but `env` does not use air's own harness
         (the loop that lets a model play an episode), which alone has formats."""
-        agent, name = env.agent, self._format(env)
+        agent, name = env.agent, self._replacement_format(env)
         if name:
             harness = agent.harness or AirHarnessConfig()
             if not isinstance(harness, AirHarnessConfig):

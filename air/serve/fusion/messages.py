@@ -15,7 +15,7 @@ _SKIPPED = "IGNORE_THIS_FILE"
 same rule."""
 
 
-def _inside(path: str) -> str:
+def _normal_path(path: str) -> str:
     """Returns `path`, the relative path of a file in the workspace, in normal form (without `..` and `//`).
     Raises ValueError if the path leads out of the workspace or is not the path of a file."""
     short = posixpath.normpath(path)
@@ -27,7 +27,7 @@ def _inside(path: str) -> str:
 
 def _decoded(files: dict[str, str | None]) -> dict[str, str | None]:
     for path, content in files.items():
-        _inside(path)
+        _normal_path(path)
         if content is not None:
             try:
                 base64.b64decode(content)
@@ -82,7 +82,7 @@ class FilesRequest(Message):
     def contents(self) -> dict[str, bytes]:
         """Returns the files to write, as a dict that maps the path to the decoded content."""
         return {
-            _inside(path): base64.b64decode(content)
+            _normal_path(path): base64.b64decode(content)
             for path, content in self.files.items()
             if content is not None and _SKIPPED not in path
         }

@@ -31,25 +31,25 @@ async def examine(url: str, token: str) -> AsyncIterator[Finding]:
             text = str(error) or type(error).__name__
             yield Finding("server", "fail", f"no answer: {text}", "air serve sandbox")
             return
-        for finding in _state(health):
+        for finding in _check_health(health):
             yield finding
     yield await _program(address)
 
 
-def _state(response: httpx.Response) -> list[Finding]:
+def _check_health(response: httpx.Response) -> list[Finding]:
     """Checks a server's response to `/health`, and returns the results. A response that does not come from
     one of air's servers counts as success, because a server of another project can run programs, too; a later
     check tests whether it can."""
     try:
         health = json_lines.decode(response.content)
         if response.status_code == 200 and health["status"] == HEALTHY:
-            return _described(health)
+            return _check_health_body(health)
     except (ValueError, TypeError, KeyError):
         pass
     return [Finding("server", "ok", "answers, and is no server of air's")]
 
 
-def _described(health: Mapping[str, Any]) -> list[Finding]:
+def _check_health_body(health: Mapping[str, Any]) -> list[Finding]:
     """Checks `health`, the JSON body of a server's response to `/health`, and returns the results, for
     instance a warning if requests wait for a box (container). Raises KeyError or TypeError if the body does
     not come from a sandbox server of air."""

@@ -160,17 +160,17 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._in_body = False
         if self.cycle is not None and self.cycle.response_complete and not self.pipeline:
-            self._wait()
+            self._become_idle()
 
     def on_response_complete(self) -> None:
         further = bool(self.pipeline)
         super().on_response_complete()
         if self.transport.is_closing():
-            self._watch_answer(self.transport.abort)
+            self._when_answer_read(self.transport.abort)
         elif self._in_body and not further:
             self._after(LINGER_SECONDS, lambda: self.cut("body after the answer"))
         elif not further:
-            self._wait()
+            self._become_idle()
 
     def handle_websocket_upgrade(self) -> None:
         self._gone()
@@ -178,11 +178,11 @@ class Connection(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """Does nothing. uvicorn calls this method when its own keep-alive timer ends; that timer is not used.
-        The timer that `_wait` starts also detects clients that do not read their response."""
+        The timer that `_become_idle` starts also detects clients that do not read their response."""
 
     # Waiting, and its end
 
-    def _wait(self) -> None:
+    def _become_idle(self) -> None:
         """Marks the connection as idle, and starts the time limit after which an idle connection is closed;
         if the client is still reading the last response, this limit starts later, when it has read all. If
         the next request has already begun, waits for its headers instead."""
@@ -192,14 +192,14 @@ class Connection(HttpToolsProtocol):
         self.idle = True
         self._all.waiting[self] = time.monotonic()
         if self.transport.get_write_buffer_size():
-            self._watch_answer(self._keep_alive)
+            self._when_answer_read(self._keep_alive)
         else:
             self._keep_alive()
 
     def _keep_alive(self) -> None:
         self._after(self._all.config.keep_alive_seconds, lambda: self.cut("idle"))
 
-    def _watch_answer(self, then: Callable[[], object]) -> None:
+    def _when_answer_read(self, then: Callable[[], object]) -> None:
         """Arranges that `then` is called when the client has read the whole response. Checks this every
         `answer_seconds` (a setting), and closes the connection if the client has read nothing since the last
         check."""
@@ -210,7 +210,7 @@ class Connection(HttpToolsProtocol):
             if not now:
                 then()
             elif now < before:
-                self._watch_answer(then)
+                self._when_answer_read(then)
             else:
                 self.cut("answer not taken")
 

@@ -93,7 +93,7 @@ class Trajectories:
         present = self.present(fields)
         if count := len(fields) - len(present):
             await self._sessions.admit(count, self._config.queue_seconds)
-            new = self._new(fields, count, present.values())
+            new = self._ids_to_create(fields, count, present.values())
             self.open |= {name: Trajectory(name, fields[name]) for name in new}
         users = self.present(fields)
         for one in users.values():
@@ -105,7 +105,7 @@ class Trajectories:
                 one.uses -= 1
                 one.used = time.monotonic()
 
-    def _new(
+    def _ids_to_create(
         self, names: Collection[str], count: int, present: Iterable[Trajectory]
     ) -> Sequence[str]:
         """Returns those ids in `names` for which trajectories must be created, after a wait in which `count`

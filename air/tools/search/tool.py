@@ -50,7 +50,7 @@ class SearchSettings(ToolSettings):
 
     def tools(self, folder: Path) -> Sequence[Tool]:
         corpus = Corpus((folder / self.corpus.expanduser()).resolve())
-        shared = _Shared(self, corpus, folder)
+        shared = _SharedIndex(self, corpus, folder)
         at_once = 1 if self.encoder else os.cpu_count() or 1
 
         @tool(state=shared.index, calls_at_once=at_once)
@@ -90,7 +90,7 @@ class SearchSettings(ToolSettings):
         return f"[{number}] {title}\n{text}" if title else f"[{number}] {text}"
 
 
-class _Shared:
+class _SharedIndex:
     """Builds the search index when it is first needed, and holds it for all episodes of this process."""
 
     def __init__(self, settings: SearchSettings, corpus: Corpus, folder: Path) -> None:

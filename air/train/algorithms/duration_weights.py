@@ -61,7 +61,7 @@ class WithDurationWeights(Algorithm):
         finished = self.algorithm.finish(groups, credits)
         weights = _by_reply(groups, self.cap)
         replies = sum(len(part.replies) for part in _parts(groups))
-        self._metrics = _spread(list(weights.values()), replies)
+        self._metrics = _metrics_of_weights(list(weights.values()), replies)
         return [
             [
                 [_weighted(c, part, weights) for c, part in zip(of_episode, e or (), strict=True)]
@@ -145,7 +145,7 @@ def _weighted(credit: Credit, part: ScoredPart, weights: Mapping[tuple[int, int]
     return replace(credit, advantage=weighted)
 
 
-def _spread(weights: Sequence[float], replies: int) -> dict[str, float]:
+def _metrics_of_weights(weights: Sequence[float], replies: int) -> dict[str, float]:
     """Returns metrics of `weights`, the weights of the replies in a training step, by name:
     `duration_weight/std`, `duration_weight/min`, `duration_weight/max`, and `duration_weight/known`, the
     number of weights divided by `replies`, the number of all replies in the step. A metric is left out if

@@ -134,14 +134,14 @@ class Plan:
         `matrix.json` keeps them."""
         identity["rows"] = {**before["rows"], **identity["rows"]}
         earlier = {**before, "rows": {**identity["rows"], **before["rows"]}}
-        if key := _difference(earlier, identity, self._chosen()):
+        if key := _difference(earlier, identity, self._non_default_settings()):
             raise UsageError(
                 f"the matrix in this folder was begun with another `{key}`",
                 where=str(self.folder),
                 remedy="set it as it was, or give another --name",
             )
 
-    def _chosen(self) -> dict[str, Any]:
+    def _non_default_settings(self) -> dict[str, Any]:
         """Returns the settings that the results in the cells depend on, as JSON data, without those settings
         of trainings and evaluations that have their default value."""
         return self._identity(exclude_defaults=True)

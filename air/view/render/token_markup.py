@@ -30,7 +30,7 @@ def turn(tokens: TurnTokens, validates: Sequence[Place]) -> str:
     paid = paid_by(tokens.payments, validates)
     return (
         f'<div class="air tokens"><div class="air facts">{_chips(tokens)}</div>'
-        f"{_cause(tokens, paid)}{_context(tokens.context, pieces)}"
+        f"{_reward_html(tokens, paid)}{_context(tokens.context, pieces)}"
         f'<pre class="strip">{"".join(map(_span, rows[:MOST]))}</pre>{_left_out(len(rows))}'
         f'<div class="note">{LEGEND}</div>'
         '<details class="fold"><summary>each sampled token</summary>'
@@ -46,7 +46,7 @@ def _chips(tokens: TurnTokens) -> str:
     return f'<span class="title">tokens of step {tokens.content.step}</span>{chips}'
 
 
-def _cause(tokens: TurnTokens, paid: Sequence[str]) -> str:
+def _reward_html(tokens: TurnTokens, paid: Sequence[str]) -> str:
     """Returns the HTML of a sentence about the reward from which the reply's advantage was computed, followed
     by the texts `paid`, one for each term of this reward."""
     chips = "".join(chip(each) for each in paid) or chip("nothing was paid")

@@ -34,8 +34,8 @@ async def start(sandbox: Sandbox, request: Request) -> Response:
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process", "pty", "tag", "stdin")
-        async with _calls(sandbox):
-            configs = await _configs(sandbox)
+        async with _box_errors_as_rpc(sandbox):
+            configs = await _running_configs(sandbox)
             command, config = await _started(sandbox, request, message)
     except RpcError as error:
         return wire.stream_error(error)
@@ -61,7 +61,7 @@ async def _started(
         raise RpcError("invalid_argument", "process.cmd is missing")
     env = _environment(sandbox, user, _object(config, "envs"), pty is not None)
     folder = user.path(str(config.get("cwd") or ""))
-    await _folder(sandbox, user, folder)
+    await _check_folder(sandbox, user, folder)
     box = await sandbox.awake_box()
     command = await box.start(
         argv,
@@ -75,7 +75,7 @@ async def _started(
     return command, config
 
 
-async def _folder(sandbox: Sandbox, user: Account, folder: str) -> None:
+async def _check_folder(sandbox: Sandbox, user: Account, folder: str) -> None:
     """Checks the working folder of a process that will be started for the account `user`: raises RpcError
     unless the path `folder` is an existing folder. Only the account's home folder is not checked."""
     if folder != user.home:
@@ -102,7 +102,7 @@ async def connect(sandbox: Sandbox, request: Request) -> Response:
     try:
         message = await wire.only_message(request)
         wire.refuse_unknown(message, "process")
-        async with _calls(sandbox):
+        async with _box_errors_as_rpc(sandbox):
             command = await _selected(sandbox, message)
     except RpcError as error:
         return wire.stream_error(error)
@@ -120,7 +120,7 @@ async def _events(
     limit."""
     end = wire.end_of(seconds)
     try:
-        async with _calls(sandbox):
+        async with _box_errors_as_rpc(sandbox):
             async with contextlib.aclosing(command.output()) as output:  # type: ignore[type-var]
                 while True:
                     async with asyncio.timeout_at(end):
@@ -159,7 +159,7 @@ def _event(kind: str, body: Message) -> Message:
 async def list_processes(sandbox: Sandbox, message: Message) -> Message:
     """Handles the call `List`: returns `{"processes": [...]}` with the settings, the process id and the tag
     (if any) of each running process that a client started."""
-    configs = await _configs(sandbox)
+    configs = await _running_configs(sandbox)
     return {
         "processes": [
             {"config": config, "pid": pid}
@@ -169,7 +169,7 @@ async def list_processes(sandbox: Sandbox, message: Message) -> Message:
     }
 
 
-async def _configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
+async def _running_configs(sandbox: Sandbox) -> dict[int, dict[str, Any]]:
     """Returns the running processes that clients started: a dict that maps the process id to the settings
     with which the client started the process. Forgets those that have ended, with their tags."""
     configs: dict[int, dict[str, Any]] = sandbox.box_state.setdefault("processes", {})
@@ -206,7 +206,7 @@ async def stream_input(sandbox: Sandbox, request: Request) -> Response:
     command: RunningCommand | None = None
     mark_body_forwarded(request.scope, endless=True)
     try:
-        async with _calls(sandbox):
+        async with _box_errors_as_rpc(sandbox):
             async for message in wire.frames(request):
                 if "start" in message:
                     command = await _selected(sandbox, _object(message, "start"))
@@ -267,7 +267,7 @@ async def _selected(sandbox: Sandbox, message: Message) -> RunningCommand:
 
 
 @contextlib.asynccontextmanager
-async def _calls(sandbox: Sandbox) -> AsyncIterator[None]:
+async def _box_errors_as_rpc(sandbox: Sandbox) -> AsyncIterator[None]:
     """Async context manager: converts errors that the box (the sandbox's container) raises in the block. If
     the box has ended, the new error is SandboxGone; otherwise, it is RpcError."""
     try:
@@ -300,7 +300,7 @@ def _single(call: Callable[[Sandbox, Message], Awaitable[Message]]) -> Call:
     async def answer(sandbox: Sandbox, request: Request) -> Response:
         try:
             message = await wire.call_message(request)
-            async with _calls(sandbox):
+            async with _box_errors_as_rpc(sandbox):
                 return JSONResponse(await call(sandbox, message))
         except RpcError as error:
             return error.response()

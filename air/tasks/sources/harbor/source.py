@@ -161,7 +161,7 @@ class HarborRules:
         }
         return own.model_copy(update=settings)
 
-    def _own_environment(self, number: int) -> Environment | None:
+    def _verifier_environment(self, number: int) -> Environment | None:
         """Returns the settings of the container in which the tests run apart from the agent
         (`verifier.environment` in `task.toml`), for the task's step numbered `number`, from 0. Returns None
         if there are no such settings, or if the task's author wants the tests to run in the agent's
@@ -234,7 +234,7 @@ class HarborRules:
 
     def grading_box(self, artefact: Artefact) -> BoxSpec:
         number = artefacts.step_of(artefact)
-        declared, own = self._verifier(number), self._own_environment(number)
+        declared, own = self._verifier(number), self._verifier_environment(number)
         environment = own or self.folder.config.environment
         image = self.image if self.shared else self._verifier_image(number) or self.image
         limits = self._limits if own is None else boxes.limits(own, 1.0, 1.0, self.settings)
@@ -301,7 +301,7 @@ class HarborRules:
 
     async def grade(self, box: Box, artefact: Artefact) -> GraderResult:
         number = artefacts.step_of(artefact)
-        own = self._own_environment(number)
+        own = self._verifier_environment(number)
         where = f"the tests of {self.task_id}"
         await verifier.prepare_logs(box)
         check = own.healthcheck if own else None

@@ -126,7 +126,7 @@ def _of_environment(name: str, environment: Environment) -> Iterator[str]:
         yield f"{name}.tpu: TPUs are not supported"
     if environment.gpu_types:
         yield f"{name}.gpu_types: GPUs cannot be chosen by model; name them in the run file (env.gpus)"
-    yield from _of_box(f"{name}.workdir", workspace=environment.workdir or "")
+    yield from _refusals_of_box_settings(f"{name}.workdir", workspace=environment.workdir or "")
     yield from _of_network(name, environment)
 
 
@@ -142,10 +142,10 @@ def _of_network(name: str, network: Network) -> Iterator[str]:
 
 
 def _of_user(name: str, user: User) -> Iterator[str]:
-    yield from _of_box(f"{name}.user", user="" if user is None else str(user))
+    yield from _refusals_of_box_settings(f"{name}.user", user="" if user is None else str(user))
 
 
-def _of_box(name: str, **settings: str) -> Iterator[str]:
+def _refusals_of_box_settings(name: str, **settings: str) -> Iterator[str]:
     """Checks whether a box (sandbox) can have `settings`, some fields of the class `OpenBox`, such as `user`.
     If not, yields one line of text with the reason, which begins with `name`, the key in the task's
     `task.toml`. Yields nothing if it can."""

@@ -116,7 +116,7 @@ class Checkout:
         entry = self._table[name]
         script = self._script(config)
         limits = _limits(config, entry, waits=kind != "csv")
-        how = _how(config, entry, limits, script)
+        how = _evaluation_settings(config, entry, limits, script)
         source = self._source(name, config, datasets, entry, script, how)
         scale = entry.model_dump(include=set(RewardScale.model_fields), exclude_unset=True)
         scale["baseline"] = _baseline(config, entry)
@@ -229,7 +229,9 @@ def _limits(config: TaskConfig, entry: Entry, *, waits: bool) -> TaskLimits:
     )
 
 
-def _how(config: TaskConfig, entry: Entry, limits: TaskLimits, script: str) -> dict[str, object]:
+def _evaluation_settings(
+    config: TaskConfig, entry: Entry, limits: TaskLimits, script: str
+) -> dict[str, object]:
     """Returns the settings with which a task's evaluation script is run, such as its path and time limit, as
     a dict of plain JSON values. They are later written to the file `how.json`, which the grader's program
     reads."""

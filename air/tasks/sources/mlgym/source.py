@@ -80,11 +80,11 @@ class CheckoutSource:
     ) -> None:
         workspace = grader / "mlgym"
         for source in self.starter:
-            for name, file in _below(source, source.name):
+            for name, file in _named_files(source, source.name):
                 copy_file(file, agent / name)
                 copy_file(file, workspace / name)
         for folder in self.data:
-            for name, file in _below(folder):
+            for name, file in _named_files(folder):
                 copy_file(file, workspace / DATA / name)
         if self.table is not None:
             (workspace / DATA).mkdir(parents=True)
@@ -97,7 +97,7 @@ class CheckoutSource:
             copy_file(downloads / download_name(name), workspace / name)
             if not name.startswith(f"{DATA}/"):  # the loop below copies `data/`
                 copy_file(downloads / download_name(name), agent / name)
-        for name, file in list(_below(workspace / DATA)):
+        for name, file in list(_named_files(workspace / DATA)):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.shown):
                 copy_file(file, agent / DATA / name)
         for name, file in _programs():
@@ -107,9 +107,9 @@ class CheckoutSource:
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         for source in self.starter:
-            yield from _below(source, source.name)
+            yield from _named_files(source, source.name)
         for folder in self.data:
-            yield from _below(folder, DATA)
+            yield from _named_files(folder, DATA)
         if self.table is not None:
             yield DATA, self.table
 
@@ -123,12 +123,12 @@ def download_name(path: str) -> str:
 def _programs() -> Iterator[tuple[str, Path]]:
     """Yields a pair for each program of the grader: the name of its copy in the grader's folder, and its
     path."""
-    yield from _below(PROGRAMS)
+    yield from _named_files(PROGRAMS)
     for name in SHARED:
         yield name, paths.shipped("tasks") / "_shared" / name
 
 
-def _below(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
+def _named_files(path: Path, name: str = "") -> Iterator[tuple[str, Path]]:
     """Yields pairs (name, path) of the files at `path`, in a fixed order. For a folder, these are all files
     below it, and a name is the file's path relative to the folder, with `name` and a slash before it. For a
     file, the only pair has the name `name` or, if that is empty, the file's own name."""
