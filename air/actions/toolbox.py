@@ -1,5 +1,6 @@
-"""Parses tool calls from JSON, and validates them against the schemas of the world's tools with
-`air.json_schema`. That module covers only a part of JSON Schema; the world must check the rest."""
+"""Parses tool calls from JSON, and validates them against the schemas of the tools of a world (what the agent
+acts in). The validation, in `air.json_schema`, covers only a part of JSON Schema; the world must check the
+rest."""
 
 from __future__ import annotations
 

@@ -128,8 +128,8 @@ def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = 
 
 
 def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
-    """Returns the GPUs that the boxes of the environments `envs` may use: the names of GPUs in all settings
-    `gpus`, or `auto` (all GPUs) if one of the settings is `auto`."""
+    """Returns the GPUs that the boxes (containers for agents' commands) of the environments `envs` may use:
+    the names of GPUs in all settings `gpus`, or `auto` (all GPUs) if one of the settings is `auto`."""
     boxes: list[str] = []
     for env in envs:
         if isinstance(env, ResearchEnvConfig):
@@ -157,10 +157,11 @@ def free_for_training(
     trainer: Sequence[str],
     inference: Gpu | None = None,
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first: no GPU that `boxes`
-    names. `setting`, `boxes`, `trainer` and `inference` are as in `choose`. If boxes may use all GPUs
-    (`auto`) and no setting names a GPU for the policy, the policy may use all GPUs except one, which remains
-    for boxes: the last one that vLLM does not use."""
+    """Returns those GPUs of `inventory` on which the policy may be trained, the preferred one first.
+    `setting` is `cuda:N` for one GPU. For any other value, the candidates are the GPUs that `trainer` names
+    or, if it is empty, all visible ones. GPUs that `boxes` (agents' containers) may use are left out. If
+    `boxes` is `auto` (all GPUs), named GPUs are returned nevertheless; if no GPU is named, one remains for
+    boxes: the last one that is not `inference`, vLLM's GPU. If there is no such GPU, the result is empty."""
     if setting.startswith("cuda:"):
         wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
@@ -218,7 +219,7 @@ def cpuinfo() -> str:
 
 def _capability(device: torch.device) -> tuple[int, int]:
     """Returns the compute capability of a GPU. Reads properties only: `torch.cuda.is_bf16_supported` would
-    test torch's current GPU, which may be another one, and may be a GPU of boxes."""
+    test torch's current GPU, which may be another one."""
     found = torch.cuda.get_device_properties(device)
     return found.major, found.minor
 

@@ -109,10 +109,11 @@ def suite_settings(
     renderer: Any = None,
     compute: ComputeConfig | None = None,
 ) -> Settings:
-    """Returns the settings for playing a suite. `runtime` is the kind of box, such as `docker`. `max_turns`
-    limits the turns of an episode; None: each task has its own limit. If `temperature`, `max_tokens` (longest
-    reply) or `context` (longest episode, in tokens) is None, it is `TEMPERATURE`, `TOKENS` or `CONTEXT` for
-    every model. A question may be as long as the context, so no question is shortened."""
+    """Returns the settings for playing a suite. `runtime` is the kind of box (where commands run), such as
+    `docker`. `max_turns` limits the turns of an episode; None: each task has its own limit. If `temperature`,
+    `max_tokens` (longest reply) or `context` (longest episode, in tokens) is None, it is `TEMPERATURE`,
+    `TOKENS` or `CONTEXT` for every model. A question may be as long as the context, so no question is
+    shortened."""
     longest = context or CONTEXT
     envs = []
     for one in data:

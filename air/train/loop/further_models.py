@@ -211,10 +211,10 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation in a trace) of the episodes that did not fail,
-    so that further models can score its tokens. `temperature` is the policy's sampling temperature. The
-    samples are not trained, so their advantages are 0. If several branches contain the same reply,
-    `Sample.mask` is true for this reply only in the first of these samples."""
+    """Yields one sample for each branch (linear conversation in the record of an episode) of the episodes
+    that did not fail, so that further models can score its tokens. `temperature` is the policy's sampling
+    temperature. The samples are not trained on, so their advantages are 0. If several branches contain the
+    same reply, `Sample.mask` is true for this reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:

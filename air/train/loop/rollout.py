@@ -61,7 +61,8 @@ class Rollout:
 
     @property
     def trace(self) -> Any:
-        """The last trace, which contains the episode's metrics; None if no agent ran."""
+        """The last of the episode's traces (verifiers' records of conversations), which contains the metrics
+        of the whole episode; None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
@@ -71,7 +72,8 @@ class Rollout:
 
     @property
     def terms(self) -> dict[str, float]:
-        """The terms of the episode's reward, by name, each summed over all traces."""
+        """The terms of the episode's reward, by name. If the episode has several traces, one per segment, a
+        term is the sum over all traces."""
         sums: dict[str, float] = {}
         for trace in self.traces:
             for name, term in trace.rewards.items():
@@ -85,8 +87,8 @@ class Rollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The data about the episode that air's environment recorded in `info["air"]` of the last trace;
-        empty if there are none."""
+        """The data about the episode that air's environment recorded, which is `info["air"]` of the last
+        trace (verifiers' record of the conversation); empty if there are none."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     def version_of(self, node: Any) -> int | None:

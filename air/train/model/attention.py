@@ -55,8 +55,8 @@ def attention_mask(
 
 def windows(config: Any) -> dict[str, int | None]:
     """Returns a dict from each type of attention layer in a text model's config to the size of its sliding
-    window in tokens (None: no window). Raises KeyError for a type of layer that is not supported (see
-    `check_supported`)."""
+    window in tokens (None: no window). Raises KeyError for a type of layer other than full and sliding-window
+    attention."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -148,7 +148,8 @@ def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
 
 def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
     """Returns the masks in the form that the model takes: a dict by type of layer if the config lists the
-    types of the layers, otherwise only the mask of sliding-window attention."""
+    types of the layers, otherwise the one mask that all layers use, which `masks` has under the key of
+    sliding-window attention."""
     if not getattr(config, "layer_types", None):
         return masks[SLIDING_ATTENTION]
     return dict(masks)

@@ -143,8 +143,8 @@ def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
 
 
 def _base_id(trace: Any) -> str:
-    """Returns the id of a trace. If the trace is a segment, omits the segment number that
-    `air.env.credit.split` appended to the id."""
+    """Returns the id of a trace (verifiers' record of a conversation). If the trace is only a segment of a
+    conversation, removes the segment number at the end of the id, so that all segments give the same id."""
     segment = trace.info.get("air", {}).get("segment")
     return str(trace.id) if segment is None else str(trace.id).removesuffix(f"-{segment}")
 
