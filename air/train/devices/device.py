@@ -51,8 +51,8 @@ class Device:
         return torch.bfloat16 if self.bfloat16 else torch.float32
 
     def release(self) -> None:
-        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing for the
-        CPU."""
+        """Ends the exclusive right to use the GPU (its lease), so that other processes can use this GPU. Does
+        nothing for the CPU."""
         if self.lease is not None:
             self.lease.release()
 
@@ -76,13 +76,13 @@ def choose(
 ) -> Device:
     """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
-    The device is the first GPU of `free_for_training` that no process has leased. `inference` is the GPU that
-    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. `setting`
-    is the value of `embedded.device` in the run file: `auto`, which means the CPU if there is no such GPU;
-    `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer` are the environments' settings
-    `gpus` and `trainer_gpus`: names of GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty:
-    none named. Raises UsageError if `setting` is `cuda` or `cuda:N` and there is no such GPU, and if a named
-    GPU does not exist.
+    The device is the first allowed GPU (a result of `free_for_training`) that no process has leased.
+    `inference` is the GPU that the run has leased for vLLM, or None; the policy shares this GPU only if no
+    other GPU is free. `setting` is the value of `embedded.device` in the run file: `auto`, which means the
+    CPU if there is no such GPU; `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer`
+    are the environments' settings `gpus` and `trainer_gpus`: names of GPUs in the form that
+    `air.sandbox.pool.gpus.select` takes; empty: none named. Raises UsageError if `setting` is `cuda` or
+    `cuda:N` and there is no such GPU, and if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -115,8 +115,9 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Chooses the policy's device for a run with the environments `envs`, and returns it: calls `choose` with
-    the GPUs that the environments' settings `gpus` (for boxes) and `trainer_gpus` (for the policy) name."""
+    """Chooses the device on which the policy is trained, for a run with the environments `envs`: calls
+    `choose` with the GPUs that the environments' settings name for boxes, the agents' containers (`gpus`),
+    and for the policy (`trainer_gpus`). `setting` and `inference` are passed on."""
     envs = list(envs)
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     return choose(

@@ -23,13 +23,13 @@ from air.trajectories.outcome import EpisodeOutcome
 
 @dataclass(frozen=True)
 class EpisodeScores:
-    """The results of one episode that ended without an infrastructure error: the scores of all tries
-    (gradings on the validation split), the reward, and others."""
+    """The results of one episode that ended without an infrastructure error (of air or the machine): the
+    scores of all tries (gradings on the validation split), the reward, and others."""
 
     task: str
     scale: RewardScale
     scores: tuple[float | None, ...]
-    """The scores of all tries on the validation split, in order; None for an artefact without a score."""
+    """The scores of all tries on the validation split, in order; None for a try without a score."""
     test: float | None
     """The test score: the score, on the test split, of the artefact (the graded files) on which the episode's
     result is based; None if this artefact has no test score. In worlds other than research tasks, such as

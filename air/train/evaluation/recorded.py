@@ -50,7 +50,7 @@ class Evaluation:
 
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns, by task id, how many episodes must still be played until each task has `episodes` episodes
-        that ended without an infrastructure error."""
+        that ended without an infrastructure error (of air or the machine)."""
         played = Counter(one.task for one in self.episodes())
         wanted = self.wanted(episodes)
         return {task: max(0, number - played[task]) for task, number in wanted.items()}

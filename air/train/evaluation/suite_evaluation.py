@@ -34,8 +34,8 @@ TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
 
 @dataclass(frozen=True)
 class SuiteEvaluation(Evaluation):
-    """The evaluation of one model on the benchmarks in `data`. The model answers each question `samples`
-    times (see `Data.samples`)."""
+    """The evaluation of one model on the benchmarks in `data`. The model answers each question of a benchmark
+    as often as the field `samples` of its data says."""
 
     data: Sequence[Data] = ()
 

@@ -98,10 +98,10 @@ class FurtherModels:
 
     def score(self, groups: Sequence[Group]) -> AlgorithmInputs:
         """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
-        algorithm needs: log-probabilities, divergences, values, and rewards of greedy episodes. If there is a
-        teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
-        log-probability minus the policy's, as in prime-rl. Raises InferenceError if the teacher's server
-        fails."""
+        algorithm needs: log-probabilities, divergences, values, and the rewards of greedy episodes (sampled
+        at temperature 0). If there is a teacher, the result's metric `ref_kl` is the mean, over all sampled
+        tokens, of the teacher's log-probability minus the policy's, as in prime-rl. Raises InferenceError if
+        the teacher's server fails."""
         greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
         tokens: dict[Need, dict[int, list[float]]] = {}
         metrics: dict[str, float] = {}
@@ -260,7 +260,8 @@ def _sampled(sample: Sample, name: str) -> list[float]:
 
 def _greedy_reward(group: Group) -> float | None:
     """Returns the reward of the group's greedy episode (sampled at temperature 0), or None if there is no
-    such episode or it failed. If the episode has several segments, each with a reward, returns the mean."""
+    such episode or it failed. If the episode is divided into segments at its gradings, each with a reward,
+    returns the mean of these rewards."""
     greedy = group.greedy
     if greedy is None or not greedy.ok or not greedy.traces:
         return None

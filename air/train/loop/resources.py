@@ -54,7 +54,8 @@ class Resources:
     further_models: FurtherModels
     """The further models that the algorithm needs besides the policy."""
     tokens: TokenLog | None
-    """The log of trained tokens. None if the run records no tokens."""
+    """The log that records, for each sampled token, its advantage and log-probability in the training. None
+    if the run records no tokens."""
     evaluations: Evaluations | None
     """The evaluations that the run makes between training steps. None if the run file configures none."""
 

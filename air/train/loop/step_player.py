@@ -41,7 +41,8 @@ class Batch:
 
     @property
     def episodes(self) -> int:
-        """The number of episodes in all groups of the step, without greedy episodes."""
+        """The number of episodes in all groups of the step, without the greedy episodes (sampled at
+        temperature 0), which are only baselines."""
         return sum(source.group_size for source, _ in self.prompts)
 
 

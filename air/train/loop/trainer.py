@@ -140,8 +140,8 @@ class Trainer:
         self, batch: MicroBatch, weights: Mapping[int, float], listener: Listener | None
     ) -> dict[str, float]:
         """Computes the gradients of a micro-batch's loss and adds them to the accumulated gradients. Returns
-        metrics summed over the trained tokens, by name. `weights` maps the `id()` of each sample to the
-        weight of its tokens in the loss."""
+        metrics by name, each summed (not averaged) over the trained tokens. `weights` maps the `id()` of each
+        sample to the weight of its tokens in the loss."""
         bonus = self.loss.entropy_coefficient > 0
         logprobs, entropy, divergence = entry_statistics(
             self.policy.model, batch, entropy_gradient=bonus, reference=self._reference

@@ -80,8 +80,8 @@ class Choice:
     called. None if there is no GPU."""
 
     def release(self) -> None:
-        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing if there is
-        no lease."""
+        """Ends the exclusive right to use the GPU (its lease), so that other processes can use this GPU. Does
+        nothing if there is no lease."""
         if self.lease is not None:
             self.lease.release()
 

@@ -76,8 +76,9 @@ class LlamaDecoder:
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
         """Returns a decoder for the causal language model `model`, or None if the decoder does not support
-        it. Not supported are other kinds of layers, sliding windows, adapters, weights that are not float32,
-        and attention implementations other than SDPA."""
+        it. All layers must be of one class in `_LAYERS` (such as Llama's), without sliding windows and
+        adapters; the weights must be float32, and the attention implementation SDPA (torch's
+        `scaled_dot_product_attention`)."""
         config = model.config.get_text_config()
         layers = getattr(getattr(model, "model", None), "layers", ())
         kinds = {f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers}
