@@ -1,4 +1,5 @@
-"""The `fenced` action format, similar to MLGym's: a thought and one fenced block of shell commands.
+"""The `fenced` action format, similar to that of MLGym (a benchmark of research tasks): a thought and one
+fenced block of shell commands.
 
 The last line of the block may be `validate` or `submit`. In tasks that offer tools, the block may instead
 be one tool call, written as JSON in a block of the language `tool`.

@@ -66,8 +66,8 @@ class WorldFormat(ActionFormat, ABC):
 
 
 class AnswerFormat(WorldFormat):
-    """The base class of formats whose reply contains exactly one answer: text in the form that the rules of
-    the world describe.
+    """The base class of formats whose reply contains exactly one answer: a text, such as a move in a game, in
+    the form that the world (what the agent acts in) explains to the model.
 
     In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
     "arguments": {…}}`). If such a world also accepts answers in words, text that begins like a JSON call is

@@ -89,8 +89,9 @@ class Change:
 
 @dataclass(frozen=True)
 class EvaluatedCheckpoint:
-    """A checkpoint of a training run, and the settings with which it is evaluated. `checkpoint` and `run` are
-    the folders of both. `start` is the model from which the run started: a folder or a hub id."""
+    """A checkpoint of a training run, and the settings with which it is evaluated. `checkpoint` is the
+    checkpoint's folder, and `run` that of the run. `start` is the model from which the run started: a folder
+    or a hub id."""
 
     checkpoint: Path
     run: Path

@@ -23,11 +23,11 @@ from air.worlds.rows.splits import Deck
 from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
-"""The settings of a task whose questions have no options: the checker `agent0` decides which answers are
-right, as in Agent0's evaluation of its executor model, and all rows are asked."""
+"""The settings of a task whose questions have no options: all rows (questions) of the data are asked, and the
+checker `agent0` decides which answers are right, by the rules of the project Agent0."""
 _CHOICE = "checker=choice&options=options&split=all"
-"""The settings of a task of multiple-choice questions: the checker `choice` decides which answers are right,
-the field `options` has a question's options, and all rows are asked."""
+"""The settings of a task of multiple-choice questions: all rows (questions) of the data are asked, a row's
+field `options` has its options, and the checker `choice` decides which answers are right."""
 _CHOOSE = "Answer the multiple-choice question with the letter of the right option."
 _SOLUTION = ("####", "\\boxed")
 """Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of

@@ -1,9 +1,9 @@
 """The value model of PPO: predicts, before each sampled token, the sum of the later rewards.
 
 The value model is a copy of a causal language model, in which a linear head on the last hidden state replaces
-the output layer, as in verl, AgentFly and TRL. It shares no weights with the policy, so the value loss does
-not disturb the policy. It takes the memory of a second trained model: weights, gradients and optimiser state.
-The head's weights start at 0, so the first values are 0 in every run.
+the output layer, as in the training frameworks verl, AgentFly and TRL. It shares no weights with the policy,
+so the value loss does not disturb the policy. It takes the memory of a second trained model: weights,
+gradients and optimiser state. The head's weights start at 0, so the first values are 0 in every run.
 
 For a token with the return R and the value V, which was V_old before the step, the loss is, as in verl,
 

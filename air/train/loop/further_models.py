@@ -59,7 +59,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Divergence:
-    """A function that computes, at each sampled token, the Kullback-Leibler divergence of the policy's
+    """A callable object that computes, at each sampled token, the Kullback-Leibler divergence of the policy's
     distribution over the whole vocabulary from that of the model `reference`."""
 
     policy: Policy
@@ -100,8 +100,8 @@ class FurtherModels:
         """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
         algorithm needs: log-probabilities, divergences, values, and the rewards of greedy episodes (sampled
         at temperature 0). If there is a teacher, the result's metric `ref_kl` is the mean, over all sampled
-        tokens, of the teacher's log-probability minus the policy's, as in prime-rl. Raises InferenceError if
-        the teacher's server fails."""
+        tokens, of the teacher's log-probability minus the policy's, as in prime-rl (another trainer). Raises
+        InferenceError if the teacher's server fails."""
         greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
         tokens: dict[Need, dict[int, list[float]]] = {}
         metrics: dict[str, float] = {}

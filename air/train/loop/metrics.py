@@ -197,8 +197,8 @@ def mean_reward_terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
     """Returns the mean, minimum, maximum, and 10th and 90th percentile of the values, under the keys
-    `<name>/mean`, `/min`, `/max`, `/p10` and `/p90` as in prime-rl. The result is empty if there are no
-    values."""
+    `<name>/mean`, `/min`, `/max`, `/p10` and `/p90`, as in prime-rl (another trainer). The result is empty if
+    there are no values."""
     if not len(values):
         return {}
     low, high = np.percentile(values, (10, 90))

@@ -258,7 +258,9 @@ if the source has levels (a curriculum of tasks that get harder), the level."""
 def prompts(
     sources: Sequence[Source], episodes: int, seed: int, step: int, positions: Positions
 ) -> tuple[list[Prompt], Positions]:
-    """Returns the prompts of training step `step`, and the sources' positions after this step.
+    """Chooses the prompts of training step `step`. A prompt is a pair (source, task), for which a group of
+    episodes is played. Returns the prompts, and the sources' positions (numbers of drawn prompts) after this
+    step.
 
     The source of each prompt is drawn at random, with probabilities in proportion to the sources' fields
     `ratio`; `seed` and `step` seed the random generator. The task is the next one of this source, and after
@@ -361,8 +363,9 @@ async def play_many(
 ) -> list[Rollout]:
     """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
     their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
-    numbers. Several tasks of a source may have the same id, for example one task per prompt. The number in
-    the mapping then counts the episodes of all these tasks together, which are played in turn."""
+    numbers. Tasks whose id is not in the mapping are not played. If several tasks have the same id (for
+    example, the questions of one benchmark), the number counts their episodes together: with 3 episodes for
+    two tasks, the first is played twice."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

@@ -32,7 +32,8 @@ from air.train.serving.choose_server import Server
 
 @dataclass(frozen=True)
 class Batch:
-    """The prompts of one training step. For each prompt, a group of episodes is played and trained on."""
+    """The prompts of one training step. A prompt is a pair (source of tasks, task); for each one, a group of
+    episodes is played and trained on."""
 
     step: int
     prompts: Sequence[Prompt]

@@ -38,10 +38,10 @@ class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update. Without `scheduler`, the
     learning rate is constant; without `loss`, the default loss is used.
 
-    Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
-    the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an entropy bonus, all
-    sampled tokens are trained. `max_steps`, the number of the run's training steps, may be None unless the
-    schedule lowers the learning rate.
+    Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl (another
+    trainer). But if the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an
+    entropy bonus, all sampled tokens are trained. `max_steps`, the number of the run's training steps, may be
+    None unless the schedule lowers the learning rate.
 
     Two settings save memory without changing the result. `micro_batch_tokens` limits the number of tokens,
     including padding, of one forward and backward pass; a prefix that samples share counts once (see

@@ -2,11 +2,11 @@
 
 The sampler and the trainer decide which tokens are visible to a token: all earlier tokens of a request, or
 all preceding tokens of its samples in a token tree (a prefix tree of training samples). `attention_mask`
-converts this boolean mask to the `attention_mask` argument of a transformers model. SDPA attention takes a
-boolean mask. Eager attention adds the mask to its scores, so it must get numbers: it would treat a boolean
-mask as 0 and 1, and compute wrong results without an error. In layers with a sliding window, a token attends
-only to the last tokens. Here the window is applied to token positions and not to columns, so it is also exact
-in token trees and key-value caches.
+converts this boolean mask to the `attention_mask` argument of a transformers model. SDPA attention (torch's
+`scaled_dot_product_attention`) takes a boolean mask. Eager attention adds the mask to its scores, so it must
+get numbers: it would treat a boolean mask as 0 and 1, and compute wrong results without an error. In layers
+with a sliding window, a token attends only to the last tokens. Here the window is applied to token positions
+and not to columns, so it is also exact in token trees and key-value caches.
 """
 
 from __future__ import annotations

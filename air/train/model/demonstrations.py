@@ -78,9 +78,9 @@ def read_examples(path: Path) -> list[Conversation]:
     produce. A line can have `tools`, in OpenAI's format, which the chat template writes into the prompt. Tool
     calls must be part of a reply's text, in the chat template's format.
 
-    A line can also be a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
-    "value": …}, …]}`; the model learns only its replies with `"loss": true`. The file may also be one JSON
-    list of such entries.
+    A line can also be a trajectory of AgentGym (a collection of environments for agents), `{"item_id": …,
+    "conversations": [{"from": …, "loss": …, "value": …}, …]}`; the model learns only its replies with
+    `"loss": true`. The file may also be one JSON list of such entries.
 
     Raises MissingError if the file does not exist. Raises UsageError, which names the line, if a line is
     malformed or contains no reply that the model can learn.

@@ -56,7 +56,8 @@ class Source:
     """The largest number of boxes (agents' sandboxes) that all worker processes of the source together may
     run at the same time. None: unknown; the estimate then assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The names of the GPUs that agents' boxes can use. None: unknown (the boxes are on another machine)."""
+    """The names of the GPUs that boxes (agents' sandboxes) can use. None: unknown (the boxes are on another
+    machine)."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
     """Whether the boxes (agents' sandboxes) of this source run on another machine."""
@@ -279,9 +280,9 @@ def _gpu_users(load: Load) -> list[Source]:
 
 
 def _slots(sources: Sequence[Source]) -> dict[tuple[str, ...], int]:
-    """Returns the number of GPU slots (places for a box on a GPU) for each set of GPUs that sources use, by
-    the names of these GPUs. If sources with the same GPUs differ in `slots_per_gpu`, the largest value
-    counts. Sources whose GPUs are unknown are left out."""
+    """Returns the number of GPU slots (places for a box, an agent's sandbox, on a GPU) for each set of GPUs
+    that sources use, by the names of these GPUs. If sources with the same GPUs differ in `slots_per_gpu`, the
+    largest value counts. Sources whose GPUs are unknown are left out."""
     slots: dict[tuple[str, ...], int] = {}
     for source in sources:
         if source.gpus:

@@ -52,8 +52,8 @@ _WORTH_SHARING = 64
 least this number of tokens in each forward pass. Otherwise, each request gets its own copy."""
 _LONG = 256
 """The minimum length, in tokens, of a prefix that a request reads directly in the prefix cache even if no
-other request uses it. The length of the prefix's first piece in the cache counts. A shorter prefix is
-copied."""
+other request uses it. The cache stores a prefix in pieces; the first piece must have this length. A shorter
+prefix is copied."""
 _WORTH_WAITING = 16
 """If two prompts have this number of uncached tokens in common, the second prompt waits until the first one
 is computed and cached."""
@@ -359,7 +359,8 @@ class Sampler:
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
     """Returns the parts at the beginning of `path` that a request should read directly in the prefix cache.
-    It should copy the other parts, because each part that is read there costs time in every forward pass.
+    The request should copy the other parts, because each part that is read directly costs time in every
+    forward pass.
 
     `path` has the cached parts of the request's prompt, in order. `readers` maps the `id()` of each block of
     tokens to the number of requests whose prompts contain this block.
