@@ -82,7 +82,8 @@ class OneTool(WorldFormat):
         return self.call(action)
 
     def call(self, text: str) -> Action:
-        """Returns the action that calls the world's only tool with `text` as its argument."""
+        """Returns the action that calls the only tool of the world (what the agent acts in) with `text` as
+        its argument."""
         name = self.toolbox.names[0]
         return Action(tool=self.toolbox.checked(name, {self._argument: text}))
 

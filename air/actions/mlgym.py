@@ -1,10 +1,10 @@
 """The `mlgym` action format: a discussion (the model's thoughts) and exactly one fenced block with exactly
 one command.
 
-A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
-(`air.worlds.research.tools`) check their own arguments, so a wrong number of arguments or an invalid value is
-not a format error. Text after the block is ignored. If the command contains a line of backticks, the fences
-around the block must have more backticks.
+A command is a tool call (`open "solve.py" 12`), `validate` (grades the work so far), `submit` (also ends the
+episode), or a bash script. The tools (`air.worlds.research.tools`) check their own arguments, so a wrong
+number of arguments or an invalid value is not a format error. Text after the block is ignored. If the command
+contains a line of backticks, the fences around the block must have more backticks.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def _is_idle(line: str) -> bool:
 
 
 def _tool_at(line: str) -> str | None:
-    """Returns the first word of a line if this word is a tool's name, `validate` or `submit`, else None."""
+    """Returns the first word of a line if this word is the name of a command (a tool, `validate` or
+    `submit`), else None."""
     try:
         first = next(iter(words.split(line)), "")
     except ValueError:

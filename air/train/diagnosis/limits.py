@@ -37,7 +37,8 @@ class Limits:
     """Report if the mean distance between the policy and its reference model is above this number, in nats
     per token, and has grown by the factor `reference_kl_growth`."""
     reference_kl_growth: float = 5.0
-    """See `reference_kl`: the mean distance must be above this number times its start."""
+    """The second condition of `reference_kl`: the policy's mean distance from its reference model must also
+    be above this number times its start."""
     starving: float = 0.25
     """Report a source of tasks if few of its groups have unequal rewards: the source's share of all groups
     with unequal rewards is less than this number times the source's share of all groups."""

@@ -171,7 +171,7 @@ def gains(
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
     """Compares episodes before and after a change, such as a training. Returns a dict from the name of each
     measure to three estimates over all tasks: the mean of the episodes `before`, the mean of the episodes
-    `after`, and the gain (`after` minus `before`)."""
+    `after`, and the gain (`after` minus `before`). An estimate is None if it has no episodes."""
     table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
     for name, measure in MEASURES.items():
         then, now = overall(before, measure), overall(after, measure)

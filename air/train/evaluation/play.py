@@ -62,8 +62,8 @@ async def evaluate(
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
     one rollout (result) per episode. If `episodes` is a mapping, it has the number of episodes by task id;
     tasks that it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with
-    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers,
-    which is one prompt; prompts for which `keep` returns false are not played."""
+    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers
+    (one prompt, such as a task with a seed); those for which it returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]

@@ -30,8 +30,8 @@ _CHOICE = "checker=choice&options=options&split=all"
 field `options` has its options, and the checker `choice` decides which answers are right."""
 _CHOOSE = "Answer the multiple-choice question with the letter of the right option."
 _SOLUTION = ("####", "\\boxed")
-"""Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
-them."""
+"""Marks of a whole worked solution. A row whose answer contains one of them is refused, because the answer
+must be only the final result."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer; a longer one is taken for a whole solution. All final
 answers of the benchmark MATH are shorter."""
@@ -138,7 +138,8 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 def _file(folder: Path, name: str) -> Path | None:
     """Returns the file of the benchmark `name` in `folder`, or None if there is no file. If there are several
     files, returns the `.toml` file. Raises ConfigError if there are several files but no `.toml` file, or if
-    there is a file and the path of `folder` contains a `#`."""
+    there is a file and the path of `folder` contains a `#`, which separates path and settings in the ids of
+    tasks."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):

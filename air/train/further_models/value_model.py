@@ -41,9 +41,9 @@ class ValueTarget:
 
 
 class ValueModel:
-    """Predicts values (see the module's text), and trains the model that predicts them. The value model takes
-    over all layers of the model `start` except the output layer, and changes their weights in place. One
-    forward pass has at most `micro_batch_tokens` tokens."""
+    """Predicts, before each sampled token, the sum of the later rewards (the value), and trains the model
+    that predicts it. The value model takes over all layers of the model `start` except the output layer, and
+    changes their weights in place. One forward pass has at most `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device

@@ -94,7 +94,8 @@ class AlgorithmInputs:
     """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
     failed. None: the algorithm needs no greedy episodes."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the step that were computed together with these numbers, by name."""
+    """Metrics of the step, by name, that were computed from these numbers, such as `ref_kl`, the mean
+    difference between the teacher's and the policy's log-probabilities."""
 
 
 def samples(
@@ -221,17 +222,18 @@ def _shuffled(
 def _shuffled_returns(
     groups: Sequence[Sequence[list[TracePart] | None]], rng: random.Random
 ) -> list[list[list[TracePart] | None]]:
-    """Returns a copy of the groups in which the returns tell nothing about the turns that have them, for a
-    control experiment. The return of a turn is the sum of its reward and all later ones. The returns of the
-    first turns of a group's episodes are permuted, then those of the second turns, and so on. They are also
-    shifted: their mean becomes the mean return of the same turn in the step's other groups, or 0 if there is
-    none. An element is None if the episode failed.
+    """Returns a copy of the groups with shuffled rewards, for a control experiment: a turn's return then
+    tells nothing about the quality of this turn. The return of a turn is the sum of its reward and all later
+    ones. The returns of the first turns of a group's episodes are permuted, then those of the second turns,
+    and so on. They are also shifted: their mean becomes the mean return of the same turn in the step's other
+    groups, or 0 if there is none. An element of a group is an episode's list of turns, or None if the episode
+    failed.
 
     Simpler methods would leave information in the advantages. If the rewards of all turns were permuted, an
     episode of two turns would get two of them, and a control would learn to make episodes longer or shorter.
-    Without the shift, a return that has no partner would keep its place: the baseline of a turn counts
-    episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only one of eight
-    episodes has a second turn, the advantage of this turn would be 7/8 of its return.
+    Without the shift, a return with which no other can be exchanged would stay unchanged: the baseline of a
+    turn counts episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only
+    one of eight episodes has a second turn, the advantage of this turn would be 7/8 of its return.
     """
     returns = [[_returns(parts or []) for parts in episodes] for episodes in groups]
     for turn in range(max((len(one) for group in returns for one in group), default=0)):

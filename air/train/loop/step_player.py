@@ -163,8 +163,8 @@ class StepPlayer:
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
         """Returns verifiers' `ModelContext` (model, client and sampling settings) for the episodes that the
-        policy is trained on. It is for the teacher's server if the algorithm is `sft`, otherwise for the
-        run's own inference server."""
+        policy is trained on. If the algorithm is `sft`, the teacher model plays these episodes, and the
+        result is for its server; otherwise the result is for the run's own inference server."""
         ctx = self.context(resources, temperature, max_tokens)
         source = self.config.sampling_source
         if source is None:

@@ -29,9 +29,9 @@ from air.train.tree.sample import Sample
 from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
-"""A callback for each trained sample. Its arguments are the sample, and a CPU tensor [T] with the
-log-probabilities of the sample's T tokens that the loss used. The tensor is NaN at tokens for which
-`Sample.mask` is false."""
+"""A callback for each sample on which the policy is trained. Its arguments are the sample, and a CPU tensor
+[T] with the log-probabilities of the sample's T tokens that the loss used. The tensor is NaN at tokens for
+which `Sample.mask` is false."""
 
 
 class Trainer:

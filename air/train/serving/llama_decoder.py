@@ -35,8 +35,8 @@ _MODULES = (
     "transformers.activations",
     *(name.rpartition(".")[0] for name in _LAYERS),
 )
-"""Prefixes of the names of Python modules. `LlamaDecoder` accepts only classes of these modules as parts of a
-model, and not, for example, quantised layers and adapters."""
+"""Beginnings of the names of Python modules. `LlamaDecoder` supports a model only if the classes of all its
+parts come from such modules; this excludes, for example, quantised layers and adapters."""
 
 
 class LlamaDecoder:

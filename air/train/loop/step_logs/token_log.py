@@ -55,8 +55,8 @@ class TokenLog:
         """Writes the file of training step `step`. Then deletes the oldest files if all files together exceed
         the limit `most_bytes`.
 
-        `samples` are the samples made from `groups` that the step trained. Raises OSError if the file cannot
-        be written, for example because the disk is full.
+        `samples` are those samples made from `groups` on which the step trained the policy. Raises OSError if
+        the file cannot be written, for example because the disk is full.
         """
         trained = _trained(samples, self._logprobs)
         self._logprobs = {}
