@@ -87,9 +87,9 @@ class SFT:
             "truncated": float(truncated),
         }
         """Numbers about the training data: `demonstrations`, the number of demonstrations; `examples`, the
-        number of token sequences made from them (several for a demonstration in which earlier tokens change);
-        `truncated`, the number of token sequences that were truncated to `seq_len`; and `reasoning_left_out`,
-        the number of replies whose reasoning the chat template omits."""
+        number of token sequences on which the model is trained (several for a demonstration in which earlier
+        tokens change); `truncated`, the number of token sequences that were truncated to `seq_len`; and
+        `reasoning_left_out`, the number of replies whose reasoning the chat template omits."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
