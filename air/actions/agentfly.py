@@ -32,14 +32,15 @@ DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """The word with which a `bash_swe` command ends the episode. If a command contains this word, it is the last
 one, and its output is the final answer."""
 END = "end task"
-"""The text with which an action of the format `action` ends the episode, if the world accepts answers in
-words: such an action is an answer and not a tool call. Upper and lower case are equivalent."""
+"""The text with which an action of the format `action` ends the episode, if the world (what the agent acts
+in) accepts answers in words: such an action is an answer and not a tool call. Upper and lower case are
+equivalent."""
 _LABELS = ("Thought", "Action", "Input", "Observation", "Answer")
 
 
 class OneTool(WorldFormat):
-    """The base class of formats whose action is a single text: the argument of the world's only tool or, in a
-    world without tools, the answer."""
+    """The base class of formats whose action is a single text: the argument of the only tool of the world
+    (what the agent acts in) or, in a world without tools, the answer."""
 
     form: str
     """The instructions for the model on how to write an action."""
@@ -66,7 +67,8 @@ class OneTool(WorldFormat):
 
     @abstractmethod
     def action_of(self, text: str) -> str:
-        """Returns the action `text` inside the markup of this format, such as `<action>…</action>`."""
+        """Writes an action in this format: returns `text` inside the format's markup, such as
+        `<action>…</action>`. The inverse of `action_in`."""
 
     def read(self, message: Message) -> Action:
         text = _after_thought(message)
@@ -80,7 +82,8 @@ class OneTool(WorldFormat):
         return self.call(action)
 
     def call(self, text: str) -> Action:
-        """Returns the action that calls the world's only tool with `text` as its argument."""
+        """Returns the action that calls the only tool of the world (what the agent acts in) with `text` as
+        its argument."""
         name = self.toolbox.names[0]
         return Action(tool=self.toolbox.checked(name, {self._argument: text}))
 

@@ -44,7 +44,8 @@ class ToolCall:
 @dataclass(frozen=True)
 class Action:
     """An action of the agent. In research tasks: a shell script or a tool call, optionally followed by
-    `validate` or `submit` (see `ending`). In worlds without a shell, such as games: an answer or a tool call.
+    `validate` (grades the work so far) or `submit` (also ends the episode). In worlds without a shell, such
+    as games: an answer or a tool call.
 
     At least one of `script`, `tool`, `ending` and `answer` is set. Of these fields, `script`, `tool` and
     `answer` exclude each other.
@@ -65,7 +66,8 @@ class Action:
 
     @property
     def text(self) -> str:
-        """The action as a model would write it, including `validate` or `submit`."""
+        """The action as a model would write it, including a final `validate` or `submit` (the field
+        `ending`)."""
         tool = self.tool.text if self.tool else ""
         return "\n".join(part for part in (self.script, tool, self.answer, self.ending) if part)
 

@@ -1,7 +1,9 @@
-"""The `fenced` action format, similar to MLGym's: a thought and one fenced block of shell commands.
+"""The `fenced` action format, similar to that of MLGym (a benchmark of research tasks): a thought and one
+fenced block of shell commands.
 
-The last line of the block may be `validate` or `submit`. In tasks that offer tools, the block may instead
-be one tool call, written as JSON in a block of the language `tool`.
+The last line of the block may be `validate`, which grades the work so far, or `submit`, which also ends the
+episode. In tasks that offer tools, the block may instead be one tool call, written as JSON in a block of the
+language `tool`.
 """
 
 from __future__ import annotations

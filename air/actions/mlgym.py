@@ -1,10 +1,10 @@
 """The `mlgym` action format: a discussion (the model's thoughts) and exactly one fenced block with exactly
 one command.
 
-A command is a tool call (`open "solve.py" 12`), `validate`, `submit`, or a bash script. The tools
-(`air.worlds.research.tools`) check their own arguments, so a wrong argument is not a format error. Text
-after the block is ignored. If the command contains a line of backticks, the fences around the block must
-have more backticks.
+A command is a tool call (`open "solve.py" 12`), `validate` (grades the work so far), `submit` (also ends the
+episode), or a bash script. The tools (`air.worlds.research.tools`) check their own arguments, so a wrong
+number of arguments or an invalid value is not a format error. Text after the block is ignored. If the command
+contains a line of backticks, the fences around the block must have more backticks.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ _ENDINGS: dict[str, Ending] = {"validate": "validate", "submit": "submit"}
 
 @dataclass(frozen=True)
 class Signature:
-    """The rules for calls of one tool. `usage` is the syntax of a call, `does` the explanation of the tool in
-    the prompt."""
+    """The syntax and meaning of one tool's calls. `usage` is the syntax of a call, such as `goto <line>`;
+    `does` explains in the prompt what the tool does."""
 
     usage: str
     does: str
     least: int = 0
-    """The smallest number of arguments in a call of the tool."""
+    """The smallest number of arguments after the tool's name in a call."""
     most: int = 0
-    """The largest number of arguments in a call of the tool."""
+    """The largest number of arguments after the tool's name in a call."""
     verbatim: bool = False
-    """Whether all text after the tool's name is one argument. False: the text is split into words."""
+    """If true, all text after the tool's name is a single argument. If false, the text is split into words,
+    and each word is an argument."""
 
     @property
     def body(self) -> bool:
-        """Whether a call of this tool needs a body: lines of text up to the line `end_of_NAME`."""
+        """Whether further lines of text must follow the first line of a call, up to the line `end_of_NAME`
+        (NAME is the tool's name)."""
         return "\n" in self.usage
 
 
@@ -167,7 +169,8 @@ def _is_idle(line: str) -> bool:
 
 
 def _tool_at(line: str) -> str | None:
-    """Returns the first word of a line if this word is a tool's name, `validate` or `submit`, else None."""
+    """Returns the first word of a line if this word is the name of a command (a tool, `validate` or
+    `submit`), else None."""
     try:
         first = next(iter(words.split(line)), "")
     except ValueError:
@@ -199,8 +202,8 @@ def _command(name: str, lines: list[str]) -> Action:
 
 
 def _words(head: str) -> tuple[str, ...]:
-    """Returns the words after the tool's name in `head`, the first line of a command, unquoted as in a shell.
-    Raises FormatError if a quote is not closed."""
+    """Returns the arguments in `head`, the first line of a tool call: the words after the tool's name, with
+    quotes removed as in a shell. Raises FormatError if a quote is not closed."""
     try:
         return tuple(words.split(head)[1:])
     except ValueError as error:
@@ -208,8 +211,9 @@ def _words(head: str) -> tuple[str, ...]:
 
 
 def _verbatim(text: str) -> tuple[str, ...]:
-    """Returns the arguments in a call of a tool that takes all of `text` as its only argument: a tuple with
-    `text`, from which surrounding quotes are removed; an empty tuple if `text` is blank."""
+    """Returns the arguments in a call of a tool with a single argument that is not split into words, such as
+    `memory_write some text`. `text` is everything after the tool's name. The result is the tuple (`text`,),
+    without surrounding quotes; an empty tuple if `text` is blank."""
     text = text.strip()
     if text[:1] in ("'", '"'):
         try:

@@ -1,5 +1,6 @@
-"""Parses tool calls from JSON, and validates them against the schemas of the world's tools with
-`air.json_schema`. That module covers only a part of JSON Schema; the world must check the rest."""
+"""Parses tool calls from JSON, and validates them against the schemas of the tools of a world (what the agent
+acts in). The validation, in `air.json_schema`, covers only a part of JSON Schema; the world must check the
+rest."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ CALL_FORM = '{"name": "<tool>", "arguments": {<arguments by name>}}'
 
 
 class Toolbox:
-    """The tools of one world, as JSON schemas in the format of the field `tools` in OpenAI's API. The
-    constructor raises ConfigError if a tool has no name, or if two tools have the same name."""
+    """The tools of one world (what an agent acts in), as JSON schemas in the format of the field `tools` in
+    OpenAI's API. The constructor raises ConfigError if a tool has no name, or if two tools have the same
+    name."""
 
     def __init__(self, schemas: Sequence[Mapping[str, Any]] = ()) -> None:
         functions = [schema.get("function", schema) for schema in schemas]
@@ -77,9 +79,9 @@ class Toolbox:
 
     def checked(self, name: str, arguments: Any, *, by_server: bool = False) -> ToolCall:
         """Returns a call of the tool `name` with `arguments`: a dict from argument names to values, or the
-        text of a JSON object (empty: no arguments). `by_server` says whether a model server parsed the call
-        (see `_with_texts`). Raises FormatError if there is no such tool or the arguments do not match the
-        tool's schema."""
+        text of a JSON object (empty: no arguments). `by_server` says whether a model server parsed the call;
+        then a value that must be a string, but is not, is converted to text. Raises FormatError if there is
+        no such tool or the arguments do not match the tool's schema."""
         if name not in self._parameters:
             known = ", ".join(self.names)
             raise FormatError(f"Format error: unknown tool {name!r:.80}. The tools are: {known}.")

@@ -26,8 +26,8 @@ class WorldFormat(ActionFormat, ABC):
     def __init__(self, tools: Sequence[Mapping[str, Any]] = (), *, answers: bool = False) -> None:
         self.toolbox = Toolbox(tools)
         self.answers = answers
-        """Whether the world, although it has tools, also accepts an answer in words: plain text that is no
-        tool call."""
+        """Whether the world (what the agent acts in), although it has tools, also accepts an answer in words:
+        plain text that is no tool call."""
 
     def with_tools(self, tools: Sequence[Mapping[str, Any]], *, answers: bool = False) -> Self:
         return type(self)(tools, answers=answers)
@@ -40,7 +40,7 @@ class WorldFormat(ActionFormat, ABC):
     @abstractmethod
     def written(self, thought: str, action: Action) -> str:
         """Returns a reply in this format that consists of `thought` and `action`. Unlike `render`, does not
-        check that the reply can be parsed again."""
+        check whether the reply, when parsed, gives this action again."""
 
     def parse(self, reply: str) -> Action:
         return self.read(Message(reply))
@@ -66,8 +66,8 @@ class WorldFormat(ActionFormat, ABC):
 
 
 class AnswerFormat(WorldFormat):
-    """The base class of formats whose reply contains exactly one answer: text in the form that the rules of
-    the world describe.
+    """The base class of formats whose reply contains exactly one answer: a text, such as a move in a game, in
+    the form that the world (what the agent acts in) explains to the model.
 
     In a world with tools, the answer is one tool call instead, written as a JSON object (`{"name": …,
     "arguments": {…}}`). If such a world also accepts answers in words, text that begins like a JSON call is

@@ -51,8 +51,8 @@ class Device:
         return torch.bfloat16 if self.bfloat16 else torch.float32
 
     def release(self) -> None:
-        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing for the
-        CPU."""
+        """Ends the exclusive right to use the GPU (its lease), so that other processes can use this GPU. Does
+        nothing for the CPU."""
         if self.lease is not None:
             self.lease.release()
 
@@ -76,13 +76,13 @@ def choose(
 ) -> Device:
     """Chooses the device on which the policy is trained, and leases it if it is a GPU.
 
-    The device is the first GPU of `free_for_training` that no process has leased. `inference` is the GPU that
-    the run has leased for vLLM, or None; the policy shares this GPU only if no other GPU is free. `setting`
-    is the value of `embedded.device` in the run file: `auto`, which means the CPU if there is no such GPU;
-    `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer` are the environments' settings
-    `gpus` and `trainer_gpus`: names of GPUs in the form that `air.sandbox.pool.gpus.select` takes; empty:
-    none named. Raises UsageError if `setting` is `cuda` or `cuda:N` and there is no such GPU, and if a named
-    GPU does not exist.
+    The device is the first allowed GPU (a result of `free_for_training`) that no process has leased.
+    `inference` is the GPU that the run has leased for vLLM, or None; the policy shares this GPU only if no
+    other GPU is free. `setting` is the value of `embedded.device` in the run file: `auto`, which means the
+    CPU if there is no such GPU; `cpu`; `cuda`; or `cuda:N` with N as in `nvidia-smi`. `boxes` and `trainer`
+    are the environments' settings `gpus` and `trainer_gpus`: names of GPUs in the form that
+    `air.sandbox.pool.gpus.select` takes; empty: none named. Raises UsageError if `setting` is `cuda` or
+    `cuda:N` and there is no such GPU, and if a named GPU does not exist.
     """
     if setting == "cpu":
         return Device(torch.device("cpu"), "as asked")
@@ -115,8 +115,9 @@ def choose(
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
-    """Chooses the policy's device for a run with the environments `envs`, and returns it: calls `choose` with
-    the GPUs that the environments' settings `gpus` (for boxes) and `trainer_gpus` (for the policy) name."""
+    """Chooses the device on which the policy is trained, for a run with the environments `envs`: calls
+    `choose` with the GPUs that the environments' settings name for boxes, the agents' containers (`gpus`),
+    and for the policy (`trainer_gpus`). `setting` and `inference` are passed on."""
     envs = list(envs)
     research = [env for env in envs if isinstance(env, ResearchEnvConfig)]
     return choose(
@@ -128,8 +129,8 @@ def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = 
 
 
 def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
-    """Returns the GPUs that the boxes of the environments `envs` may use: the names of GPUs in all settings
-    `gpus`, or `auto` (all GPUs) if one of the settings is `auto`."""
+    """Returns the GPUs that the boxes (containers for agents' commands) of the environments `envs` may use:
+    the names of GPUs in all settings `gpus`, or `auto` (all GPUs) if one of the settings is `auto`."""
     boxes: list[str] = []
     for env in envs:
         if isinstance(env, ResearchEnvConfig):
@@ -157,10 +158,11 @@ def free_for_training(
     trainer: Sequence[str],
     inference: Gpu | None = None,
 ) -> list[Gpu]:
-    """Returns the GPUs of `inventory` that the policy may use, the preferred GPU first: no GPU that `boxes`
-    names. `setting`, `boxes`, `trainer` and `inference` are as in `choose`. If boxes may use all GPUs
-    (`auto`) and no setting names a GPU for the policy, the policy may use all GPUs except one, which remains
-    for boxes: the last one that vLLM does not use."""
+    """Returns those GPUs of `inventory` on which the policy may be trained, the preferred one first.
+    `setting` is `cuda:N` for one GPU. For any other value, the candidates are the GPUs that `trainer` names
+    or, if it is empty, all visible ones. GPUs that `boxes` (agents' containers) may use are left out. If
+    `boxes` is `auto` (all GPUs), named GPUs are returned nevertheless; if no GPU is named, one remains for
+    boxes: the last one that is not `inference`, vLLM's GPU. If there is no such GPU, the result is empty."""
     if setting.startswith("cuda:"):
         wanted: GpuSelection = [setting.removeprefix("cuda:")]
     else:
@@ -218,7 +220,7 @@ def cpuinfo() -> str:
 
 def _capability(device: torch.device) -> tuple[int, int]:
     """Returns the compute capability of a GPU. Reads properties only: `torch.cuda.is_bf16_supported` would
-    test torch's current GPU, which may be another one, and may be a GPU of boxes."""
+    test torch's current GPU, which may be another one."""
     found = torch.cuda.get_device_properties(device)
     return found.major, found.minor
 

@@ -20,8 +20,8 @@ from air.train.model.logprobs import CHUNK_LOGITS
 
 GB = 10**9
 CONTEXTS = 2 * GB
-"""GPU memory in bytes that the trainer's and vLLM's processes need together besides tensors (CUDA contexts),
-also while vLLM sleeps."""
+"""GPU memory in bytes that the trainer's and vLLM's processes need together besides tensors (CUDA contexts).
+This memory stays in use while vLLM sleeps (has freed its tensors for the training)."""
 LEAST_FOR_REPLIES = GB
 """The least memory in bytes that vLLM needs besides the model's weights, for its key-value cache and
 temporary tensors."""
@@ -67,8 +67,8 @@ class Memory:
     """The bytes of the keys and values of the replies that are sampled at the same time, and of the prefix
     cache. This memory is free during training."""
     weight_copies: int = 0
-    """The bytes of the copies of weights with which the sampler computes. This memory is free during
-    training."""
+    """The bytes of the sampler's copies of the weights, which are stored in an order that is faster to
+    compute with on a CPU. This memory is free during training."""
     gradient_copies: int = 0
     """The bytes of temporary tensors of the size of the largest weight, in which the backward pass
     accumulates the gradient."""
@@ -130,10 +130,11 @@ def estimate(
     `micro_batch_tokens` is the largest number of tokens in one forward and backward pass. `max_batch` is the
     number of replies that this process samples at the same time, each of at most `seq_len` tokens; 0 if
     another process samples. The prefix cache stores the `batch_size` replies of a step, in at most
-    `prefix_cache` bytes. `weight_copies` is the memory in bytes of the copies of weights that the sampler
-    holds. With `gradient_checkpointing`, each layer stores only its input, and the backward pass computes the
-    layers again one at a time. `other_models` is the memory in bytes of further models, such as a reference
-    or value model. `divergence` says whether the KL divergence over the whole vocabulary is computed."""
+    `prefix_cache` bytes. `weight_copies` is the memory in bytes of the reordered copies of weights with which
+    the sampler computes faster on a CPU. With `gradient_checkpointing`, each layer stores only its input, and
+    the backward pass computes the layers again one at a time. `other_models` is the memory in bytes of
+    further models, such as a reference or value model. `divergence` says whether the KL divergence over the
+    whole vocabulary is computed."""
     config = model.config.get_text_config()
     size = model.dtype.itemsize
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -186,7 +187,7 @@ def share_for_vllm(memory: Memory, total: int, model_bytes: int) -> float:
     `total` is the GPU's memory and `model_bytes` the size of the model's weights in vLLM, both in bytes. vLLM
     gets all memory except for `memory.resident` and `CONTEXTS`, since the trainer uses no more than these
     while vLLM samples. Raises UsageError if too little memory remains for vLLM, or for training while vLLM
-    sleeps."""
+    sleeps (has freed its memory)."""
     left = total - memory.resident - CONTEXTS
     trained = memory.resident + memory.training + CONTEXTS
     if left < model_bytes + LEAST_FOR_REPLIES or trained > total:

@@ -43,10 +43,10 @@ def failed_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 
 def failures_on_one_task(rows: Sequence[Row], _: int) -> Finding | None:
-    """Returns a finding if the episodes of one task end with infrastructure errors far more often than those
-    of the other tasks, else None. Such episodes are not trained on, so the policy would learn too little from
-    this task. `rows` are the lines of `metrics.jsonl`; the second argument, which all checks get, is not
-    used."""
+    """Returns a finding if the episodes of one task end with infrastructure errors (of air or the machine,
+    not of the agent) far more often than those of the other tasks, else None. Such episodes are not trained
+    on, so the policy would learn too little from this task. `rows` are the lines of `metrics.jsonl`; the
+    second argument, which all checks get, is not used."""
     played, failed, first = Counter[str](), Counter[str](), dict[str, int]()
     for row in rows:
         for task, cell in _cells(row, "tasks"):
@@ -175,8 +175,8 @@ def cut_episodes(rows: Sequence[Row], window: int) -> Finding | None:
 
 def bottleneck(rows: Sequence[Row], window: int) -> Finding | None:
     """Returns a finding if the episodes spend most of their time on one activity (sampling, commands,
-    grading, or waiting for boxes), else None. `rows` are the lines of `metrics.jsonl`; shares of time are
-    means over `window` steps."""
+    grading, or waiting for boxes, the agents' containers), else None. `rows` are the lines of
+    `metrics.jsonl`; shares of time are means over `window` steps."""
     for name in ACTIVITIES:
         part = series(rows, _part(name), window)
         limit = LIMITS.sampling if name == "model" else LIMITS.bottleneck

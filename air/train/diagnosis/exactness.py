@@ -53,8 +53,9 @@ class Exactness:
         self._differences: dict[int | None, list[Floats]] = {}
 
     def listen(self, sample: Sample, logprobs: Tensor) -> None:
-        """Adds the differences of a sample's trained tokens. `logprobs` are the trainer's log-probabilities
-        of the sample's tokens. `Trainer.step` calls this method for each sample."""
+        """Adds, for the trained tokens of a sample, the differences between the trainer's and the sampler's
+        log-probabilities. `logprobs` are the trainer's log-probabilities of the sample's tokens.
+        `Trainer.step` calls this method for each sample."""
         trained = np.asarray(sample.mask if self._trains_zeros else sample.advantages()) != 0
         theirs = np.asarray(sample.logprobs, np.float64)[trained]
         ours = logprobs.double().numpy()[trained]

@@ -37,7 +37,8 @@ class Limits:
     """Report if the mean distance between the policy and its reference model is above this number, in nats
     per token, and has grown by the factor `reference_kl_growth`."""
     reference_kl_growth: float = 5.0
-    """See `reference_kl`: the mean distance must be above this number times its start."""
+    """The second condition of `reference_kl`: the policy's mean distance from its reference model must also
+    be above this number times its start."""
     starving: float = 0.25
     """Report a source of tasks if few of its groups have unequal rewards: the source's share of all groups
     with unequal rewards is less than this number times the source's share of all groups."""
@@ -45,8 +46,8 @@ class Limits:
     """Report a source of tasks (see `starving`) only if it has at least this number of groups in the last
     steps."""
     task_failures: float = 0.25
-    """Report a task if at least this share of its episodes ended with an infrastructure error, and if the
-    share over all other tasks together is less than half as large."""
+    """Report a task if at least this share of its episodes ended with an infrastructure error (of air or the
+    machine, not of the agent), and if the share over all other tasks together is less than half as large."""
     task_failed_episodes: int = 3
     """Report a task (see `task_failures`) only if at least this number of its episodes ended with an
     infrastructure error."""
@@ -55,8 +56,8 @@ class Limits:
     failures: float = 0.5
     """Report if the mean share of episodes with infrastructure errors is at least this number."""
     bottleneck: float = 0.5
-    """Report a bottleneck if waiting for boxes, commands, or grading takes at least this share of the
-    episodes' time."""
+    """Report a bottleneck if waiting for boxes (the agents' containers), running commands, or grading takes
+    at least this share of the episodes' time."""
     sampling: float = 0.85
     """Report a bottleneck if sampling (the model's replies) takes at least this share of the episodes'
     time."""
@@ -64,8 +65,8 @@ class Limits:
     """Report if the mean share of episodes that end at the context limit, or with a reply cut off at the
     token limit, is at least this number."""
     cut_growth: float = 2.0
-    """Report the share of such episodes (see `cut`) only if it is at least this number times its start, or at
-    least this number times the limit `cut`."""
+    """Second condition of the report on cut-off episodes (see `cut`): the mean share must be at least this
+    number times its start, or at least this number times the limit `cut`."""
     gradient_spike: float = 10.0
     """A gradient norm is a spike if it is more than this number times the median of the steps before it, and
     more than this number times the median of the steps after it."""

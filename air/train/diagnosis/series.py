@@ -17,13 +17,15 @@ Metric = Callable[[Row], float | None]
 metrics for it."""
 
 METRICS_OF_OTHER_ALGORITHMS = ("train/value_loss", "ref_kl/mean")
-"""Metrics that only the algorithms `gae` and `opd` record. Unlike the other algorithms, these two also learn
-from groups (episodes of one task that are compared) with equal rewards."""
+"""Metrics that only the algorithms `gae` (with a value model) and `opd` (on-policy distillation) record.
+Unlike all others, these two also learn from groups (episodes of one task that are compared) with equal
+rewards."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The values of one metric by training step. Means are taken over `window` steps."""
+    """The values of one metric of a run, by training step: `values[i]` is the value in step `steps[i]`. Means
+    are taken over `window` steps."""
 
     steps: Sequence[int]
     values: Sequence[float]

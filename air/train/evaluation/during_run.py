@@ -88,9 +88,9 @@ class Evaluations:
                 raise ConfigError("has no task", where=f"source {source.resolved_name}")
 
     def trained_prompts(self, trained: Iterable[vf.Task]) -> list[vf.Task]:
-        """Returns the prompts of the evaluations on which the run also trains, so that they are not held out:
-        those with the same task and seed as a prompt in `trained`. Prompts of tasks that are not air's are
-        never returned, because their seeds are not known."""
+        """Returns those prompts of the evaluations that are not held out, because the run is also trained on
+        them: those with the same task and seed as a prompt in `trained`. Prompts of tasks that are not air's
+        are never returned, because their seeds are not known."""
         known = {_identity(task) for task in trained}
         return [
             task
@@ -171,8 +171,8 @@ class Evaluations:
 
 
 def _held_out(source: EvalSourceConfig) -> EvalSourceConfig:
-    """Returns a copy of the source of tasks in which games, questions and other worlds with random seeds get
-    seeds that are reserved for evaluations, so that no training uses them."""
+    """Returns a copy of an evaluation's source of tasks in which games, questions and other worlds with
+    random seeds get seeds that are reserved for evaluations, so that no training uses them."""
     taskset = source.env.taskset
     if not isinstance(taskset, AirTasksetConfig):
         return source

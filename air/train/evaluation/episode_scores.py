@@ -23,13 +23,13 @@ from air.trajectories.outcome import EpisodeOutcome
 
 @dataclass(frozen=True)
 class EpisodeScores:
-    """The results of one episode that ended without an infrastructure error: the scores of all tries
-    (gradings on the validation split), the reward, and others."""
+    """The results of one episode that ended without an infrastructure error (of air or the machine): the
+    scores of all tries (gradings on the validation split), the reward, and others."""
 
     task: str
     scale: RewardScale
     scores: tuple[float | None, ...]
-    """The scores of all tries on the validation split, in order; None for an artefact without a score."""
+    """The scores of all tries on the validation split, in order; None for a try without a score."""
     test: float | None
     """The test score: the score, on the test split, of the artefact (the graded files) on which the episode's
     result is based; None if this artefact has no test score. In worlds other than research tasks, such as
@@ -62,8 +62,8 @@ class EpisodeScores:
     @classmethod
     def of_outcome(cls, outcome: EpisodeOutcome, where: str) -> EpisodeScores:
         """Returns the results of a recorded episode that ended without an infrastructure error. Raises
-        ConfigError if the recording lacks the scale of its scores, because an older version of air made it;
-        `where` names the file in the message."""
+        ConfigError if the recording lacks the baseline and target that define normalised scores, because an
+        older version of air made it; `where` names the file in the message."""
         start = outcome.start
         if start is None or not start.scale:
             raise ConfigError("has no scale of scores", where=where, remedy="play it again")
@@ -81,8 +81,9 @@ class EpisodeScores:
         )
 
     def best(self, tries: int | None = None) -> float | None:
-        """Returns the best score of the first `tries` tries, or of all tries if `tries` is None. Returns None
-        if none of these tries has a score."""
+        """Returns the best score (the lowest one, if lower is better in this task) of the first `tries` tries
+        (gradings on the validation split), or of all tries if `tries` is None. Returns None if none of these
+        tries has a score."""
         scores = [score for score in self.scores[:tries] if score is not None]
         if not scores:
             return None
@@ -90,12 +91,13 @@ class EpisodeScores:
 
     @property
     def last(self) -> float | None:
-        """The score of the last try; None if the last try has no score, or if there is no try."""
+        """The score of the last try (grading on the validation split); None if the last try gave no score, or
+        if there is no try."""
         return self.scores[-1] if self.scores else None
 
     def phi(self, score: float | None) -> float:
-        """Returns the normalised score φ of `score`, with the task's scale; if `score` is None, the lowest
-        φ."""
+        """Returns the normalised score φ of `score`: 0 for the task's baseline and 1 for its target. If
+        `score` is None, returns the lowest φ that the task allows."""
         return self.scale.phi_clip[0] if score is None else phi_on(self.scale, score)
 
 
@@ -169,7 +171,7 @@ def gains(
 ) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
     """Compares episodes before and after a change, such as a training. Returns a dict from the name of each
     measure to three estimates over all tasks: the mean of the episodes `before`, the mean of the episodes
-    `after`, and the gain (`after` minus `before`)."""
+    `after`, and the gain (`after` minus `before`). An estimate is None if it has no episodes."""
     table: dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]] = {}
     for name, measure in MEASURES.items():
         then, now = overall(before, measure), overall(after, measure)

@@ -21,9 +21,9 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model with the settings by which episodes sample its replies. Both are in the field `ctx`, a
-    `ModelContext` of verifiers (the library that runs episodes). This process has loaded the model, unless
-    `ctx` leads to an endpoint elsewhere."""
+    """A model whose replies evaluations can sample: `ctx`, a `ModelContext` of verifiers (the library that
+    runs episodes), says how to reach the model and how to sample. The model runs in this process or, if `ctx`
+    leads to an endpoint, elsewhere."""
 
     ctx: vf.ModelContext
     fill_in_settings: Callable[[ResearchEnvConfig], ResearchEnvConfig]

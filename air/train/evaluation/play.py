@@ -34,10 +34,10 @@ def research_env(
     `runtime` is the kind of box (where an agent's commands run): `docker`, or `subprocess` for processes
     without a container. `max_turns` limits the turns of an episode; None: each task has its own limit.
     `record_dir` is the folder for trajectories (recorded episodes); None: nothing is recorded. `mlgym_root`
-    is the folder of an MLGym checkout. `tokenizer`, a Hugging Face hub id or a folder, counts the tokens of
-    observations; None: three bytes count as one token. `max_context_tokens` limits the tokens of an episode;
-    None: only the model server limits them. `warm_boxes` is the number of boxes that are started in advance
-    for each combination of box settings."""
+    is the folder of a checkout of MLGym (a benchmark of research tasks). `tokenizer`, a Hugging Face hub id
+    or a folder, counts the tokens of observations; None: three bytes count as one token. `max_context_tokens`
+    limits the tokens of an episode; None: only the model server limits them. `warm_boxes` is the number of
+    boxes that are started in advance for each combination of box settings."""
     harness = AirHarnessConfig(tokenizer=tokenizer, max_context_tokens=max_context_tokens)
     agent = vf.AgentConfig.model_validate(
         {"harness": harness.model_dump(), "runtime": {"type": runtime}, "max_turns": max_turns}
@@ -62,8 +62,8 @@ async def evaluate(
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
     one rollout (result) per episode. If `episodes` is a mapping, it has the number of episodes by task id;
     tasks that it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with
-    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers,
-    which is one prompt; prompts for which `keep` returns false are not played."""
+    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers
+    (one prompt, such as a task with a seed); those for which it returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]

@@ -50,7 +50,7 @@ class Evaluation:
 
     def missing(self, episodes: int) -> dict[str, int]:
         """Returns, by task id, how many episodes must still be played until each task has `episodes` episodes
-        that ended without an infrastructure error."""
+        that ended without an infrastructure error (of air or the machine)."""
         played = Counter(one.task for one in self.episodes())
         wanted = self.wanted(episodes)
         return {task: max(0, number - played[task]) for task, number in wanted.items()}
@@ -89,8 +89,8 @@ class Evaluation:
         self, taskset: AirTasksetConfig, own: list[str], missing: Mapping[str, int]
     ) -> AirTasksetConfig:
         """Returns a copy of `taskset` (settings that choose the tasks of an environment) for playing only the
-        missing episodes of the tasks `own`. `missing` has the number of these episodes by task id. Tasks
-        other than research tasks get seeds that no training and no recorded episode uses."""
+        missing episodes of the tasks `own`. `missing` has the number of these episodes by task id. Games and
+        other tasks with random seeds get seeds that no training and no recorded episode uses."""
         changes: dict[str, Any] = {"tasks": own, "weights": {}}
         if worlds := [task for task in own if task in taskset.worlds]:
             played = Counter(one.task for one in self.episodes())

@@ -1,9 +1,10 @@
-"""Plays demonstration episodes of the quickstart tasks, in which a script replaces the model.
+"""Plays demonstration episodes of the quickstart tasks (small practice tasks), in which a script writes the
+agent's replies instead of a model.
 
 A policy is first trained on such episodes by supervised learning (a warm start), then by reinforcement
-learning. In all quickstart tasks, the file `config` holds `method=M level=L` (both numbers from 1 to 4), and
-the program `solve.py` makes the artefact. The script prefers good choices only weakly, so that reinforcement
-learning can still improve the policy.
+learning. In each quickstart task, the agent must choose two numbers from 1 to 4: it writes `method=M level=L`
+into the file `config`, and runs the program `solve.py`, which makes the file that is graded. The script
+prefers good choices only weakly, so that reinforcement learning can still improve the policy.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ _SCORE = re.compile(r"^\[(\w+)\] (-?[\d.]+)", re.MULTILINE)
 class ScriptedAgent:
     """A script that writes an agent's replies, with random choices of mixed quality.
 
-    A choice is a pair (method, level) for the file `config`. In each turn, the script makes a random choice
-    or, with probability `experienced`, takes one of the task's four best choices so far (once at least eight
-    choices of the task have scores). A turn ends with `submit` with probability `stop` (`stop / 4` if the
-    episode has no score yet), otherwise with `validate`; the last turn always submits. With probability
-    `careful`, a turn that submits takes the episode's best choice instead of a new one.
+    A choice is a pair (method, level), two numbers that the agent writes into the task's file `config`. In
+    each turn, the script makes a random choice or, with probability `experienced`, takes one of the task's
+    four best choices so far (once at least eight choices of the task have scores). A turn ends with `submit`
+    with probability `stop` (`stop / 4` if the episode has no score yet), otherwise with `validate`; the last
+    turn always submits. With probability `careful`, a turn that submits takes the episode's best choice
+    instead of a new one.
     """
 
     def __init__(
@@ -81,9 +83,9 @@ async def demonstrate(
     agent: Script | None = None,
 ) -> list[Rollout]:
     """Plays `episodes` demonstration episodes of each task, and records their trajectories in `record_dir`.
-    `runtime` is the kind of box: `docker`, or `subprocess` for process boxes. `agent` writes the replies;
-    None: a `ScriptedAgent` with the seed `seed`. Returns the episodes. Raises InfrastructureError if more
-    than one in ten episodes ended with an infrastructure error."""
+    `runtime` says where the agents' commands run: `docker` in containers, `subprocess` in processes without a
+    container. `agent` writes the replies; None: a `ScriptedAgent` with the seed `seed`. Returns the episodes.
+    Raises InfrastructureError if more than one in ten episodes ended with an infrastructure error."""
     env = research_env(tasks, runtime=runtime, max_turns=4, record_dir=record_dir)
     with ScriptedServer(agent or ScriptedAgent(seed)) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_SCRIPTED_KEY")
@@ -105,8 +107,8 @@ def _reply(task: str, word: str, choice: Choice, ending: Any) -> str:
 
 
 def _scored_choices(conversation: Sequence[Message]) -> list[tuple[Choice, float]]:
-    """Returns a pair (choice, score) for each reply in the conversation whose choice got a score. A higher
-    score is better."""
+    """Returns a pair (choice, score) for each of the agent's replies in the conversation whose choice
+    (method, level) got a score. In these tasks, a higher score is better."""
     scored = []
     for reply, observation in itertools.pairwise(conversation):
         if reply["role"] != "assistant":

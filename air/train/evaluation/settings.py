@@ -89,8 +89,9 @@ class Change:
 
 @dataclass(frozen=True)
 class EvaluatedCheckpoint:
-    """A checkpoint of a training run, and the settings with which it is evaluated. `checkpoint` and `run` are
-    the folders of both. `start` is the model from which the run started: a folder or a hub id."""
+    """A checkpoint of a training run, and the settings with which it is evaluated. `checkpoint` is the
+    checkpoint's folder, and `run` that of the run. `start` is the model from which the run started: a folder
+    or a hub id."""
 
     checkpoint: Path
     run: Path
@@ -196,7 +197,8 @@ def read_evaluated_checkpoint(
 def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
     """Returns `env`, the settings of an environment, with a limit of turns. If `env` has no limit and has
     only research tasks, this is a copy with the default limit; otherwise it is `env` itself, because other
-    worlds limit their turns themselves. Call this function after the tasks in `env` were replaced."""
+    tasks, such as games, limit their turns themselves. Call this function after the tasks in `env` were
+    replaced."""
     taskset: Any = env.taskset
     if taskset.worlds or env.agent.max_turns is not None:
         return env
@@ -206,8 +208,8 @@ def with_default_turn_limit(env: ResearchEnvConfig) -> ResearchEnvConfig:
 
 def _leave_out_task_settings(data: dict[str, Any], file: Path) -> None:
     """Removes, from the settings `data` of a run, the settings that fit only the run's own tasks: the weights
-    of the tasks, and the curricula. Needed when other tasks are played. `file` is the file of the settings,
-    which error messages name."""
+    of the tasks, and the curricula (settings by which tasks get harder during training). Needed when other
+    tasks are played. `file` is the file of the settings, which error messages name."""
     for table in _tables(data, file):
         table.get("env", {}).get("taskset", {}).pop("weights", None)
     for key in ("levels", "rounds"):

@@ -34,8 +34,8 @@ TEMPERATURE, TOKENS, CONTEXT = 1.0, 4096, 8192
 
 @dataclass(frozen=True)
 class SuiteEvaluation(Evaluation):
-    """The evaluation of one model on the benchmarks in `data`. The model answers each question `samples`
-    times (see `Data.samples`)."""
+    """The evaluation of one model on the benchmarks in `data`. The model answers each question of a benchmark
+    as often as the field `samples` of its data says."""
 
     data: Sequence[Data] = ()
 
@@ -109,10 +109,11 @@ def suite_settings(
     renderer: Any = None,
     compute: ComputeConfig | None = None,
 ) -> Settings:
-    """Returns the settings for playing a suite. `runtime` is the kind of box, such as `docker`. `max_turns`
-    limits the turns of an episode; None: each task has its own limit. If `temperature`, `max_tokens` (longest
-    reply) or `context` (longest episode, in tokens) is None, it is `TEMPERATURE`, `TOKENS` or `CONTEXT` for
-    every model. A question may be as long as the context, so no question is shortened."""
+    """Returns the settings for playing a suite. `runtime` is the kind of box (where commands run), such as
+    `docker`. `max_turns` limits the turns of an episode; None: each task has its own limit. If `temperature`,
+    `max_tokens` (longest reply) or `context` (longest episode, in tokens) is None, it is `TEMPERATURE`,
+    `TOKENS` or `CONTEXT` for every model. A question may be as long as the context, so no question is
+    shortened."""
     longest = context or CONTEXT
     envs = []
     for one in data:

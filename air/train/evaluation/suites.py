@@ -23,15 +23,15 @@ from air.worlds.rows.splits import Deck
 from air.worlds.sources import load
 
 _CHECK = "checker=agent0&split=all"
-"""The settings of a task whose questions have no options: the checker `agent0` decides which answers are
-right, as in Agent0's evaluation of its executor model, and all rows are asked."""
+"""The settings of a task whose questions have no options: all rows (questions) of the data are asked, and the
+checker `agent0` decides which answers are right, by the rules of the project Agent0."""
 _CHOICE = "checker=choice&options=options&split=all"
-"""The settings of a task of multiple-choice questions: the checker `choice` decides which answers are right,
-the field `options` has a question's options, and all rows are asked."""
+"""The settings of a task of multiple-choice questions: all rows (questions) of the data are asked, a row's
+field `options` has its options, and the checker `choice` decides which answers are right."""
 _CHOOSE = "Answer the multiple-choice question with the letter of the right option."
 _SOLUTION = ("####", "\\boxed")
-"""Texts that only a whole solution contains, not a final answer. So the answer in a row must contain none of
-them."""
+"""Marks of a whole worked solution. A row whose answer contains one of them is refused, because the answer
+must be only the final result."""
 _LONGEST_ANSWER = 300
 """The largest number of characters of a final answer; a longer one is taken for a whole solution. All final
 answers of the benchmark MATH are shorter."""
@@ -138,7 +138,8 @@ def data_of(suite: str, folder: Path, samples: int | None) -> tuple[list[Data], 
 def _file(folder: Path, name: str) -> Path | None:
     """Returns the file of the benchmark `name` in `folder`, or None if there is no file. If there are several
     files, returns the `.toml` file. Raises ConfigError if there are several files but no `.toml` file, or if
-    there is a file and the path of `folder` contains a `#`."""
+    there is a file and the path of `folder` contains a `#`, which separates path and settings in the ids of
+    tasks."""
     paths = [folder / f"{name}{end}" for end in (".toml", *READERS)]
     there = [path for path in paths if path.is_file()]
     if there and "#" in str(folder.absolute()):

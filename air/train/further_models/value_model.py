@@ -1,9 +1,9 @@
 """The value model of PPO: predicts, before each sampled token, the sum of the later rewards.
 
 The value model is a copy of a causal language model, in which a linear head on the last hidden state replaces
-the output layer, as in verl, AgentFly and TRL. It shares no weights with the policy, so the value loss does
-not disturb the policy. It takes the memory of a second trained model: weights, gradients and optimiser state.
-The head's weights start at 0, so the first values are 0 in every run.
+the output layer, as in the training frameworks verl, AgentFly and TRL. It shares no weights with the policy,
+so the value loss does not disturb the policy. It takes the memory of a second trained model: weights,
+gradients and optimiser state. The head's weights start at 0, so the first values are 0 in every run.
 
 For a token with the return R and the value V, which was V_old before the step, the loss is, as in verl,
 
@@ -41,9 +41,9 @@ class ValueTarget:
 
 
 class ValueModel:
-    """Predicts values (see the module's text), and trains the model that predicts them. The value model takes
-    over all layers of the model `start` except the output layer, and changes their weights in place. One
-    forward pass has at most `micro_batch_tokens` tokens."""
+    """Predicts, before each sampled token, the sum of the later rewards (the value), and trains the model
+    that predicts it. The value model takes over all layers of the model `start` except the output layer, and
+    changes their weights in place. One forward pass has at most `micro_batch_tokens` tokens."""
 
     def __init__(self, start: Policy, config: ValueModelConfig, micro_batch_tokens: int) -> None:
         self.config, self.device = config, start.device

@@ -35,12 +35,12 @@ class Failures:
 
     @property
     def everything(self) -> bool:
-        """Whether the run has played episodes and all of them failed."""
+        """Whether the run has played at least one episode, and every episode so far has failed."""
         return 0 < self._played == self._reasons.total()
 
     def commonest(self) -> str:
-        """Returns a phrase with the most frequent reason and its count. At least one episode must have
-        failed."""
+        """Returns a phrase for the user with the most frequent reason of all failures so far, such as `the
+        commonest failure (3 of 5): REASON`. At least one episode must have failed."""
         return _commonest(self._reasons)
 
     def check_steps(self, most: int, how_to_resume: Callable[[], str]) -> None:
@@ -62,9 +62,10 @@ class Failures:
 
 
 async def check_breakers(sources: Sequence[Source], how_to_resume: Callable[[], str]) -> None:
-    """Raises InfrastructureError if an environment of `sources` has stopped the run, as it does after too
-    many consecutive infrastructure errors, or after an error in code that the user added. `how_to_resume`
-    returns the end of the error message, which says how to resume the run."""
+    """Raises InfrastructureError if an environment of `sources` has decided that the run must stop, as it
+    does after too many consecutive infrastructure errors (of air or the machine, not of the agent), or after
+    an error in code that the user added. `how_to_resume` returns the end of the error message, which says how
+    to resume the run."""
     for source in sources:
         if isinstance(source.env, ResearchEnv):
             try:

@@ -59,7 +59,7 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True)
 class Divergence:
-    """A function that computes, at each sampled token, the Kullback-Leibler divergence of the policy's
+    """A callable object that computes, at each sampled token, the Kullback-Leibler divergence of the policy's
     distribution over the whole vocabulary from that of the model `reference`."""
 
     policy: Policy
@@ -98,10 +98,10 @@ class FurtherModels:
 
     def score(self, groups: Sequence[Group]) -> AlgorithmInputs:
         """Runs the needed models on the sampled tokens of a step's groups, and returns the numbers that the
-        algorithm needs: log-probabilities, divergences, values, and rewards of greedy episodes. If there is a
-        teacher, the result's metric `ref_kl` is the mean, over all sampled tokens, of the teacher's
-        log-probability minus the policy's, as in prime-rl. Raises InferenceError if the teacher's server
-        fails."""
+        algorithm needs: log-probabilities, divergences, values, and the rewards of greedy episodes (sampled
+        at temperature 0). If there is a teacher, the result's metric `ref_kl` is the mean, over all sampled
+        tokens, of the teacher's log-probability minus the policy's, as in prime-rl (another trainer). Raises
+        InferenceError if the teacher's server fails."""
         greedy = [_greedy_reward(group) for group in groups] if self.greedy else None
         tokens: dict[Need, dict[int, list[float]]] = {}
         metrics: dict[str, float] = {}
@@ -211,10 +211,10 @@ def load(
 
 
 def conversations(groups: Sequence[Group], temperature: float) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation in a trace) of the episodes that did not fail,
-    so that further models can score its tokens. `temperature` is the policy's sampling temperature. The
-    samples are not trained, so their advantages are 0. If several branches contain the same reply,
-    `Sample.mask` is true for this reply only in the first of these samples."""
+    """Yields one sample for each branch (linear conversation in the record of an episode) of the episodes
+    that did not fail, so that further models can score its tokens. `temperature` is the policy's sampling
+    temperature. The samples are not trained on, so their advantages are 0. If several branches contain the
+    same reply, `Sample.mask` is true for this reply only in the first of these samples."""
     for group in groups:
         for rollout in group.rollouts:
             for trace in rollout.traces if rollout.ok else []:
@@ -260,7 +260,8 @@ def _sampled(sample: Sample, name: str) -> list[float]:
 
 def _greedy_reward(group: Group) -> float | None:
     """Returns the reward of the group's greedy episode (sampled at temperature 0), or None if there is no
-    such episode or it failed. If the episode has several segments, each with a reward, returns the mean."""
+    such episode or it failed. If the episode is divided into segments at its gradings, each with a reward,
+    returns the mean of these rewards."""
     greedy = group.greedy
     if greedy is None or not greedy.ok or not greedy.traces:
         return None

@@ -29,7 +29,8 @@ _LENGTHS = (
 of turns. The distribution of each over the episodes becomes metrics."""
 
 COUNTS = ("context_ends", "cut_observations", "cut_replies", "refused_requests")
-"""The metrics that count events in episodes. They are summed over episodes and over sources, not averaged."""
+"""The names of the metrics that count events in episodes. Over several episodes or sources of tasks, these
+metrics are added, not averaged."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,10 @@ def warn_of_branches(row: Mapping[str, Any], earlier: Iterable[Mapping[str, Any]
 
 
 def of_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """Returns metrics over the episodes, by name: means (such as the mean reward) and four counts. The counts
-    are of episodes that ended at the context limit, truncated observations, truncated replies, and refused
-    requests (of a program in the box that did not continue its own conversation with the model)."""
+    """Returns metrics over the episodes, by name: means (such as the mean reward) and the four counts of
+    `COUNTS`: of episodes that ended at the context limit, of truncated observations, of truncated replies,
+    and of refused requests. (If an agent is a program in a container, its request to the model is refused
+    unless it continues the program's earlier conversation.)"""
     turns = sum(r.metric("turns") or 0 for r in rollouts)
     errors = sum(r.metric("format_errors") or 0 for r in rollouts)
     values = {
@@ -195,8 +197,8 @@ def mean_reward_terms(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
     """Returns the mean, minimum, maximum, and 10th and 90th percentile of the values, under the keys
-    `<name>/mean`, `/min`, `/max`, `/p10` and `/p90` as in prime-rl. The result is empty if there are no
-    values."""
+    `<name>/mean`, `/min`, `/max`, `/p10` and `/p90`, as in prime-rl (another trainer). The result is empty if
+    there are no values."""
     if not len(values):
         return {}
     low, high = np.percentile(values, (10, 90))
@@ -210,11 +212,12 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
-    """Returns metrics of a step's groups for which prime-rl (another trainer) defines the names. They are the
-    distributions (see `distribution`) of the episodes' lengths and of the traces' rewards, and the shares of
-    truncated traces and failed episodes: over all training sources together (`train/agg/…`) and for each
-    source (`train/<source>/…`); also each source's share of the traces (`batch/<source>`). Only the
-    distribution of reply lengths (`reply_tokens/…`) is air's own."""
+    """Returns those metrics of a step's groups whose names prime-rl (another trainer) defines: distributions
+    (as `distribution` returns them) of the lengths and the rewards of traces (verifiers' records of
+    episodes), and the shares of truncated traces and of failed episodes. Each is computed over all training
+    sources together (`train/agg/…`) and for each source (`train/<source>/…`). Also returns each source's
+    share of the traces (`batch/<source>`), and the distribution of reply lengths (`reply_tokens/…`), which
+    prime-rl does not have."""
     row: dict[str, float] = {}
     every = [r for g in groups for r in g.rollouts]
     traces = sum(len(r.traces) for r in every)

@@ -42,8 +42,8 @@ def percent(value: float | None) -> str:
 
 def split(row: Row) -> str:
     """Returns how the time of a step's episodes is divided, as four percentages: sampling replies, commands
-    in boxes, grading, and waiting in queues, such as `60/20/15/5`. `row` is the step's line of
-    `metrics.jsonl`. Returns a dash if `row` has no times."""
+    in boxes (the agents' containers), grading, and waiting in queues, such as `60/20/15/5`. `row` is the
+    step's line of `metrics.jsonl`. Returns a dash if `row` has no times."""
     parts = [
         float(row.get(f"seconds_{name}") or 0) for name in ("model", "exec", "grading", "queue")
     ]

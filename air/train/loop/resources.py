@@ -54,7 +54,8 @@ class Resources:
     further_models: FurtherModels
     """The further models that the algorithm needs besides the policy."""
     tokens: TokenLog | None
-    """The log of trained tokens. None if the run records no tokens."""
+    """The log that records, for each sampled token, its advantage and log-probability in the training. None
+    if the run records no tokens."""
     evaluations: Evaluations | None
     """The evaluations that the run makes between training steps. None if the run file configures none."""
 
@@ -172,7 +173,9 @@ class ResourceOpener:
         return evaluations
 
     def _say_not_held_out(self, evaluations: Evaluations, sources: Sequence[Source]) -> None:
-        """Tells the user if the policy is trained on prompts that evaluations also play."""
+        """Tells the user if prompts of the evaluations are also prompts of the training: the evaluations
+        would then not show how well the policy does on prompts that it was not trained on. Names the setting
+        that gives the evaluations other prompts."""
         prompts = evaluations.trained_prompts(task for one in sources for task in one.tasks)
         if not prompts:
             return
@@ -199,8 +202,9 @@ class ResourceOpener:
         )
 
     def _device(self, choice: Choice) -> Device:
-        """Returns the device for the policy: never a GPU that boxes may use, and vLLM's GPU only if no other
-        GPU is free. `choice` is the inference server that was chosen, with its GPU."""
+        """Returns the device on which the policy is trained: never a GPU that boxes (the agents' containers)
+        may use, and vLLM's GPU only if no other GPU is free. `choice` is the inference server that was
+        chosen, with its GPU."""
         place = self._free_device(choice.gpu)
         if self.config.embedded.device == "auto" and self._overlaps_on_shared_gpu(place, choice):
             return device.cpu_instead(place, "vLLM has the only GPU, and samples during updates")
@@ -322,9 +326,9 @@ class ResourceOpener:
         )
 
     def _with_run_defaults(self, source: AnySource, model: Policy, record_dir: Path) -> AnySource:
-        """Returns a copy of the config of a source of tasks. In it, environment settings that the user left
-        out have the run's values: the tokenizer, the context length, the GPUs that boxes must not use, and
-        the folder of trajectories, `record_dir`."""
+        """Returns a copy of `source`, the settings of an environment and its tasks. In the copy, environment
+        settings that the user left out have the run's values: the tokenizer, the context length, the GPUs
+        that boxes (the agents' containers) must not use, and the folder of trajectories, `record_dir`."""
         env = source.env
         if isinstance(env, ResearchEnvConfig):
             absent = {key: gpu for key, gpu in self._reserved.items() if not getattr(env, key)}

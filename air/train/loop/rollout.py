@@ -39,7 +39,8 @@ class Rollout:
     task: str
     traces: list[Any]
     """The traces (verifiers' records of conversations) that train the policy, in order: one for the whole
-    episode, or one for each segment. Empty if no agent ran."""
+    episode or, if the episode is divided into segments at its gradings, one for each segment. Empty if no
+    agent ran."""
     error: str = ""
     """Why the episode failed, or an empty string if it ended without an error."""
     seconds: float = 0.0
@@ -48,8 +49,9 @@ class Rollout:
     training step that made the weights; 0 is the weights at the run's start. None if not known, or if
     another model than the policy sampled the replies."""
     reply_versions: dict[int, int] = field(default_factory=dict)
-    """The version of the weights that sampled each reply. The keys are the `id()` of the replies' trace
-    nodes. Empty if one version sampled all replies."""
+    """The version of the weights that sampled each reply. A key is Python's `id()` of the reply's node
+    (message) in the episode's trace, verifiers' record of the conversation. Empty if one version sampled all
+    replies."""
     advantage: float | None = None
     """The mean of the advantages of the episode's parts; a part is the whole episode, a segment or a turn.
     None before the advantages are computed, and None for an episode that is not trained on."""
@@ -61,17 +63,20 @@ class Rollout:
 
     @property
     def trace(self) -> Any:
-        """The last trace, which contains the episode's metrics; None if no agent ran."""
+        """The last of the episode's traces (verifiers' records of conversations), which contains the metrics
+        of the whole episode; None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
     def reward(self) -> float:
-        """The episode's reward: the sum of the rewards of its traces, or 0 if the episode failed."""
+        """The episode's reward: the sum of the rewards of its traces (verifiers' records: one for the whole
+        episode, or one for each segment), or 0 if the episode failed."""
         return sum(float(trace.reward) for trace in self.traces) if self.ok else 0.0
 
     @property
     def terms(self) -> dict[str, float]:
-        """The terms of the episode's reward, by name, each summed over all traces."""
+        """The terms of the episode's reward, by name. If the episode is recorded as several traces, one for
+        each segment, each term is summed over them."""
         sums: dict[str, float] = {}
         for trace in self.traces:
             for name, term in trace.rewards.items():
@@ -85,13 +90,14 @@ class Rollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The data about the episode that air's environment recorded in `info["air"]` of the last trace;
-        empty if there are none."""
+        """The data about the episode that air's environment recorded, which is `info["air"]` of the last
+        trace (verifiers' record of the conversation); empty if there are none."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     def version_of(self, node: Any) -> int | None:
         """Returns the version of the weights that sampled a reply: the number of the training step that made
-        these weights, or None if not known. `node` is the reply's node in one of the episode's traces."""
+        these weights, or None if not known. `node` is the reply's node (message) in one of the episode's
+        traces, verifiers' records of conversations."""
         return self.reply_versions.get(id(node), self.weights_version)
 
     @property
@@ -114,21 +120,24 @@ class Group:
 
     @property
     def played(self) -> list[Rollout]:
-        """All episodes of the group: those in `rollouts`, then the greedy episode if there is one."""
+        """All episodes of the group: those in `rollouts`, then, if there is one, the greedy episode (sampled
+        at temperature 0)."""
         return [*self.rollouts, *([self.greedy] if self.greedy is not None else [])]
 
     @property
     def lacks_spread(self) -> bool:
-        """Whether the group has at least two rewards to compare (rewards of traces in `rollouts`, from
-        episodes without an error), but all its rewards, including the greedy episode's, are equal."""
+        """Whether the group teaches nothing because all its rewards are equal, including that of the greedy
+        episode (sampled at temperature 0). False if `rollouts` has fewer than two rewards to compare; only
+        episodes without an error have rewards."""
         scored = sum(len(rollout.traces) for rollout in self.rollouts if rollout.ok)
         return scored > 1 and not self.has_spread
 
     @property
     def has_spread(self) -> bool:
-        """Whether at least two rewards in the group differ, by more than rounding errors. The rewards that
-        count are those of the traces of all episodes without an error, including the greedy episode. Without
-        spread, algorithms that compare rewards compute the advantage 0 everywhere."""
+        """Whether at least two rewards in the group differ by more than rounding errors. All episodes without
+        an error count, including the greedy one (sampled at temperature 0); an episode that is divided into
+        segments has one reward per segment. Without spread, algorithms that compare rewards compute the
+        advantage 0 everywhere."""
         rewards = [float(t.reward) for r in self.played if r.ok for t in r.traces]
         return len(rewards) > 1 and max(rewards) - min(rewards) > 1e-9
 
@@ -145,7 +154,8 @@ class Source:
     env: vf.Env[Any]
     tasks: list[vf.Task]
     level: int | None = None
-    """The curriculum level of `tasks`, counted from 1. None if the source has no levels."""
+    """The present level of the source's curriculum (tasks that get harder during the run), counted from 1;
+    `tasks` are the tasks of this level. None if the source has no levels."""
 
 
 def context(
@@ -242,13 +252,15 @@ Prompt = tuple[Source, vf.Task]
 Positions = Mapping[str, int]
 """The number of prompts that a run has drawn so far from each source of tasks, from which a resumed run
 continues. A key consists of the source's name, its index among the sources of this name (counted from 0) and,
-if the source has curriculum levels, the level."""
+if the source has levels (a curriculum of tasks that get harder), the level."""
 
 
 def prompts(
     sources: Sequence[Source], episodes: int, seed: int, step: int, positions: Positions
 ) -> tuple[list[Prompt], Positions]:
-    """Returns the prompts of training step `step`, and the sources' positions after this step.
+    """Chooses the prompts of training step `step`. A prompt is a pair (source, task), for which a group of
+    episodes is played. Returns the prompts, and the sources' positions (numbers of drawn prompts) after this
+    step.
 
     The source of each prompt is drawn at random, with probabilities in proportion to the sources' fields
     `ratio`; `seed` and `step` seed the random generator. The task is the next one of this source, and after
@@ -351,8 +363,9 @@ async def play_many(
 ) -> list[Rollout]:
     """Plays several episodes of every task of the source, at most `at_once` at the same time, and returns
     their rollouts. `each` is the number of episodes of every task, or a mapping from task ids to such
-    numbers. Several tasks of a source may have the same id, for example one task per prompt. The number in
-    the mapping then counts the episodes of all these tasks together, which are played in turn."""
+    numbers. Tasks whose id is not in the mapping are not played. If several tasks have the same id (for
+    example, the questions of one benchmark), the number counts their episodes together: with 3 episodes for
+    two tasks, the first is played twice."""
     if isinstance(each, Mapping):
         prompts_of: dict[str, list[vf.Task]] = {}
         for task in source.tasks:

@@ -143,8 +143,8 @@ class EmbeddedRun:
         return resources
 
     def _move_later_results(self) -> None:
-        """Moves results of later steps away, if an earlier process of this run trained beyond the step from
-        which the run now resumes: into a folder under `branches/` in the run's folder. Reads the remaining
+        """If an earlier process of this run trained beyond the step from which the run now resumes, moves the
+        results of those later steps into a folder under `branches/` in the run's folder. Reads the remaining
         lines of `metrics.jsonl` into the outcome, and tells the user where the run resumes."""
         begun = run_folder.is_begun(self.folder)
         branch = branches.move_later_results(self.folder, self._done)
@@ -229,16 +229,17 @@ class EmbeddedRun:
             self._save(resources, final=True)
 
     def _batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Returns the prompts of training step `step`, drawn from the sources of tasks at their current
-        curriculum levels. `positions` has the number of prompts drawn from each source before this step."""
+        """Returns the prompts of training step `step`, drawn from the sources of tasks. If the tasks of a
+        source get harder during the run, in levels, only tasks of its current level are drawn. `positions`
+        has the number of prompts drawn from each source before this step."""
         sources = self._curriculum.at(sources, step - self._done - 1)
         return self._player.batch(step, sources, positions)
 
     async def _check(self, played: PlayedStep, resources: Resources) -> None:
         """Checks the step's episodes before the weights change. Raises an error if the inference server has
-        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has stopped
-        the run (see `check_breakers`), or if an episode lacks the metric of its source's curriculum, which
-        decides on the next level."""
+        ended, if all episodes of `max_failed_steps` consecutive steps failed, if an environment has decided
+        that the run must stop (after too many failures, or an error in the user's code), or if an episode
+        lacks the metric that decides when its source of tasks goes on to harder tasks."""
         await asyncio.to_thread(resources.server.ready)
         rollouts = [rollout for group in played.groups for rollout in group.played]
         self._count_failures(played.batch.step, rollouts)

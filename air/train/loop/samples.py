@@ -21,12 +21,13 @@ NEGLIGIBLE = 1e-9
 
 @dataclass(frozen=True)
 class TracePart:
-    """A part of an episode that has a reward of its own: some messages of one trace (verifiers' record of a
-    conversation)."""
+    """A part of an episode to which an algorithm gives its own advantage: a turn, a segment or the whole
+    episode. It consists of the reward of this part, and of some messages of `trace`, the library verifiers'
+    record of a conversation."""
 
     trace: Any
     nodes: frozenset[int]
-    """The indices of the part's messages in `trace.nodes`."""
+    """Which messages of the conversation belong to the part: their indices in `trace.nodes`."""
     reward: float
 
     @property
@@ -58,11 +59,11 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
 
 
 def turns(trace: Any) -> list[TracePart]:
-    """Divides a trace into turns: one `TracePart` for each reply of the model. The list
-    `trace.info["air"]["paid"]` records when each reward was given; the reward of a turn is the sum of those
-    given between its reply and the next reply. The first turn also gets the rewards before its reply. If
-    these rewards do not add up to the trace's reward, the last turn gets the difference. A trace without
-    replies is one part."""
+    """Divides a trace (verifiers' record of a conversation) into turns, and returns one `TracePart` for each
+    reply of the model. The list `trace.info["air"]["paid"]` records when each reward was given; the reward of
+    a turn is the sum of those given between its reply and the next reply. The first turn also gets the
+    rewards before its reply. If these rewards do not add up to the trace's reward, the last turn gets the
+    difference. A trace without replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
         return [TracePart(trace, frozenset(), float(trace.reward))]
@@ -93,7 +94,8 @@ class AlgorithmInputs:
     """The reward of each group's greedy episode, sampled at temperature 0; an element is None if that episode
     failed. None: the algorithm needs no greedy episodes."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Metrics of the step that were computed together with these numbers, by name."""
+    """Metrics of the step, by name, that were computed from these numbers, such as `ref_kl`, the mean
+    difference between the teacher's and the policy's log-probabilities."""
 
 
 def samples(
@@ -108,11 +110,11 @@ def samples(
     top_share: float | None = None,
 ) -> list[Sample]:
     """Computes the advantages of a step's groups with `algorithm`, and returns one training sample for each
-    branch of the episodes' traces.
+    branch (linear conversation) in the records of the episodes, called traces.
 
-    A branch is one linear conversation in a trace. There is no sample for failed episodes, nor for branches
-    whose advantages are all 0, unless `keep_zeros` is set or the algorithm computes returns for a value
-    model. This function sets the field `advantage` of each rollout in the groups that are trained.
+    There is no sample for failed episodes, nor for branches whose advantages are all 0, unless `keep_zeros`
+    is set or the algorithm computes returns for a value model. This function sets the field `advantage` of
+    each rollout in the groups that are trained.
 
     `temperature` is the sampling temperature. With `by_turn`, a turn's advantage depends on its own and all
     later rewards; otherwise a trace's advantage depends on the trace's own reward. `shuffle` is a random
@@ -206,8 +208,9 @@ def _scored_part(part: TracePart, inputs: AlgorithmInputs) -> base.ScoredPart:
 def _shuffled(
     episodes: Sequence[list[TracePart] | None], rng: random.Random
 ) -> list[list[TracePart] | None]:
-    """Returns a copy of a group's episodes in which the rewards of all parts of all episodes are randomly
-    permuted. An element is None if the episode failed."""
+    """Returns a copy of a group's episodes for a control experiment, in which rewards tell nothing about the
+    replies: the rewards of all parts of all episodes are randomly permuted. `episodes` has, for each episode,
+    the list of its parts, or None if the episode failed."""
     pool = [part.reward for parts in episodes if parts is not None for part in parts]
     rewards = iter(rng.sample(pool, len(pool)))
     return [
@@ -219,17 +222,18 @@ def _shuffled(
 def _shuffled_returns(
     groups: Sequence[Sequence[list[TracePart] | None]], rng: random.Random
 ) -> list[list[list[TracePart] | None]]:
-    """Returns a copy of the groups in which the returns tell nothing about the turns that have them, for a
-    control experiment. The return of a turn is the sum of its reward and all later ones. The returns of the
-    first turns of a group's episodes are permuted, then those of the second turns, and so on. They are also
-    shifted: their mean becomes the mean return of the same turn in the step's other groups, or 0 if there is
-    none. An element is None if the episode failed.
+    """Returns a copy of the groups with shuffled rewards, for a control experiment: a turn's return then
+    tells nothing about the quality of this turn. The return of a turn is the sum of its reward and all later
+    ones. The returns of the first turns of a group's episodes are permuted, then those of the second turns,
+    and so on. They are also shifted: their mean becomes the mean return of the same turn in the step's other
+    groups, or 0 if there is none. An element of a group is an episode's list of turns, or None if the episode
+    failed.
 
     Simpler methods would leave information in the advantages. If the rewards of all turns were permuted, an
     episode of two turns would get two of them, and a control would learn to make episodes longer or shorter.
-    Without the shift, a return that has no partner would keep its place: the baseline of a turn counts
-    episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only one of eight
-    episodes has a second turn, the advantage of this turn would be 7/8 of its return.
+    Without the shift, a return with which no other can be exchanged would stay unchanged: the baseline of a
+    turn counts episodes that ended earlier as 0 (see `air.train.algorithms.episode_baselines`), so if only
+    one of eight episodes has a second turn, the advantage of this turn would be 7/8 of its return.
     """
     returns = [[_returns(parts or []) for parts in episodes] for episodes in groups]
     for turn in range(max((len(one) for group in returns for one in group), default=0)):
@@ -301,9 +305,9 @@ has one number per sampled token of the message."""
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation) of a trace. Skips a branch without sampled
-    tokens. Unless `keep_zeros` is set or there are returns for a value model, also skips a branch whose
-    advantages are all 0."""
+    """Yields one sample for each branch (linear conversation) of `trace`, verifiers' record of an episode.
+    Skips a branch without sampled tokens. Unless `keep_zeros` is set or there are returns for a value model,
+    also skips a branch whose advantages are all 0."""
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
     for branch, mask in branch_masks(trace):
         arrays: dict[str, list[float]] = {name: [] for name in names}
@@ -320,8 +324,9 @@ def _of_trace(
 
 
 def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
-    """Yields each branch (linear conversation) of a trace, with a mask: true for the tokens that are trained
-    in this branch. A reply that several branches contain is trained only in the first of them."""
+    """Yields each branch (linear conversation) of `trace`, verifiers' record of an episode, with a mask: true
+    for the sampled tokens on which the policy is trained in this branch. For a reply that several branches
+    contain, the mask is true only in the first of them."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []
@@ -334,7 +339,8 @@ def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
 
 def _spread(values: Sequence[float] | None, mask: Sequence[bool]) -> list[float]:
     """Expands `values`, which has one number for each true element of `mask`, to one number per element of
-    `mask`, with 0 for false elements. If `values` is None, all numbers are 0."""
+    `mask`, with 0 for false elements: [5, 6] and [false, true, true] give [0, 5, 6]. If `values` is None, all
+    numbers are 0."""
     if values is None:
         return [0.0] * len(mask)
     remaining = iter(values)

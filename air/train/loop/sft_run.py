@@ -39,7 +39,7 @@ folder is complete: `config.json` for a whole model, or the adapter's config for
 
 def run(config: SFTRunConfig, on_row: OnRow, say: Callable[[str], None]) -> dict[str, float]:
     """Trains a model on demonstrations, and writes the trained model into `config.folder`. Returns numbers
-    about the training data by name (see `SFT.facts`).
+    about the training data by name, such as the number of demonstrations (those of `SFT.facts`).
 
     `on_row` is called with each line of `metrics.jsonl`, and `say` with each message for the user. SIGINT
     (Ctrl-C) or SIGTERM stops the training after the present step: a checkpoint is written, and
@@ -177,9 +177,10 @@ def _steps(
 
 
 def _move_later_results(config: SFTRunConfig, step: int, say: Callable[[str], None]) -> None:
-    """Moves results of steps after step `step`, if an earlier process of this run trained that far, into a
-    new folder under `branches/` in the run's folder, and tells the user through `say`. Writes `sft.json` into
-    the new folder, changed so that it describes a run with this folder's path and name."""
+    """If an earlier process of this run trained beyond step `step`, from which the run now resumes, moves the
+    results of those later steps into a new folder under `branches/` in the run's folder, and tells the user
+    through `say`. Writes `sft.json` into the new folder, changed so that it describes a run with this
+    folder's path and name."""
     branch = branches.move_later_results(config.folder, step)
     if branch is None:
         return

@@ -32,7 +32,8 @@ from air.train.serving.choose_server import Server
 
 @dataclass(frozen=True)
 class Batch:
-    """The prompts of one training step. For each prompt, a group of episodes is played and trained on."""
+    """The prompts of one training step. A prompt is a pair (source of tasks, task); for each one, a group of
+    episodes is played and trained on."""
 
     step: int
     prompts: Sequence[Prompt]
@@ -41,7 +42,8 @@ class Batch:
 
     @property
     def episodes(self) -> int:
-        """The number of episodes in all groups of the step, without greedy episodes."""
+        """The number of episodes in all groups of the step, without the greedy episodes (sampled at
+        temperature 0), which are only baselines."""
         return sum(source.group_size for source, _ in self.prompts)
 
 
@@ -161,8 +163,8 @@ class StepPlayer:
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
         """Returns verifiers' `ModelContext` (model, client and sampling settings) for the episodes that the
-        policy is trained on. It is for the teacher's server if the algorithm is `sft`, otherwise for the
-        run's own inference server."""
+        policy is trained on. If the algorithm is `sft`, the teacher model plays these episodes, and the
+        result is for its server; otherwise the result is for the run's own inference server."""
         ctx = self.context(resources, temperature, max_tokens)
         source = self.config.sampling_source
         if source is None:

@@ -29,19 +29,19 @@ from air.train.tree.sample import Sample
 from air.train.tree.statistics import Reference, entry_statistics, mask_cost
 
 Listener = Callable[[Sample, Tensor], None]
-"""A callback for each trained sample. Its arguments are the sample, and a CPU tensor [T] with the
-log-probabilities of the sample's T tokens that the loss used. The tensor is NaN at tokens for which
-`Sample.mask` is false."""
+"""A callback for each sample on which the policy is trained. Its arguments are the sample, and a CPU tensor
+[T] with the log-probabilities of the sample's T tokens that the loss used. The tensor is NaN at tokens for
+which `Sample.mask` is false."""
 
 
 class Trainer:
     """Trains a policy's weights in place. Each call of `step` makes one update. Without `scheduler`, the
     learning rate is constant; without `loss`, the default loss is used.
 
-    Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl. But if
-    the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an entropy bonus, all
-    sampled tokens are trained. `max_steps`, the number of the run's training steps, may be None unless the
-    schedule lowers the learning rate.
+    Tokens with advantage 0 are not trained and do not count in the mean of the loss, as in prime-rl (another
+    trainer). But if the loss has a KL penalty (`kl` names its estimator, see `losses.total_loss`) or an
+    entropy bonus, all sampled tokens are trained. `max_steps`, the number of the run's training steps, may be
+    None unless the schedule lowers the learning rate.
 
     Two settings save memory without changing the result. `micro_batch_tokens` limits the number of tokens,
     including padding, of one forward and backward pass; a prefix that samples share counts once (see
@@ -140,8 +140,8 @@ class Trainer:
         self, batch: MicroBatch, weights: Mapping[int, float], listener: Listener | None
     ) -> dict[str, float]:
         """Computes the gradients of a micro-batch's loss and adds them to the accumulated gradients. Returns
-        metrics summed over the trained tokens, by name. `weights` maps the `id()` of each sample to the
-        weight of its tokens in the loss."""
+        metrics by name, each summed (not averaged) over the trained tokens. `weights` maps the `id()` of each
+        sample to the weight of its tokens in the loss."""
         bonus = self.loss.entropy_coefficient > 0
         logprobs, entropy, divergence = entry_statistics(
             self.policy.model, batch, entropy_gradient=bonus, reference=self._reference

@@ -33,9 +33,9 @@ _TRUNK, _TWIG = 6, 5
 @torch.no_grad()
 def check(model: Any, name: str) -> None:
     """Raises UsageError if `model` does not follow attention masks: if it computes other log-probabilities
-    for two sequences together in one masked row than for each sequence alone. Also raises UsageError if the
-    model's backbone and head, called one after the other, compute other log-probabilities than the whole
-    model. The error names the model `name`."""
+    for two sequences that share one row, separated by the mask, than for each sequence alone. Also raises
+    UsageError if the model's backbone and head, called one after the other, compute other log-probabilities
+    than the whole model. The error names the model `name`."""
     vocab = int(model.config.get_text_config().vocab_size)
     size = _TRUNK + 2 * _TWIG
     row = torch.arange(1, size + 1, device=model.device) * 7919 % vocab

@@ -2,11 +2,11 @@
 
 The sampler and the trainer decide which tokens are visible to a token: all earlier tokens of a request, or
 all preceding tokens of its samples in a token tree (a prefix tree of training samples). `attention_mask`
-converts this boolean mask to the `attention_mask` argument of a transformers model. SDPA attention takes a
-boolean mask. Eager attention adds the mask to its scores, so it must get numbers: it would treat a boolean
-mask as 0 and 1, and compute wrong results without an error. In layers with a sliding window, a token attends
-only to the last tokens. Here the window is applied to token positions and not to columns, so it is also exact
-in token trees and key-value caches.
+converts this boolean mask to the `attention_mask` argument of a transformers model. SDPA attention (torch's
+`scaled_dot_product_attention`) takes a boolean mask. Eager attention adds the mask to its scores, so it must
+get numbers: it would treat a boolean mask as 0 and 1, and compute wrong results without an error. In layers
+with a sliding window, a token attends only to the last tokens. Here the window is applied to token positions
+and not to columns, so it is also exact in token trees and key-value caches.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def attention_mask(
 
 def windows(config: Any) -> dict[str, int | None]:
     """Returns a dict from each type of attention layer in a text model's config to the size of its sliding
-    window in tokens (None: no window). Raises KeyError for a type of layer that is not supported (see
-    `check_supported`)."""
+    window in tokens (None: no window). Raises KeyError for a type of layer other than full and sliding-window
+    attention."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     if kinds:
@@ -148,7 +148,8 @@ def _as_read(mask: Tensor, implementation: str, dtype: torch.dtype) -> Tensor:
 
 def _shaped(config: Any, masks: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
     """Returns the masks in the form that the model takes: a dict by type of layer if the config lists the
-    types of the layers, otherwise only the mask of sliding-window attention."""
+    types of the layers, otherwise the one mask that all layers use, which `masks` has under the key of
+    sliding-window attention."""
     if not getattr(config, "layer_types", None):
         return masks[SLIDING_ATTENTION]
     return dict(masks)

@@ -96,7 +96,7 @@ def _writing(root: Path, unfinished: Path) -> Iterator[None]:
 def size(policy: Policy, state: dict[str, Any] | None = None) -> int:
     """Returns the total size in bytes of the tensors in a checkpoint of `policy` and the training state
     `state`, without writing it. If the model has a LoRA adapter, the base model's weights do not count,
-    because they are not written."""
+    because a checkpoint then has only the adapter."""
     model = policy.model
     written = adapters.parameters(model) if policy.has_adapter else model.parameters()
     return sum(p.numel() * p.element_size() for p in written) + _tensor_bytes(state)

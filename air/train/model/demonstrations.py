@@ -1,14 +1,15 @@
-"""Reads demonstrations (recorded conversations), and converts them to token ids with masks of the trained
-tokens.
+"""Reads demonstrations (recorded conversations), and converts them to token ids, with masks that mark the
+tokens which the model learns to produce.
 
 A conversation gets the same tokens as it would in an episode. The renderer, which converts chat messages to
-token ids, builds the prompt before each reply, and appends each turn without changing earlier tokens. Only
-those tokens are trained that the model would sample in an episode: a reply's text and the stop token, but not
-the role marker and the empty `<think>` block before the text.
+token ids, builds the prompt before each reply, and appends each turn without changing earlier tokens. The
+training loss counts only those tokens that the model would sample in an episode: a reply's text and the stop
+token, but not the role marker and the empty `<think>` block before the text.
 
 The reasoning of a reply is in the field `reasoning_content` of the message, and the chat template converts it
 to tokens. Some chat templates, such as Qwen3's, omit the reasoning of earlier replies from later prompts.
-Then a conversation becomes several token sequences, so that each reply is trained after its own prompt.
+Then a conversation becomes several token sequences, so that the model learns each reply after the prompt that
+it would get in an episode.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from air.worlds.agentgym import recorded
 
 Message = dict[str, Any]
 LOSS = "loss"
-"""The name of a field in a reply (a message of the role `assistant`): whether the reply is trained."""
+"""The name of an optional field in a reply (a message of the role `assistant`). If the field is false, the
+reply is only context: the model does not learn to produce it."""
 
 
 class Conversation(list[Message]):
@@ -42,12 +44,13 @@ class Conversation(list[Message]):
 
 @dataclass(frozen=True)
 class Example:
-    """A token sequence for supervised training, with a mask of the trained tokens, of the same length."""
+    """A token sequence for supervised training, with a mask of the same length, which marks the tokens that
+    the model learns to produce."""
 
     token_ids: list[int]
     mask: list[bool]
-    """For each token, whether it is trained. Trained tokens are those of replies, including the stop
-    tokens."""
+    """For each token, whether it counts in the training loss. True for the tokens of replies that the model
+    learns to produce, including the stop tokens."""
 
     def cut(self, length: int) -> Example:
         """Returns a copy of this example with only its first `length` tokens."""
@@ -64,23 +67,23 @@ class Demonstration:
     reasoned: int = 0
     """The number of replies that have reasoning."""
     left_out: int = 0
-    """The number of replies whose reasoning is not trained, because the chat template omits it."""
+    """The number of replies whose reasoning the model does not learn, because the chat template omits it."""
 
 
 def read_examples(path: Path) -> list[Conversation]:
     """Reads a JSON-lines file of demonstrations, and returns each demonstration as a `Conversation`.
 
     A line is `{"messages": [{"role": …, "content": …}, …]}`. A reply (role `assistant`) can also have
-    `reasoning_content`; a reply with `"loss": false` is not trained. A line can have `tools`, in OpenAI's
-    format, which the chat template writes into the prompt. Tool calls must be part of a reply's text, in the
-    chat template's format.
+    `reasoning_content`; a reply with `"loss": false` is only context, which the model does not learn to
+    produce. A line can have `tools`, in OpenAI's format, which the chat template writes into the prompt. Tool
+    calls must be part of a reply's text, in the chat template's format.
 
-    A line can also be a trajectory of AgentGym, `{"item_id": …, "conversations": [{"from": …, "loss": …,
-    "value": …}, …]}`; only its replies with `"loss": true` are trained. The file may also be one JSON list of
-    such entries.
+    A line can also be a trajectory of AgentGym (a collection of environments for agents), `{"item_id": …,
+    "conversations": [{"from": …, "loss": …, "value": …}, …]}`; the model learns only its replies with
+    `"loss": true`. The file may also be one JSON list of such entries.
 
     Raises MissingError if the file does not exist. Raises UsageError, which names the line, if a line is
-    malformed or contains no reply to train.
+    malformed or contains no reply that the model can learn.
     """
     if not path.exists():
         raise MissingError("no such file", where=str(path), remedy="check data.name")
@@ -103,8 +106,9 @@ def read_examples(path: Path) -> list[Conversation]:
 
 
 def _check(messages: Sequence[Message]) -> None:
-    """Raises ValueError if a conversation has no reply to train, or a reply that cannot be trained because
-    its fields are malformed or it has structured tool calls."""
+    """Raises ValueError if a conversation has no reply that the model shall learn (for example, because all
+    have `"loss": false`), or if a reply has malformed fields or structured tool calls, which must be part of
+    its text instead."""
     replies = [message for message in messages if message["role"] == "assistant"]
     if not any(reply["content"] for reply in replies):
         raise ValueError("no assistant message")
@@ -121,14 +125,14 @@ def _check(messages: Sequence[Message]) -> None:
 
 
 def tokenize(renderer: Any, tokenizer: Any, messages: Sequence[Message]) -> Demonstration:
-    """Converts a conversation to token sequences as in an episode, with masks that are true for the trained
-    tokens.
+    """Converts a conversation to token sequences as in an episode, with masks that are true for the tokens
+    which the model learns to produce.
 
     `renderer` and `tokenizer` are those of the policy. If the renderer changes earlier tokens when it appends
-    a turn, a new token sequence begins. Each reply is trained exactly once, or not at all if its `loss` is
-    false. If the first reply is not trained, it counts as text that no model has written: its tokens are then
-    the same as in the prompt of an episode (see `WorldTask.opening`). Messages after the last reply are
-    omitted. Raises ValueError if there is no other reply (role `assistant`).
+    a turn, a new token sequence begins. Each reply is learnt (true in the masks) exactly once, or not at all
+    if its `loss` is false. If the first reply is not learnt, it counts as text that no model has written: its
+    tokens are then the same as in the prompt of an episode (see `WorldTask.opening`). Messages after the last
+    reply are omitted. Raises ValueError if there is no other reply (role `assistant`).
     """
     tools = [dict(tool) for tool in getattr(messages, "tools", ())] or None
     trained = [message.get(LOSS, True) for message in messages]

@@ -22,7 +22,8 @@ _M_MMAP_THRESHOLD = -3
 
 
 def trim_heap() -> None:
-    """Returns freed memory to the operating system, if memory may become short (see `_SHARE`).
+    """Returns freed memory to the operating system, if memory may become short: if this process uses more
+    physical memory than a quarter (`_SHARE`) of the memory that is available on the machine.
 
     The C library glibc keeps freed blocks of up to 32 MiB for later allocations, so the memory of deleted
     tensors still belongs to this process. This function does nothing while enough memory is available,

@@ -178,8 +178,9 @@ def _chunk(
 
 class _Statistics(torch.autograd.Function):
     """A torch function with a gradient of its own. From `logits` [R, vocabulary], it computes the
-    log-probabilities of tokens, and the entropy and the KL divergence of each of the R predictions. The
-    arguments are as in `chosen_logprobs`; `reference` has the logits of the reference model.
+    log-probabilities of tokens, and the entropy and the KL divergence of each of the R predictions. The other
+    arguments are those that `chosen_logprobs` takes (the temperatures, and the tokens with the index of each
+    token's prediction); `reference` has the logits of the reference model.
 
     Let p be the model's probabilities over the vocabulary, and q the reference's. The gradients with respect
     to the logits, before division by the temperature, are: for the log-probability of a token t, 1 at t (0

@@ -20,8 +20,8 @@ from air.train.config.model_options import (
 from air.train.devices.master_weights import MasterWeights
 
 Stepper = torch.optim.Optimizer | MasterWeights
-"""The type of optimisers: a torch optimiser, or `MasterWeights` for weights of lower precision than
-float32."""
+"""The type of all optimisers in air: a torch optimiser, or `MasterWeights` for weights of lower precision
+than float32."""
 
 _NEARLY_ZERO = 1e-8
 """A factor of the peak learning rate. If the setting `min_lr` of a schedule is 0, a warm-up starts and a

@@ -87,9 +87,9 @@ class SFT:
             "truncated": float(truncated),
         }
         """Numbers about the training data: `demonstrations`, the number of demonstrations; `examples`, the
-        number of token sequences that are trained (see `tokenize`); `truncated`, the number of token
-        sequences that were truncated to `seq_len`; and `reasoning_left_out`, the number of replies whose
-        reasoning the chat template omits."""
+        number of token sequences on which the model is trained (several for a demonstration in which earlier
+        tokens change); `truncated`, the number of token sequences that were truncated to `seq_len`; and
+        `reasoning_left_out`, the number of replies whose reasoning the chat template omits."""
         self.parameters = [p for p in policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizer(self.parameters, config.optim)
         self.steps = 0
@@ -189,15 +189,15 @@ def train_sft(
 
 @torch.no_grad()
 def evaluate(policy: Policy, examples: Sequence[Example], micro_batch_tokens: int = 8192) -> float:
-    """Returns the mean cross-entropy, in nats, of the trained tokens (`Example.mask`) in `examples`, without
-    training."""
+    """Computes the loss on `examples` without training: the mean cross-entropy, in nats per token, over all
+    tokens for which `Example.mask` is true (the replies that a model should produce)."""
     return _loss(policy, examples, micro_batch_tokens, backward=False).loss
 
 
 def _cut(talks: Iterable[Demonstration], seq_len: int) -> tuple[list[Example], int]:
     """Truncates the token sequences of the demonstrations `talks` to `seq_len` tokens. Returns a pair: the
-    truncated sequences that still have a trained token, and the number of sequences that were longer than
-    `seq_len`."""
+    truncated sequences in which at least one token of a reply to learn remains, and the number of sequences
+    that were longer than `seq_len`."""
     whole = [example for talk in talks for example in talk.examples]
     usable = [e for e in (example.cut(seq_len) for example in whole) if any(e.mask)]
     return usable, sum(len(example.token_ids) > seq_len for example in whole)

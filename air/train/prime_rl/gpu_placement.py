@@ -51,7 +51,7 @@ class Placement:
 
     def lines(self) -> list[str]:
         """Returns four lines of text for the user, each with the indices of GPUs: those of inference, of the
-        trainer and of the boxes, and the unused GPUs."""
+        trainer and of the boxes (agents' sandboxes), and the unused GPUs."""
         rows = {
             "inference": self.inference,
             "trainer": self.trainer,
@@ -151,10 +151,10 @@ def _agree(declared: Sequence[Gpu], actual: Sequence[Gpu], where: str) -> None:
 
 
 def _auto(request: GpuRequest, rest: Sequence[Gpu]) -> list[Gpu]:
-    """Returns the GPUs of the boxes if the run file says `gpus = "auto"`: these are the GPUs in `rest`, which
-    neither inference nor the trainer uses. Raises ConfigError if `rest` is empty. Also raises ConfigError if
-    the run file does not name the GPUs of inference and the trainer: the process that starts boxes knows only
-    the run file, so it could not tell which GPUs remain."""
+    """Returns the GPUs of the boxes (agents' sandboxes) if the run file says `gpus = "auto"`: these are the
+    GPUs in `rest`, which neither inference nor the trainer uses. Raises ConfigError if `rest` is empty. Also
+    raises ConfigError if the run file does not name the GPUs of inference and the trainer: the process that
+    starts boxes knows only the run file, so it could not tell which GPUs remain."""
     if not (request.inference and request.trainer):
         problem = '"auto" would take those of vLLM and the trainer'
         remedy = "say inference_gpus and trainer_gpus, or name the boxes' own"

@@ -53,13 +53,14 @@ class Source:
     ratio: float = 1.0
     group_size: int = 1
     boxes: int | None = None
-    """Largest number of concurrent boxes of all worker processes of the source. None: unknown; the estimate
-    then assumes one box for each running episode."""
+    """The largest number of boxes (agents' sandboxes) that all worker processes of the source together may
+    run at the same time. None: unknown; the estimate then assumes one box for each running episode."""
     gpus: tuple[str, ...] | None = ()
-    """The names of the GPUs that agents' boxes can use. None: unknown (the boxes are on another machine)."""
+    """The names of the GPUs that boxes (agents' sandboxes) can use. None: unknown (the boxes are on another
+    machine)."""
     slots_per_gpu: int = 1
     elsewhere: bool = False
-    """Whether the boxes of this source are on another machine."""
+    """Whether the boxes (agents' sandboxes) of this source run on another machine."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,11 @@ class Throughput:
     episodes."""
 
     boxes: int
-    """Largest number of concurrent boxes."""
+    """The largest number of boxes (agents' sandboxes) that run at the same time."""
     gpu_slots: int | None
-    """The number of GPU slots for boxes: the maximum number of boxes with one GPU each that can run at the
-    same time. `slots_per_gpu` boxes can share a GPU; if sources with the same GPUs have different values of
-    this setting, the largest value counts. None: unknown."""
+    """The number of GPU slots: how many boxes (agents' sandboxes) with one GPU each can run at the same time.
+    `slots_per_gpu` boxes can share a GPU; if sources with the same GPUs have different values of this
+    setting, the largest value counts. None: unknown."""
     step_seconds: float
     fullest: str
     """The resource that limits the duration of a step, in words, such as "the boxes of source NAME"."""
@@ -195,8 +196,9 @@ def impossible(load: Load) -> str:
 
 
 def plan(load: Load) -> Throughput:
-    """Estimates the boxes of a run, the duration of a step, and the ages of episodes. Must only be called if
-    all episodes can start, that is, if `impossible(load)` returns an empty string."""
+    """Estimates how many boxes (agents' sandboxes) a run uses at the same time, the duration of a step, and
+    the ages of episodes (in training steps) at their end. Must only be called if all episodes can start, that
+    is, if `impossible(load)` returns an empty string."""
     streams = _streams(load)
     places = _places(load, streams)
     fullest = max(places, key=_Place.seconds)
@@ -278,9 +280,9 @@ def _gpu_users(load: Load) -> list[Source]:
 
 
 def _slots(sources: Sequence[Source]) -> dict[tuple[str, ...], int]:
-    """Returns the number of GPU slots (places for a box on a GPU) for each set of GPUs that sources use, by
-    the names of these GPUs. If sources with the same GPUs differ in `slots_per_gpu`, the largest value
-    counts. Sources whose GPUs are unknown are left out."""
+    """Returns the number of GPU slots (places for a box, an agent's sandbox, on a GPU) for each set of GPUs
+    that sources use, by the names of these GPUs. If sources with the same GPUs differ in `slots_per_gpu`, the
+    largest value counts. Sources whose GPUs are unknown are left out."""
     slots: dict[tuple[str, ...], int] = {}
     for source in sources:
         if source.gpus:

@@ -117,9 +117,9 @@ def _source(
 
 
 def _names(env: ResearchEnvConfig, auto: int | None, grader_gpus: int) -> tuple[str, ...] | None:
-    """Returns the names of the GPUs that agents' boxes (sandboxes) can use: the GPUs for boxes except the
-    last `grader_gpus`, which graders use. If the setting `env.gpus` is "auto", `auto` is the number of GPUs
-    for boxes; if it is unknown (None), returns None."""
+    """Returns names for the GPUs that agents' boxes (sandboxes) can use: the GPUs of the setting `env.gpus`
+    except the last `grader_gpus`, which graders use. If the setting is "auto", `auto` is the number of GPUs,
+    and the names are invented (`auto 0`, `auto 1`, …); if `auto` is None (unknown), returns None."""
     if env.gpus == "auto":
         if auto is None:
             return None

@@ -69,8 +69,8 @@ class Server(Protocol):
 @dataclass(frozen=True)
 class Choice:
     """The inference server that was chosen for a run, and the reason in words (`reason`). If `vllm` is None,
-    it is air's own server; otherwise it is vLLM, which runs on the GPU `gpu` or, if `gpu` is None, on the
-    CPU."""
+    the server is air's own; otherwise it is this installation of vLLM, which runs on the GPU `gpu` or, if
+    `gpu` is None, on the CPU."""
 
     vllm: Vllm | None
     gpu: gpus.Gpu | None
@@ -80,8 +80,8 @@ class Choice:
     called. None if there is no GPU."""
 
     def release(self) -> None:
-        """Releases the lease of the GPU, so that other processes can use this GPU. Does nothing if there is
-        no lease."""
+        """Ends the exclusive right to use the GPU (its lease), so that other processes can use this GPU. Does
+        nothing if there is no lease."""
         if self.lease is not None:
             self.lease.release()
 
@@ -145,8 +145,10 @@ def choose(
 def _free_gpu(
     names: Sequence[str], boxes: gpus.GpuSelection
 ) -> tuple[gpus.Gpu | None, GpuLease | None, str]:
-    """Looks for a free GPU for vLLM; the arguments are those of `choose`. Returns the GPU, its lease (the
-    right to use it) and an empty string; or, if no GPU is free, (None, None, the reason in words)."""
+    """Finds a free GPU for vLLM: the first free one of `names` or, if `names` is empty, of the visible GPUs
+    that are not for `boxes` (agents' sandboxes; `auto` leaves them the last one). Returns the GPU, its lease
+    (the exclusive right to use it) and an empty string; or, if no GPU is free, (None, None, the reason in
+    words)."""
     inventory = gpus.inventory()
     visible = _visible(inventory)
     problem = "boxes may use every GPU that is visible" if visible else "none is to be seen"

@@ -3,10 +3,10 @@ tokens of many requests (one request per row of the batch).
 
 For single tokens of a small model, starting a torch operation takes longer than its computation, and the
 forward pass of transformers starts about a hundred operations in each layer. `LlamaDecoder` starts a third of
-that number, and multiplies with copies of the weights in a faster memory layout (`PackedLinear`). It computes
-the same as the model's own modules, so results differ only by rounding. For models of other families,
-transformers' forward pass is used. Whenever a server starts, `self_check` compares the decoder's
-log-probabilities with the trainer's.
+that number, and multiplies with copies of the weights that are stored in the order in which the processor
+reads them, which is faster (`PackedLinear`). It computes the same as the model's own modules, so results
+differ only by rounding. For models of other families, transformers' forward pass is used. Whenever a server
+starts, `self_check` compares the decoder's log-probabilities with the trainer's.
 """
 
 from __future__ import annotations
@@ -35,35 +35,37 @@ _MODULES = (
     "transformers.activations",
     *(name.rpartition(".")[0] for name in _LAYERS),
 )
-"""Prefixes of the names of Python modules. `LlamaDecoder` accepts only classes of these modules as parts of a
-model, and not, for example, quantised layers and adapters."""
+"""Beginnings of the names of Python modules. `LlamaDecoder` supports a model only if the classes of all its
+parts come from such modules; this excludes, for example, quantised layers and adapters."""
 
 
 class LlamaDecoder:
-    """Computes the logits after new tokens of several requests (one request per row of the batch).
+    """Computes the logits for the next token of several requests at once (one request per row of the batch).
     `LlamaDecoder.of` creates a decoder.
 
-    On a CPU the decoder holds copies of the model's weights. It makes new copies after the weights were
-    changed in place, for example by an optimiser. Before the model's modules or the storage of its weights
-    are replaced, `release` must be called.
+    On a CPU the decoder holds copies of the model's weights, stored in an order with which matrix products
+    are faster. It makes new copies after the weights were changed in place, for example by an optimiser.
+    Before the model's modules or the storage of its weights are replaced, `release` must be called.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers: list[_Layer] = []
-        """The layers with copies of their weights; empty before the first use."""
+        """The model's layers, prepared for computing (on a CPU, with reordered copies of their weights).
+        Empty before the first use."""
         self._head: PackedLinear | None = None
         self._versions: list[int] = []
         """For each weight of the model, how many times it had been changed in place when it was copied. A
         later change increases this number."""
 
     def release(self) -> None:
-        """Frees the copies of the weights. The next use copies the weights anew."""
+        """Frees the memory of the decoder's copies of the weights. The next use makes new copies."""
         self._layers, self._head = [], None
 
     def _prepared(self) -> PackedLinear:
-        """Copies the weights if there are no copies, or if the weights have changed since they were copied.
-        Returns the output head, the linear layer that computes the logits."""
+        """Makes sure that the faster copies of the weights (see `PackedLinear`) exist and are up to date:
+        copies the weights if they have not been copied yet, or have changed since. Returns the output head,
+        the linear layer that computes the logits."""
         versions = [weight._version for weight in self._model.parameters()]
         if self._head is None or versions != self._versions:
             self.release()
@@ -74,8 +76,9 @@ class LlamaDecoder:
     @classmethod
     def of(cls, model: Any) -> LlamaDecoder | None:
         """Returns a decoder for the causal language model `model`, or None if the decoder does not support
-        it. Not supported are other kinds of layers, sliding windows, adapters, weights that are not float32,
-        and attention implementations other than SDPA."""
+        it. All layers must be of one class in `_LAYERS` (such as Llama's), without sliding windows and
+        adapters; the weights must be float32, and the attention implementation SDPA (torch's
+        `scaled_dot_product_attention`)."""
         config = model.config.get_text_config()
         layers = getattr(getattr(model, "model", None), "layers", ())
         kinds = {f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers}
@@ -112,8 +115,8 @@ class LlamaDecoder:
 
 
 def copied_bytes(model: Any) -> int:
-    """Returns the size in bytes of the copies of weights that the decoder of `model` holds while it samples;
-    0 if the model has no decoder, or its decoder uses the model's own weights."""
+    """Returns the size in bytes of the reordered copies of weights with which the decoder of `model` computes
+    faster on a CPU; 0 if the model has no decoder, or its decoder uses the model's own weights."""
     if LlamaDecoder.of(model) is None:
         return 0
     weights = [part.weight for part in model.modules() if isinstance(part, nn.Linear)]
@@ -121,8 +124,8 @@ def copied_bytes(model: Any) -> int:
 
 
 class _Layer:
-    """Computes one transformer layer of the model, with copies of the layer's weights where copies are
-    faster."""
+    """Computes one transformer layer of the model. On a CPU, it uses copies of the layer's weights in an
+    order with which matrix products are faster (`PackedLinear`)."""
 
     def __init__(self, layer: Any, number: int) -> None:
         self._number = number
@@ -159,8 +162,8 @@ class _Layer:
         self, inputs: Tensor, turn: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the queries, keys and values of W tokens in R rows, each [R, W, heads, head_dim], with
-        rotated queries and keys. `inputs` [R, W, hidden] is the input of the attention; for `turn`, see
-        `__call__`."""
+        rotated queries and keys. `inputs` [R, W, hidden] is the input of the attention, and `turn` the rotary
+        position embedding: cosine and sine, each [R, W, 1, head_dim]."""
         heads, kv_heads, dim = self._heads, self._kv_heads, self._dim
         joined = self._qkv(inputs).view(*inputs.shape[:2], -1, dim)
         both, values = joined[:, :, :-kv_heads], joined[:, :, -kv_heads:]

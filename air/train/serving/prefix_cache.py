@@ -121,8 +121,9 @@ class PrefixCache:
         self.bytes = 0
 
     def _path(self, tokens: Sequence[int]) -> list[tuple[_Node, int]]:
-        """Returns the nodes that contain the longest stored prefix of `tokens`, in order. Each comes with the
-        number of its tokens that belong to this prefix: all of them, except perhaps in the last node."""
+        """Returns the nodes that contain the longest stored prefix of `tokens`, in order. Each is paired with
+        the number of its tokens that belong to this prefix: all of its tokens, except perhaps in the last
+        node."""
         path: list[tuple[_Node, int]] = []
         node, at = self._root, 0
         while at < len(tokens) and (child := node.children.get(tokens[at])) is not None:

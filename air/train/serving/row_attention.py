@@ -19,8 +19,8 @@ from torch import Tensor
 from air.train.serving.row_cache import RowCache
 
 _SHAPE = {torch.Tensor.dim, torch.Tensor.size}
-"""The torch methods that read only the shape of a mask. They get a `RowMask` unchanged; all other torch
-functions get an ordinary tensor."""
+"""The methods of a torch tensor that only tell its shape. If such a method is called, it gets a `RowMask`
+unchanged; all other torch functions get the same mask as an ordinary tensor."""
 
 
 class RowMask(Tensor):

@@ -156,9 +156,9 @@ class RowCache(Cache):
 
     def positions(self, device: Any) -> Tensor:
         """Returns the position of the token in each column of the attention scores, [rows, columns], with
-        `NOWHERE` for a column without a token. (There is only one row if it is the same for all requests.)
-        After `aim` with `in_parts`, the tokens that are read from the prefix cache have the first columns,
-        and the rows' own tokens have the others."""
+        `NOWHERE` for a column without a token. (The result has only one row if all requests have the same
+        positions.) After `aim` with `in_parts`, the tokens that are read from the prefix cache have the first
+        columns, and the rows' own tokens have the others."""
         if not self.in_parts:
             return torch.arange(self._length, device=device)[None]
         offsets = torch.tensor(self._offsets[self._first :][: len(self._starts)], device=device)

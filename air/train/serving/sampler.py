@@ -1,5 +1,5 @@
-"""Samples the replies to many requests in one batch, for air's own inference server. New requests can join
-the batch before any token.
+"""Samples the replies to many requests in one batch, for air's own inference server. Between any two steps,
+each of which samples one token of every reply, new requests can join the batch.
 
 Every running request has one row of the key-value cache; n requests use the rows 0…n-1. When a request ends,
 the last row is moved into its place, so finished requests cost nothing. Each request has its own random
@@ -44,16 +44,16 @@ passes. This number bounds the size of the attention mask."""
 _PREFILL_TOKENS = 8192
 """The largest number of tokens of all prompts together, including padding, that a forward pass computes."""
 _SCORES = 2**22
-"""The maximum number of attention scores in one layer and forward pass for which attention reads shared
-prefixes directly in the prefix cache (class `RowMask`). For more scores, the model's ordinary attention is
-used, which needs less memory."""
+"""A limit of memory. If a forward pass has at most this number of attention scores in one layer, attention
+reads shared prefixes directly in the prefix cache (class `RowMask`). For more scores, the model's ordinary
+attention is used, which needs less memory."""
 _WORTH_SHARING = 64
 """Requests with a common prefix read its keys and values from one shared copy if this saves the reading of at
 least this number of tokens in each forward pass. Otherwise, each request gets its own copy."""
 _LONG = 256
 """The minimum length, in tokens, of a prefix that a request reads directly in the prefix cache even if no
-other request uses it. The length of the prefix's first piece in the cache counts. A shorter prefix is
-copied."""
+other request uses it. The cache stores a prefix in pieces; the first piece must have this length. A shorter
+prefix is copied."""
 _WORTH_WAITING = 16
 """If two prompts have this number of uncached tokens in common, the second prompt waits until the first one
 is computed and cached."""
@@ -201,8 +201,8 @@ class Sampler:
         self._remove(self.rows.index(row))
 
     def release(self) -> None:
-        """Frees the memory of all keys and values, and of copies of the weights. Must only be called while no
-        request is running."""
+        """Frees the memory of all keys and values, and of the decoder's copies of the weights. Must only be
+        called while no request is running."""
         assert not self.rows
         self.clear()
         if self._decoder is not None:
@@ -359,7 +359,8 @@ class Sampler:
 
 def _worth_sharing(path: Sequence[Part], readers: Mapping[int, int]) -> Sequence[Part]:
     """Returns the parts at the beginning of `path` that a request should read directly in the prefix cache.
-    It should copy the other parts, because each part that is read there costs time in every forward pass.
+    The request should copy the other parts, because each part that is read directly costs time in every
+    forward pass.
 
     `path` has the cached parts of the request's prompt, in order. `readers` maps the `id()` of each block of
     tokens to the number of requests whose prompts contain this block.

@@ -1,4 +1,5 @@
-"""The scheduler of air's own inference server: a worker thread that samples many replies in one batch.
+"""The scheduler of air's own inference server: collects requests from many threads, and generates their
+replies together, as one batch, in a worker thread.
 
 Any thread may submit requests; a new request joins the batch before the next token is sampled. When a request
 arrives at an idle scheduler, the worker first waits a few milliseconds for further requests. The model's
@@ -71,7 +72,7 @@ class _Job:
 
 
 class Scheduler:
-    """Samples the replies to requests from any thread, in a worker thread of its own.
+    """Accepts requests from any thread, and generates (samples) the replies in a worker thread of its own.
 
     Once the scheduler exists, only its worker may use `sampler`. When a request arrives at an idle scheduler,
     the worker waits `window` seconds for further requests. If `alone` is true, requests are sampled one at a
@@ -96,7 +97,8 @@ class Scheduler:
         self._thread = threading.Thread(target=self._work, name="air-sampler", daemon=True)
 
     def start(self) -> None:
-        """Starts the worker thread, which then samples the submitted requests."""
+        """Starts the worker thread, which from then on generates the replies to all requests that `submit`
+        has queued or will queue."""
         self._thread.start()
 
     def stop(self) -> None:

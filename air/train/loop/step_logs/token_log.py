@@ -22,8 +22,8 @@ from air.trajectories.trained_tokens import Conversation, Floats, Message, Payme
 
 
 class TokenLog:
-    """Writes one file about the trained tokens of each training step. Deletes the oldest files if all files
-    together exceed `most_bytes` bytes.
+    """Writes one file for each training step, with the advantage and the trainer's log-probability of each
+    sampled token. Deletes the oldest files if all files together exceed `most_bytes` bytes.
 
     `run` is the run's folder. `tokenizer` converts token ids to text. `temperature` is the sampling
     temperature of the episodes. `by_turn` says whether each turn has its own advantage
@@ -55,8 +55,8 @@ class TokenLog:
         """Writes the file of training step `step`. Then deletes the oldest files if all files together exceed
         the limit `most_bytes`.
 
-        `samples` are the samples made from `groups` that the step trained. Raises OSError if the file cannot
-        be written, for example because the disk is full.
+        `samples` are those samples made from `groups` on which the step trained the policy. Raises OSError if
+        the file cannot be written, for example because the disk is full.
         """
         trained = _trained(samples, self._logprobs)
         self._logprobs = {}
@@ -112,8 +112,8 @@ def _conversations(
     rollout: Rollout, group: int, trained: _Trained, *, by_turn: bool
 ) -> Iterator[Conversation]:
     """Yields the conversations of an episode for the token log. If a conversation was divided into segments
-    (parts with their own reward, each in a trace), these are merged again. `group` is the index of the
-    episode's group in the step. `trained` has the values of the trained messages."""
+    (parts with their own reward, each recorded separately), these are merged again. `group` is the index of
+    the episode's group in the step. `trained` has the values of the trained messages."""
     for traces in _by_episode(rollout.traces):
         nodes = list(traces[-1].nodes)
         for trace in traces:  # takes each reply from the segment that trains it, not as context
@@ -134,8 +134,9 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Groups the traces of an episode by conversation. Each list of the result has the traces of one
-    conversation, in order: one for each segment (a part with its own reward), or a single one."""
+    """Groups the traces of an episode (verifiers' records) by conversation. Each list of the result has the
+    traces of one conversation, in order: one for each segment (a part with its own reward), or a single trace
+    if the conversation is not divided."""
     groups: dict[str, list[Any]] = {}
     for trace in traces:
         groups.setdefault(_base_id(trace), []).append(trace)
@@ -143,8 +144,8 @@ def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
 
 
 def _base_id(trace: Any) -> str:
-    """Returns the id of a trace. If the trace is a segment, omits the segment number that
-    `air.env.credit.split` appended to the id."""
+    """Returns the id of a trace (verifiers' record of a conversation). If the trace is only a segment of a
+    conversation, removes the segment number at the end of the id, so that all segments give the same id."""
     segment = trace.info.get("air", {}).get("segment")
     return str(trace.id) if segment is None else str(trace.id).removesuffix(f"-{segment}")
 
@@ -154,9 +155,10 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
-    """Returns the rewards of a conversation, called payments, each with the turn (counted from 1) at which it
-    was given. Reward terms that were added by the library verifiers, not by air, form one more payment at the
-    last turn. `traces` are the conversation's segments, and `nodes` its messages."""
+    """Returns the rewards that were given in the course of a conversation, called payments, each with the
+    turn (counted from 1) at which it was given. Reward terms that were added by the library verifiers, not by
+    air, form one more payment at the last turn. `traces` are the conversation's segments, and `nodes` its
+    messages."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
     for payment in _paid(traces):
@@ -178,10 +180,10 @@ def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
 def _ranges(
     traces: Sequence[Any], nodes: Sequence[Any], payments: int, *, by_turn: bool
 ) -> list[tuple[int, int] | None]:
-    """Returns, for each message that has sampled tokens, which payments (rewards) count for its advantage, as
-    a range of indices: (first, last + 1). Returns None for other messages. `payments` is the number of all
-    payments: those of the environment, and possibly one more with the reward terms of the library
-    verifiers."""
+    """Returns one element for each message in `nodes`: which of the conversation's payments (rewards) count
+    for the advantage of the message, as a range of indices (first, last + 1); None for a message without
+    sampled tokens. `payments` is the number of all payments: those of the environment, and possibly one more
+    with the reward terms of the library verifiers."""
     sampled, paid = [bool(node.sampled) for node in nodes], _paid(traces)
     if by_turn:
         bounds = [

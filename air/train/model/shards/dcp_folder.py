@@ -1,4 +1,5 @@
-"""Reads a checkpoint folder of `torch.distributed.checkpoint` (DCP), as prime-rl's trainer writes it.
+"""Reads a checkpoint folder of `torch.distributed.checkpoint` (DCP), as the training framework prime-rl
+writes it.
 
 Each tensor is stored as one or more rectangular blocks in files `*.distcp`. The file `.metadata` lists the
 tensors, and says in which file and at which byte each block is stored. Only the model's weights are read, not

@@ -1,5 +1,5 @@
-"""Reads the files `model_world_size_N_rank_R.pt` of verl's FSDP trainer, which has one file per rank
-(process).
+"""Reads the files `model_world_size_N_rank_R.pt` of the training framework verl, which writes one file per
+rank (process) of its FSDP (fully sharded data parallel) trainer.
 
 Each file is a state dict. Its values are `DTensor` shards (from FSDP 2, and from FSDP 1 with a device mesh),
 `ShardedTensor` shards (from FSDP 1 without a device mesh), and ordinary tensors, which must be equal in all

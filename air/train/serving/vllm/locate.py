@@ -62,7 +62,8 @@ def find() -> Vllm | None:
 def _probe(python: Path, where: str) -> Vllm | None:
     """Returns the vLLM installation of the interpreter `python`, or None if vLLM is not installed there.
     Reads only package metadata, because importing vLLM takes seconds. Raises MissingError if the interpreter
-    cannot be executed. The message begins with `where`, the setting or path that named the interpreter."""
+    cannot be executed. The error message begins with `where`: the setting or path from which `python`
+    comes."""
     argv = [str(python), "-c", _PROBE]
     try:
         result = subprocess.run(
