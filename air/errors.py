@@ -105,7 +105,7 @@ class BrokenTaskError(GradingError):
 
 
 class InferenceError(InfrastructureError):
-    """The inference server, which samples the model's replies, could not answer a request."""
+    """The inference server, which generates the model's replies, could not answer a request."""
 
 
 class BoxEndedError(AirError):

@@ -32,8 +32,9 @@ class Draft(Recorder):
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the changes that a step made in the workspace (the agent's folder), as a dict with the
-        fields of `air.trajectories.schema.Step.diff`; None if the changes were not recorded.
+        """Returns the changes that a step made to files in the workspace (the agent's folder), as a dict with
+        the fields of `air.trajectories.schema.Diff`, such as `text`, a unified diff. None if the changes were
+        not recorded.
 
         `turn` is the number of the step's turn, counted from 1; None means the last step. Raises UsageError
         if there is no such step.

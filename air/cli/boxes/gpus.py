@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the rows of one GPU in the table of `air gpus`. Two columns list the processes that hold a
-    lease on the GPU and the containers that use it; each row has at most one process and one container.
-    `containers` are the names of these containers."""
+    lease on the GPU (the right to use it) and the containers that use it; each row has at most one process
+    and one container. `containers` are the names of these containers."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)

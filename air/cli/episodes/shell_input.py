@@ -32,7 +32,7 @@ class Entry:
 
     reply: str = ""
     """The reply, as a model would write it. For a typed action, this is the action between two fences (```),
-    as the action format `fenced` demands. Empty if the entry is a command."""
+    which is the syntax of the action format `fenced`. Empty if the entry is a command."""
     action: str | None = None
     """The typed action without fences, from which a reply in another action format can be made. None if the
     entry is a whole reply or a command."""
