@@ -1,4 +1,4 @@
-"""Conformance checks of `Box.snapshot` and `Box.restore`.
+"""Conformance checks (tests in a real box) of `Box.snapshot` and `Box.restore`.
 
 A fork is a box that starts from a snapshot (the frozen workspace of another box). The checks test that a fork
 has exactly the frozen files, and never sees what other boxes write.

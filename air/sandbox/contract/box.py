@@ -194,7 +194,7 @@ class Box(ABC):
         """
 
     async def outside_cause(self) -> str:
-        """Returns what ended this dead box, as text, if the cause is known to lie outside of the box.
+        """Returns text that says what ended this dead box, if the cause is known to lie outside of the box.
 
         Returns "" if no such cause is known. Then the commands that ran in the box count as the cause.
         """

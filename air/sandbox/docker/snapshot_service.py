@@ -41,7 +41,7 @@ _LIFE_SECONDS = 30 * 86_400.0
 
 
 class BoxLocation(NamedTuple):
-    """Tells the helper container for snapshots where to find a box's workspace."""
+    """Tells the helper container that stores snapshots where to find a box's workspace."""
 
     id: str
     """The id of the box."""
@@ -137,7 +137,7 @@ class SnapshotHelper:
 
 
 class ContainerSnapshot(Snapshot):
-    """A frozen workspace of a container. The helper container for snapshots stores it."""
+    """A frozen workspace of a container. A helper container, in which no agent acts, stores it."""
 
     def __init__(self, name: str, helper: SnapshotHelper) -> None:
         self.id, self.helper = name, helper

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOINED = 1 << 18
 """The maximum number of bytes that are written at once when several small frames are joined. Joining is
-worthwhile because each write wakes all processes between guest and host."""
+worthwhile because each write wakes all processes between the guest (this program) and the host."""
 
 
 class FrameSource:
