@@ -65,8 +65,8 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
     """Returns a pair: a dict from GPU UUID to the names of air's containers that use this GPU, and a message
-    for the user. If the container engine cannot be reached, the dict is empty; the message is set only if
-    `DOCKER_HOST` names that engine. Otherwise the message is empty."""
+    for the user. If the container engine cannot be reached, the dict is empty, and the message says why if
+    `DOCKER_HOST` is set. In all other cases, the message is empty."""
     from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership

@@ -45,7 +45,8 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads the next input (see this module), or returns None if the next line is blank or a comment.
+    """Reads the next input (an action, a whole reply or a command), or returns None if the next line is blank
+    or a comment.
 
     `next_line` is a function that returns the next line without its newline; its argument is true for the
     first line of an input. Raises EOFError if the lines end before the input is complete.

@@ -161,11 +161,11 @@ __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box and runs the check in it. The box has the settings `spec`, except for the limits and
-    the kind of box that the fields of `check` demand.
+    """Starts a new box and runs the check (a test of the interface `Box`) in it. The box has the settings
+    `spec`, except for the limits and the kind of box that the fields of `check` demand.
 
     `start` is the function that starts a box with given settings; pass another function to test a variant of
-    a provider. Raises Unmet if the check fails.
+    a kind of box. Raises Unmet if the check fails.
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}

@@ -46,8 +46,8 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV` of this process to its owner label, so that child processes
-    inherit the label.
+    """Sets the environment variable `OWNER_ENV` of this process to its owner label (`host:pid:start`), so
+    that child processes inherit the label.
 
     Child processes that outlive this process can then be found by the label in their environment.
     """
@@ -156,8 +156,8 @@ def folder_prefix() -> str:
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label of a new box: the current time plus `seconds` (its time to live) plus
-    `WARM_SECONDS`, in epoch seconds."""
+    """Returns the value of a new box's expiry label, the time after which `air box gc` may remove the box:
+    the current time plus `seconds` (its time to live) plus `WARM_SECONDS`, in epoch seconds."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 

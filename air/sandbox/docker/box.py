@@ -239,7 +239,7 @@ class DockerBox(GuestBox):
 
     @property
     def keeps(self) -> bool:
-        """Whether the box keeps its image's files in the workspace; see `OpenBox.keep`."""
+        """Whether the box's workspace begins with the files that the image has there; see `OpenBox.keep`."""
         return bool(self.spec.open and self.spec.open.keep)
 
     async def changed(

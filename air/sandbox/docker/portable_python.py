@@ -74,8 +74,8 @@ async def mounted(run: str) -> GuestPython:
 
 
 async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
-    """Decides after a failed start of a box of `image` whether to start the box again with a copy of Python,
-    or with a new copy. Returns true if so.
+    """Called after a failed start of a box of `image`. Returns whether the caller should start the box again,
+    with a copy of Python or, if it had a copy already, with a new one.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
     this text shows that the image lacks Python, the function remembers this, so that later boxes of the image

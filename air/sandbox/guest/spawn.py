@@ -88,8 +88,8 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are as
-        in `start`.
+        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are the
+        request's id, header and body.
 
         `given` and `mine` are lists to which the function adds file descriptors. `given` gets those that only
         the command needs. `mine` gets those that the guest (this process) keeps: first the ends of the

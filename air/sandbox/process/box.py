@@ -171,8 +171,8 @@ class ProcessBox(GuestBox):
 
     @property
     def _commands_user(self) -> int | None:
-        """The user id of commands inside the box. None if the box has only one user, as which the guest
-        (air's program in the box) runs, too."""
+        """The user id of commands inside the box. None if the box has only one user: then the guest (air's
+        program in the box) runs as this user, too."""
         if self.mode != "root":
             return None
         return 0 if self._second_user else INSIDE_UID
