@@ -11,7 +11,8 @@ from pydantic import model_validator
 from air.config import BaseConfig
 
 USER, WORKSPACE = "user", "/home/user"
-"""The default user and workspace of an open box that does not keep its image's files."""
+"""The default user and workspace of an open box (a container that its commands may use as a whole) without
+`OpenBox.keep`."""
 _SYSTEM = {
     *("proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib", "lib64", "tmp", ".air", "var")
 }

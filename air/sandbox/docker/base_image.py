@@ -36,7 +36,7 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 def find_base(wanted: str, *, say: Say) -> str:
     """Returns the tag of the base image to build on: `wanted` if this image exists here or can be pulled,
-    otherwise the tag of the bootstrapped Debian image.
+    otherwise the tag of a Debian image that air makes itself ("bootstraps").
 
     Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. If both
     pulling and bootstrapping fail, raises BoxStartError with both reasons.

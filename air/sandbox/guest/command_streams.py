@@ -102,8 +102,8 @@ class StartedCommands(FrameSource):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of output from the next command that has output, and queues the piece as a frame for
-        the host."""
+        """Reads a piece of output from the next command that has output, and queues the piece as a frame
+        (message) for the host."""
         if not self.ready:
             return
         fd = self.ready.popleft()

@@ -197,8 +197,8 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles at most `FRAMES` received frames. Sets `self.behind` to true if further received frames may
-        be waiting."""
+        """Handles at most `FRAMES` received frames (messages of the host). Sets `self.behind` to true if
+        further received frames may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None

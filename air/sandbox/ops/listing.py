@@ -17,8 +17,8 @@ from air.sandbox.ops import command_log
 @dataclass(frozen=True)
 class LiveBox:
     """A box that exists now, or a helper container (a container of air that stores snapshots or copies
-    Python). A box is either a container or a process box, which has a folder. `run` is the id of the run of
-    air that started it."""
+    Python). A box is either a container or a process box (ordinary processes, with a folder on this machine).
+    `run` is the id of the run of air that started it."""
 
     name: str
     provider: str
