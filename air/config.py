@@ -169,14 +169,14 @@ some pydantic error types: for example, `int` stands for `int_parsing` and `int_
 
 @dataclass(frozen=True)
 class BadKey:
-    """One error that pydantic found in a config: the wrong key, and the pieces of an error message about
-    it."""
+    """One error that pydantic found in a config (a set of settings), for example an unknown key, a missing
+    key or a wrong value: where it is, and the pieces of an error message about it."""
 
     path: tuple[str, ...]
-    """The names of the tables around the wrong key, outermost first, and the key itself. Empty if the error
-    concerns the whole config."""
+    """The place of the error: the names of the tables around the key, outermost first, and the key itself.
+    Empty if the error concerns the whole config."""
     unknown: bool
-    """True if the config class has no such key; false for every other error."""
+    """True if the error is that the config class has no such key; false for every other error."""
     message: str
     """One line of text: the dotted path of the key, what is wrong with its value, and `more`."""
     more: str
@@ -186,8 +186,8 @@ class BadKey:
 
     @property
     def name(self) -> str:
-        """The wrong key with dots between its parts; `(top level)` if the error concerns the whole
-        config."""
+        """The dotted path of the key with the error, such as `model.name`; `(top level)` if the error
+        concerns the whole config."""
         return ".".join(self.path) or TOP_LEVEL
 
 
@@ -261,9 +261,10 @@ def _models(annotation: Any, in_list: bool = False) -> Iterator[tuple[type[BaseM
 
 
 def _keys(location: Sequence[int | str], data: Any) -> Iterator[str]:
-    """Yields the path of a wrong key, part by part. `location` is the place of the error in `data` according
-    to pydantic. It may also contain names of the members of a union type; these are left out. The result has
-    those parts of `location` that are keys or indices in `data`, and always the last part."""
+    """Yields the path, part by part, of the key that has an error. `location` is the place of the error in
+    `data` according to pydantic. It may also contain names of the members of a union type; these are left
+    out. The result has those parts of `location` that are keys or indices in `data`, and always the last
+    part."""
     for number, part in enumerate(location):
         inside = isinstance(data, dict) and part in data
         inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))

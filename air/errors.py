@@ -96,16 +96,16 @@ class GradingError(InfrastructureError):
 
 
 class BrokenTaskError(GradingError):
-    """The grader of a task fails on everything. Either a grader fails on an agent's artefact (its graded
-    files) and also on an empty artefact, or the tests of a Harbor task (a folder in Harbor's format) give no
-    reward to an agent's work, to an agent that did nothing, or to the task's own reference solution.
+    """A task is broken, because its grader fails on everything: on an agent's artefact (its graded files),
+    and also on an empty artefact. If the task is a Harbor task (a folder in Harbor's format): its tests yield
+    no valid reward for an agent's work, none if nothing was done, and none for the reference solution.
 
     The run stops: otherwise, an agent could keep its bad episodes out of training by making the grader fail.
     """
 
 
 class InferenceError(InfrastructureError):
-    """The inference server, which samples the model's replies, could not answer a request."""
+    """The inference server, which generates the model's replies, could not answer a request."""
 
 
 class BoxEndedError(AirError):

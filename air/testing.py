@@ -3,9 +3,9 @@
 `ScriptedServer` is a real HTTP server for the chat-completions protocol that returns scripted replies. With a
 tokenizer it also supports vLLM's protocol of token ids, which training uses. `ScoringServer` replaces the
 server of a teacher model, which the algorithm `opd` (on-policy distillation) needs. The code under test
-connects to these servers as to real ones and needs no change. `SOURCE` offers two small worlds: the task
-`air.testing:letters`, and the task `air.testing:unreachable`, in which every action raises an infrastructure
-error.
+connects to these servers as to real ones and needs no change. `SOURCE` offers two tasks in a small world. In
+`air.testing:letters`, each reply must contain the letter that the world shows. In `air.testing:unreachable`,
+every action raises InfrastructureError, as if the world's server did not answer.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def reasoned(reasoning: str, content: str) -> Message:
 
 
 def tool_calls(*commands: str, tool: str = "bash", closing: str = "Done.") -> Script:
-    """Returns a script for `ScriptedServer` in which each reply calls the tool `tool` with the next of the
-    strings `commands`. After the last command, the reply is the text `closing`."""
+    """Returns a script for `ScriptedServer` in which each reply calls the tool `tool`, with the next of the
+    strings `commands` as its argument `command`. After the last command, the reply is the text `closing`."""
 
     def script(conversation: Sequence[Message]) -> str | Message:
         turn = sum(1 for message in conversation if message["role"] == "assistant")
@@ -305,9 +305,9 @@ class Plain(AnswerFormat):
 
 
 class Letters:
-    """A world (what an agent acts in) whose episodes have three turns. Each turn shows a letter; a reply that
-    contains this letter earns reward 1, any other reply 0. If `unreachable` is true, every action raises
-    InfrastructureError instead."""
+    """A small world (what an agent acts in) for tests. An episode has three turns. Each turn shows a letter;
+    a reply that contains this letter earns reward 1, any other reply 0. If `unreachable` is true, every
+    action raises InfrastructureError instead, as if the world's server did not answer."""
 
     TURNS = 3
 
@@ -351,11 +351,13 @@ class Letters:
 
 
 class Source:
-    """Offers the two worlds of this module, as the tasks `air.testing:letters` and `air.testing:unreachable`.
+    """Offers two tasks for tests, both in the world `Letters` (write the letter that is shown):
+    `air.testing:letters`, and `air.testing:unreachable`, in which every action raises InfrastructureError.
     `air.worlds.sources`, which finds the worlds of plugins, finds this class by the name `air.testing`."""
 
     def load(self, name: str) -> WorldTask:
-        """Returns the task `letters` or `unreachable`; raises MissingError for another name."""
+        """Returns the task with the name `letters` (the agent must write letters) or `unreachable` (every
+        action fails); raises MissingError for another name."""
         if name not in self.names():
             raise MissingError(
                 f"there is no world {name!r}", remedy=f"use {' or '.join(self.names())}"

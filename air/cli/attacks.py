@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_flags(args: argparse.Namespace) -> None:
-    """Raises ConfigError if a flag is given that has no effect: `--report` or `--only` without `--attacks`,
-    or `--split-seed` or `--gpus` with it."""
+    """Raises ConfigError if a given flag has no effect: `--report` or `--only` without `--attacks`, or
+    `--split-seed` or `--gpus` together with `--attacks`."""
     for flag in ("report", "only"):
         if getattr(args, flag) and not args.attacks:
             raise ConfigError("belongs to --attacks", where=f"--{flag}")
@@ -63,8 +63,9 @@ def check_flags(args: argparse.Namespace) -> None:
 
 
 async def run(args: argparse.Namespace, ids: Sequence[str]) -> int:
-    """Plays the attacks that the flags select (by default all) on the tasks with the ids `ids`. Prints the
-    verdicts (results of the attacks). Returns the exit code: 1 if an attack succeeded, else 0."""
+    """Plays attacks (scripted attempts to cheat) on the tasks with the ids `ids`: those that the flag
+    `--only` names, or all if it is not given. Prints the verdicts (results of the attacks). Returns the exit
+    code: 1 if an attack succeeded, else 0."""
     from air.integrity.attack import FAMILIES
     from air.integrity.attacks import ATTACKS, BOX_ATTACKS
     from air.integrity.battery import Battery, attack_boxes

@@ -131,8 +131,9 @@ def add_task_root(
 
 
 def add_mlgym_root(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
-    """Adds the flag `--mlgym-root DIR`, the folder of a checkout of MLGym (a collection of tasks). For
-    `inner`, see `add_task_root`."""
+    """Adds the flag `--mlgym-root DIR`, the folder of a checkout of MLGym (a collection of tasks). `inner`
+    must be true if `parser` belongs to a subcommand and the flag may also stand before the name of the
+    subcommand."""
     parser.add_argument(
         "--mlgym-root",
         type=Path,

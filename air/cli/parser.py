@@ -38,7 +38,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _flags(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """Returns all flags of a parser and of its subcommands, and for each the command that takes it."""
+    """Returns a dict that maps each flag of a parser and of its subcommands to the name of the command that
+    takes it, such as `air tasks check`. A flag of a command and its subcommand is mapped to the command."""
     flags = {flag: parser.prog for action in parser._actions for flag in action.option_strings}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -17,8 +17,8 @@ from air.trajectories.artefacts import copy_artefact
 
 
 class Draft(Recorder):
-    """A `Recorder` (the class that writes the trajectory, which is the record of an episode) that keeps the
-    lines in memory, in `lines`. Only the method `save` writes a file."""
+    """A `Recorder` (it writes the trajectory, the record of an episode) that keeps the lines in memory, in
+    `lines`. Only the method `save` writes a file."""
 
     def __init__(self, episode_id: str) -> None:
         super().__init__(None, episode_id)
@@ -32,8 +32,9 @@ class Draft(Recorder):
         self.lines.append({"v": VERSION, "type": kind, "t": at, **fields})
 
     def diff(self, turn: int | None = None) -> dict[str, Any] | None:
-        """Returns the changes that a step made in the workspace (the agent's folder), as a dict with the
-        fields of `air.trajectories.schema.Step.diff`; None if the changes were not recorded.
+        """Returns the changes that a step made to files in the workspace (the agent's folder), as a dict with
+        the fields of `air.trajectories.schema.Diff`, such as `text`, a unified diff. None if the changes were
+        not recorded.
 
         `turn` is the number of the step's turn, counted from 1; None means the last step. Raises UsageError
         if there is no such step.
@@ -72,8 +73,8 @@ class Draft(Recorder):
 
     def _write(self, folder: Path, target: Path, sources: Sequence[Path]) -> Path:
         """Writes the trajectory to a new file in the temporary folder `folder`, and returns the path of this
-        file. Copies the graded artefacts from the folders `sources` (see `save`) into the folder of `target`,
-        the final path of the trajectory."""
+        file. Copies each graded artefact (an archive of the agent's files), from the first of the folders
+        `sources` that has it, into the folder of `target`, the final path of the trajectory."""
         with Recorder(folder, target.stem) as recorder:
             for line in copy.deepcopy(self.lines):
                 grade = line if line["type"] == "validate" else line.get("test") or {}

@@ -468,7 +468,9 @@ class ManualEpisode:
         return world
 
     def save(self, path: Path) -> None:
-        """Writes the record of the episode (trajectory) to the file `path`. For the exceptions, see
-        `Draft.save`."""
+        """Writes the record of the episode (trajectory) to the file `path`, and copies the graded artefacts
+        (archives of the agent's files) to its folder. Raises ConfigError if `path` does not end in `.jsonl`,
+        or exists and was not saved by this object. Raises InfrastructureError if the disk is full or the
+        folder is not writable."""
         origin = [] if self._origin is None else [self._origin[0].path.parent]
         self.record.save(path, [self._folder, *origin])

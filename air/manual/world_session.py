@@ -1,5 +1,5 @@
-"""Plays an episode of a world other than a research task (such as a game) with a person or a script in place
-of the model. Used by the commands `air shell` and `air demos`.
+"""Plays an episode of a world other than a research task (such as a game) in which a person or a script
+writes the replies instead of a model. Used by the commands `air shell` and `air demos`.
 
 `air.env.chat.harness.AirHarness` processes the replies in the same way as a model's replies, so rewards and
 the trajectory (the record of the episode) are the same. An undo repeats all replies except the last in a new
@@ -39,13 +39,13 @@ BASH_SECONDS = 600.0
 
 
 class ManualWorld:
-    """One episode of a world (such as a game) that a person or a script plays in place of a model. `async
-    with` starts and ends it.
+    """One episode of a world (such as a game) in which a person or a script writes the replies instead of a
+    model. `async with` starts and ends it.
 
     All methods must be called in the same event loop. `config` must name exactly one task. The world is reset
-    with `seed`. `replies` are played at the start, for example those of a recorded episode. `player` is
-    recorded in the place of the model's name. Raises ConfigError if `config` has another harness than air's
-    own (the harness drives the conversation between model and world).
+    with `seed`. `replies` are played at the start, for example those of a recorded episode. The record names
+    `player` as the model. Raises ConfigError if `config` has another harness than air's own (the harness
+    drives the conversation between model and world).
     """
 
     def __init__(
@@ -221,8 +221,9 @@ class ManualWorld:
             self._running.cancel()
 
     def save(self, path: Path) -> None:
-        """Writes the record of the episode (trajectory) to the file `path`. For the exceptions, see
-        `Draft.save`."""
+        """Writes the record of the episode (trajectory) to the file `path`. Raises ConfigError if `path` does
+        not end in `.jsonl`, or exists and was not saved by this object. Raises InfrastructureError if the
+        disk is full or the folder is not writable."""
         self.record.save(path, [])
 
 

@@ -1,8 +1,8 @@
 """Compares a recorded text with the text of a replay, and ignores parts that differ in every run, such as
 times.
 
-Before the comparison, both texts are made comparable: fixed words replace the paths of folders and the GPU
-names of the box (`Folders`), and every match of `RULES`.
+For the comparison, parts of both texts are replaced by fixed words: the box's folder paths and GPU names
+(`Folders`), and every text that a pattern in `RULES` matches, such as a time.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ def texts(
     """Returns the first difference between two texts, or None if they are equal. Each text comes as a pair
     with the `Folders` (paths and GPU names) of the box that wrote it.
 
-    `turn` is the number of the step and `what` the name of the text; both are stored in the result. If
-    `exact` is true, the `RULES` are not applied, so that for example a different time counts as a difference.
+    `turn` is the number of the step and `what` the name of the text; both are stored in the result. Parts
+    that `RULES` matches, such as times, are not compared, unless `exact` is true.
     """
     old = normalised(*recorded, exact=exact)
     new = normalised(*replayed, exact=exact)

@@ -33,7 +33,8 @@ class ReplayOptions:
     tolerance: float = 0.0
     """The largest difference with which two scores still count as equal."""
     task_roots: tuple[Path, ...] = ()
-    """Folders in which the task is looked up first, before the folders that the trajectory names."""
+    """Folders in which the task is looked up first, before the folders that the record of the episode
+    (trajectory) names."""
     mlgym_root: Path | None = None
-    """The folder of a checkout of MLGym, a collection of tasks; None: the folder that the trajectory
-    names."""
+    """The folder of a checkout of MLGym, a collection of tasks; None: the folder that the record of the
+    episode (trajectory) names."""

@@ -27,8 +27,9 @@ from air.trajectories import Start
 
 
 class Pay(RewardSettings, BaseConfig):
-    """The settings that decide how the reward of a recorded episode is computed from its scores. The scale of
-    the scores is not among them: it is in the task's `RewardScale`."""
+    """The reward settings of a recorded episode: everything that decides how its scores become its reward
+    (such as penalties), except the scale. The scale, which normalises the scores, is in the task's
+    `RewardScale`."""
 
     episode_seconds: float = Field(3600.0, gt=0, allow_inf_nan=False)
     """The episode's time limit in seconds. An agent that uses all of this time pays the whole

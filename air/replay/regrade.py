@@ -58,8 +58,8 @@ class RescoreResult:
 
 
 def check_names(changes: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a key of `changes` is not the name of a reward setting (a field of `RewardScale`
-    or `Pay`)."""
+    """Raises ConfigError if a key of `changes` is not the name of a reward setting. These are the fields of
+    `RewardScale` (how scores are normalised) and of `Pay` (how they become a reward)."""
     names = {*RewardScale.model_fields, *Pay.model_fields}
     for name in changes:
         if name not in names:
@@ -76,9 +76,9 @@ async def rescore(
     """Grades the artefacts (the agent's graded files) of one recorded episode again. Returns the new scores,
     the new reward, and all differences from the record.
 
-    `changes` maps names of reward settings (fields of `RewardScale` and `Pay`) to new values. Raises
-    UsageError if the recorded episode failed, if the record has no artefacts, or if a new value is invalid.
-    Raises InfrastructureError if a grader failed.
+    `changes` maps names of reward settings (fields of `RewardScale`, which normalises scores, and of `Pay`,
+    all others) to new values. Raises UsageError if the recorded episode failed, if the record has no
+    artefacts, or if a new value is invalid. Raises InfrastructureError if a grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
     if start is None or end is None or not end.ok or end.reward is None:

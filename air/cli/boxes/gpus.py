@@ -43,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the rows of one GPU in the table of `air gpus`. Two columns list the processes that hold a
-    lease on the GPU and the containers that use it; each row has at most one process and one container.
-    `containers` are the names of these containers."""
+    lease on the GPU (the right to use it) and the containers that use it; each row has at most one process
+    and one container. `containers` are the names of these containers."""
     from air.sandbox.pool import gpu_leases
 
     holders = gpu_leases.holders(gpu)
@@ -65,8 +65,8 @@ def _rows(gpu: Gpu, containers: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _containers(inventory: Sequence[Gpu]) -> tuple[dict[str, list[str]], str]:
     """Returns a pair: a dict from GPU UUID to the names of air's containers that use this GPU, and a message
-    for the user. If the container engine cannot be reached, the dict is empty; the message is set only if
-    `DOCKER_HOST` names that engine. Otherwise the message is empty."""
+    for the user. If the container engine cannot be reached, the dict is empty, and the message says why if
+    `DOCKER_HOST` is set. In all other cases, the message is empty."""
     from air import paths
     from air.errors import MissingError
     from air.sandbox.contract import ownership

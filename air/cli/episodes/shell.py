@@ -212,9 +212,9 @@ def _origin(path: Path, step: int | None, flag: str) -> tuple[Trajectory, int]:
 
 
 def _check_as_recorded(config: ResearchEnvConfig, recorded: ResearchEnvConfig) -> None:
-    """Raises ConfigError if an episode that is to be continued would have other reward settings or harness
-    settings than the recording. All turns of one trajectory (recorded episode) must have the same
-    settings."""
+    """Raises ConfigError if `config`, the settings for continuing a recorded episode, differs from
+    `recorded`, the settings of the recording, in the reward or in the harness (which drives the
+    conversation). All turns of one trajectory (recorded episode) must have the same settings."""
     from air.env.config import AirHarnessConfig
     from air.rewards.terms import RewardSettings
 

@@ -96,8 +96,9 @@ def _goes_on(folder: Path) -> bool:
 
 
 class Attachment:
-    """Executes the commands of `air shell --attach` in the box `box`. For each command there is a method of
-    the same name, which gets the text after the name as its argument: for example, `log` executes `:log`."""
+    """Executes what a person types in `air shell --attach`, in the box `box` (the sandbox of an episode that
+    a model plays). Each command has a method of the same name, which gets the rest of the line: `:log 5`
+    calls `log("5")`. `act` raises UsageError, because only the model plays the episode."""
 
     input_prompt = "attach> "
     """The prompt before a person's input."""

@@ -32,7 +32,7 @@ class Entry:
 
     reply: str = ""
     """The reply, as a model would write it. For a typed action, this is the action between two fences (```),
-    as the action format `fenced` demands. Empty if the entry is a command."""
+    which is the syntax of the action format `fenced`. Empty if the entry is a command."""
     action: str | None = None
     """The typed action without fences, from which a reply in another action format can be made. None if the
     entry is a whole reply or a command."""
@@ -45,7 +45,8 @@ class Entry:
 
 
 def entry(next_line: Callable[[bool], str]) -> Entry | None:
-    """Reads the next input (see this module), or returns None if the next line is blank or a comment.
+    """Reads the next input (an action, a whole reply or a command), or returns None if the next line is blank
+    or a comment.
 
     `next_line` is a function that returns the next line without its newline; its argument is true for the
     first line of an input. Raises EOFError if the lines end before the input is complete.

@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse(args: argparse.Namespace, kind: str, *names: str) -> None:
-    """Raises ConfigError if one of the flags `names` is given. These flags have an effect only if the path
-    leads to something of the kind `kind`, such as "a run", which this path does not."""
+    """Raises ConfigError if one of the flags `names` is given, because none of them has an effect for the
+    given path. `kind` says, for the error message, for what kind of path they have one, such as "a run"."""
     from air.errors import ConfigError
 
     if idle := [flags.as_written(args, name) for name in names if getattr(args, name)]:

@@ -1,5 +1,6 @@
 """Implements the command `air trajectories export|import`: converts recorded episodes to formats of other
-programs (ATIF, data for supervised fine-tuning), or imports episodes that MLGym or verifiers recorded."""
+programs (ATIF, the Agent Trajectory Interchange Format; data for supervised fine-tuning), or imports episodes
+that MLGym or verifiers recorded."""
 
 from __future__ import annotations
 
@@ -144,9 +145,9 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _about(args: argparse.Namespace) -> Callable[[str], About]:
-    """Returns a function that maps the id of an MLGym task to an `About` object: the metric of the task, its
-    direction and, if the task comes from an MLGym checkout, its baseline and scale. The flag `--metric`
-    replaces the checkout."""
+    """Returns a function that maps the id of an MLGym task to an `About` object: the task's metric, and
+    whether higher or lower values are better. If the flag `--metric` is given, both come from the flags.
+    Otherwise they come from the MLGym checkout, and the object also says how scores become rewards."""
     from air import tasks
     from air.rewards.delta import DeltaReward
     from air.trajectories.importers import About

@@ -33,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the unfinished stages of the co-evolution, and prints the report. Returns the exit code: 130 if
-    interrupted, else 0."""
+    """Trains two models on each other (a co-evolution): continues with the stages that are not finished yet,
+    and prints the report. With `--dry-run`, only prints the settings; with `--report`, only the report.
+    Returns the exit code: 130 if interrupted, else 0."""
     from air.train.config import overrides
     from air.train.config.coevolve_config import CoevolveConfig
 

@@ -1,6 +1,6 @@
-"""Implements the flag `--suite` of `air eval`: plays benchmarks whose questions are in the user's own files,
-and prints published accuracies beside the measured ones. A suite is a group of benchmarks, `math` or
-`general`."""
+"""Implements the flag `--suite` of `air eval`: plays a suite, which is a group of benchmarks (`math` or
+`general`), and prints the measured accuracies beside those that a paper published for its models. The user
+provides the questions of the benchmarks as files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ _DATA = {
     "general": "name a folder with mmlu_pro.jsonl or supergpqa.jsonl of rows "
     '{"question": …, "options": […], "answer": …}',
 }
-"""Advice for the user about the flag `--data`, by the name of the suite."""
+"""For each suite (group of benchmarks), the advice in an error message about the flag `--data`: which files
+the folder must contain."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags `--suite`, `--data` and `--samples`."""
+    """Adds the flags `--suite` (the group of benchmarks to play), `--data` (the folder with their questions)
+    and `--samples` (the number of replies to each question)."""
     parser.add_argument(
         "--suite",
         choices=("math", "general"),
@@ -86,8 +88,9 @@ def read_data(args: argparse.Namespace) -> list[Data]:
 def settings(
     args: argparse.Namespace, data: list[Data], renderer: Any, compute: ComputeConfig
 ) -> Settings:
-    """Returns the settings with which every model plays the suite: the values of the flags, or the suite's
-    defaults."""
+    """Returns the settings, such as the temperature, with which every model plays the benchmarks `data` of a
+    suite: the values of the flags, or the suite's defaults. `renderer` is a config of the package
+    `renderers`, or None; `compute` chooses the device and the type of the weights."""
     from air.train.evaluation.suite_evaluation import suite_settings
 
     return suite_settings(
@@ -103,8 +106,8 @@ def settings(
 
 
 def table(suite: str, evaluations: Sequence[Evaluation]) -> Table:
-    """Returns a table of the suite `suite`, to be printed: for each benchmark, the measured and the published
-    accuracies."""
+    """Returns a table to print: for each benchmark of the suite (group of benchmarks) `suite`, the accuracies
+    that were measured in `evaluations`, and those that a paper published for its models."""
     from air.train.evaluation.suite_evaluation import SuiteEvaluation, suite_table
     from air.train.evaluation.suites import SUITES
 

@@ -35,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs those trainings and evaluations of the matrix that are not finished yet, and prints the results.
-    Returns the exit code: 130 if interrupted, 1 if in some cell (the episodes of one model in one task) every
-    episode failed because of the machine or air, else 0."""
+    """Trains a model on each of several lists of tasks, and plays all tasks with every model (together: the
+    matrix). Leaves out what is finished already. Prints the results. Returns the exit code: 130 if
+    interrupted, 1 if every episode of some model in some task failed because of the machine or air, else
+    0."""
     from air.train.config import overrides
     from air.train.config.matrix_config import MatrixConfig
 
@@ -79,8 +80,8 @@ def _play(planned: Plan) -> int:
 
 
 def _show(planned: Plan) -> int:
-    """Writes the results to files and prints their table. Returns the exit code: 1 if a cell (the episodes of
-    one model in one task) has no result, else 0."""
+    """Writes the results (of each trained model in each task) to files, and prints their table. Returns the
+    exit code: 1 if a model has no result in some task, else 0."""
     from rich.console import Console
 
     from air.train.loop.progress import WIDE
@@ -94,8 +95,8 @@ def _show(planned: Plan) -> int:
 
 
 def _draw(planned: Plan, found: dict[str, Any]) -> str:
-    """Draws the results `found` as a heat map, unless matplotlib is missing. Returns a line of text with the
-    names of the result files."""
+    """Draws the results `found` (of each model in each task) as a heat map in a file, unless matplotlib is
+    missing. Returns a line of text that names the folder and the files of the results."""
     from air.errors import MissingError
     from air.train.matrix.files import CSV_FILE, JSON_FILE, PICTURE
     from air.view import heat_map

@@ -1,5 +1,6 @@
-"""Code that the commands `air matrix` and `air coevolve` share. Both can be interrupted, and continue later
-with what is already in their folder."""
+"""Code that `air matrix` (trains models on several lists of tasks, and plays all tasks) and `air coevolve`
+(trains two models on each other) share. Both can be interrupted, and continue later with what is already in
+their folder."""
 
 from __future__ import annotations
 
@@ -13,15 +14,15 @@ from air.errors import MissingError
 
 
 class ResumablePlan(Protocol):
-    """Interface of the plan of a matrix (`air matrix`) or of a co-evolution (`air coevolve`). It has only
-    what the functions in this file need."""
+    """Interface of the objects that describe the whole work of `air matrix` or `air coevolve`: the trainings
+    and evaluations that fill one folder. It has only what the functions in this file need."""
 
     @property
     def folder(self) -> Path: ...
 
     def claim(self) -> None:
-        """Writes those settings into the folder on which the contents of the folder depend. Raises UsageError
-        if the folder has other contents, or belongs to a matrix or co-evolution with other settings."""
+        """Marks the folder as belonging to this work: writes a file with the settings on which the results
+        depend. Raises UsageError if the folder contains something else, or results of other settings."""
         ...
 
 
@@ -38,8 +39,9 @@ def add_modes(parser: argparse.ArgumentParser, show: str) -> None:
 
 
 def check_begun(plan: ResumablePlan, file: str, what: str) -> None:
-    """Raises MissingError if the work of `plan` has not begun, which is so if its folder does not contain
-    `file`. `what` is the name of the work in the error message: `matrix` or `co-evolution`."""
+    """Raises MissingError if the work of `plan` has not begun: if its folder does not contain the file
+    `file`, which is written first. `what` is the name of the work in the error message: `matrix` or
+    `co-evolution`."""
     if not (plan.folder / file).is_file():
         raise MissingError(
             f"no {what} is here yet", where=str(plan.folder), remedy="start it first"

@@ -48,8 +48,8 @@ CHECKS: tuple[Check, ...] = (
     *ports.CHECKS,
     *limits.CHECKS,
 )
-"""The conformance suite: all checks, ordered by topic. Each kind of box must pass all of them except
-those that `KNOWN_GAPS` lists for it."""
+"""The conformance suite: all tests of whether a real box keeps the promises of the interface `Box`, ordered
+by topic. Each kind of box must pass all of them except those that `KNOWN_GAPS` lists for it."""
 
 LIMITS = frozenset(
     {
@@ -149,7 +149,8 @@ KNOWN_GAPS: dict[str, dict[str, str]] = {
         "a-second-user-is-kept-apart": "it has the host's capabilities, and none if not root",
     },
 }
-"""The checks that each kind of box is known to fail: {kind of box: {name of the check: reason}}.
+"""The conformance checks (tests of the interface `Box`) that each kind of box is known to fail: {kind of box:
+{name of the check: reason}}.
 
 The kind `podman` means containers of rootless Podman. The kinds `process/…` mean process boxes: with
 namespaces that root has made, with namespaces that another user has made, or without namespaces. Do not run a
@@ -160,11 +161,11 @@ __all__ = ["CHECKS", "KNOWN_GAPS", "Check", "Unmet", "run"]
 
 
 async def run(check: Check, spec: BoxSpec, *, start: Start = open_box) -> None:
-    """Starts a new box and runs the check in it. The box has the settings `spec`, except for the limits and
-    the kind of box that the fields of `check` demand.
+    """Starts a new box and runs the check (a test of the interface `Box`) in it. The box has the settings
+    `spec`, except for the limits and the kind of box that the fields of `check` demand.
 
     `start` is the function that starts a box with given settings; pass another function to test a variant of
-    a provider. Raises Unmet if the check fails.
+    a kind of box. Raises Unmet if the check fails.
     """
     limits = spec.limits.model_copy(update=check.limits)
     changes = {"limits": limits, "scratch": ("/scratch",), "second_user": check.second_user}

@@ -1,4 +1,5 @@
-"""Conformance checks of hostile commands: after each attack, the box must still be alive and answer.
+"""Conformance checks (tests of the interface `Box` in a real box) with hostile commands: after each attack,
+the box must still be alive and answer.
 
 No command may be able to end its box. A dead box could be mistaken for a failure of the infrastructure; then
 the episode would be excluded from training, and an agent could avoid a bad reward.

@@ -45,7 +45,8 @@ class Check:
 
 
 class Checks(list[Check]):
-    """A list of conformance checks. Its decorator `add` turns a function into a check and appends it."""
+    """A list of conformance checks (tests of the interface `Box` in a real box). Its decorator `add` turns a
+    function into a check and appends it."""
 
     def add(
         self,

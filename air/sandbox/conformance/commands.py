@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.exec`: the input and the result of a command, and that a killed command leaves
-no process behind."""
+"""Conformance checks (tests in a real box) of `Box.exec`: the input and the result of a command, and that a
+killed command leaves no process behind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.put` and `Box.get`: both copy regular files and folders, and refuse everything
-else."""
+"""Conformance checks (tests in a real box) of `Box.put` and `Box.get`: both copy regular files and folders,
+and refuse everything else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks that no command can slow down, limit or end the guest (the program that runs all
-commands of a box).
+"""Conformance checks (tests of the interface `Box` in a real box) that no command can slow down, limit or end
+the guest (the program that runs all commands of a box).
 
 A guest that dies or does not answer could be mistaken for a failure of the infrastructure, which would
 exclude the episode from training.

@@ -1,5 +1,6 @@
-"""Conformance checks of open boxes (containers whose commands may write everywhere) whose workspace keeps the
-files of their image (`OpenBox.keep`)."""
+"""Conformance checks (tests of the interface `Box` in a real box) for boxes with the setting `OpenBox.keep`.
+In such a box, commands may write everywhere, and the workspace begins with the files that the image has
+there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of the resource limits of a box, and of the signal settings and open files with which a
-command starts."""
+"""Conformance checks (tests of the interface `Box` in a real box) of the resource limits of a box, and of the
+signal settings and open files with which a command starts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of the file operations of `Box`, of open boxes (containers whose commands may write
-everywhere and run as several users; see `BoxSpec.open`), and of `Box.freeze`."""
+"""Conformance checks (tests in a real box) of the file operations of `Box`, of open boxes (containers whose
+commands may write everywhere and run as several users; see `BoxSpec.open`), and of `Box.freeze`."""
 
 from __future__ import annotations
 

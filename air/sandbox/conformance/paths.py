@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.read` and `Box.write`: they reach only regular files, and only in writable
-folders."""
+"""Conformance checks (tests in a real box) of `Box.read` and `Box.write`: they reach only regular files, and
+only in writable folders."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.forward`, which passes network connections of programs in the box on to this
-process."""
+"""Conformance checks (tests in a real box) of `Box.forward`, which passes network connections of programs in
+the box on to this process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of `Box.start`: output while a command runs, the command's input, terminals, signals,
-and several handles."""
+"""Conformance checks (tests in a real box) of `Box.start`: output while a command runs, the command's input,
+terminals, signals, and several handles."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Conformance checks of `air.sandbox.contract.shell.Shell`, which runs commands in a box one after another:
-only the working directory and exported variables carry over to the next command."""
+"""Conformance checks (tests in a real box) of `air.sandbox.contract.shell.Shell`, which runs commands in a
+box one after another: only the working directory and exported variables carry over to the next command."""
 
 from __future__ import annotations
 

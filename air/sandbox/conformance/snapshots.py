@@ -1,4 +1,4 @@
-"""Conformance checks of `Box.snapshot` and `Box.restore`.
+"""Conformance checks (tests in a real box) of `Box.snapshot` and `Box.restore`.
 
 A fork is a box that starts from a snapshot (the frozen workspace of another box). The checks test that a fork
 has exactly the frozen files, and never sees what other boxes write.
@@ -20,7 +20,8 @@ _SHOW = r"find . -mindepth 1 -printf '%y %m %u %l %P\0' | sort -z | tr '\0' '|'"
 
 @asynccontextmanager
 async def _fork(box: Box, snapshot: Snapshot) -> AsyncIterator[Box]:
-    """Context manager: opens a second box with the settings of `box`, and restores the snapshot in it."""
+    """Async context manager: opens a second box with the settings of `box`, restores the snapshot in it, and
+    yields the second box."""
     async with await open_box(box.spec) as fork:
         await fork.restore(snapshot)
         yield fork

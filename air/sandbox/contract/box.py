@@ -181,8 +181,8 @@ class Box(ABC):
     def path(self, absolute: str) -> str:
         """Returns the path by which commands in the box reach `absolute`, a path in a writable folder.
 
-        In a container, this is `absolute` itself. In a process box, the writable folders may have other paths
-        on this machine. A path outside of them is returned unchanged.
+        In a container, this is `absolute` itself. In a process box (a box without a container), the writable
+        folders may have other paths on this machine. A path outside of them is returned unchanged.
         """
         return absolute
 
@@ -194,7 +194,7 @@ class Box(ABC):
         """
 
     async def outside_cause(self) -> str:
-        """Returns what ended this dead box, as text, if the cause is known to lie outside of the box.
+        """Returns text that says what ended this dead box, if the cause is known to lie outside of the box.
 
         Returns "" if no such cause is known. Then the commands that ran in the box count as the cause.
         """
@@ -413,8 +413,9 @@ class Box(ABC):
 
         Each connection to the port goes to `target`: either the host and port of a server outside of the box,
         or an async function that gets an asyncio StreamReader and StreamWriter. The box needs no network for
-        this. If `port` is 0, any free port is chosen. In a process box without namespaces, the port is a
-        loopback port of this machine. Raises BoxStartError if the port is in use or the kernel forbids it.
+        this. If `port` is 0, any free port is chosen. In a process box (a box without a container) without
+        Linux namespaces, the port is a loopback port of this machine. Raises BoxStartError if the port is in
+        use or the kernel forbids it.
         """
 
     async def freeze(self) -> None:

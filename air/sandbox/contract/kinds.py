@@ -9,8 +9,9 @@ from air.sandbox.contract.box import Isolation
 
 
 class Kind(NamedTuple):
-    """One kind of box, with its three names: `runtime` in the setting `runtime.type` of run files, `provider`
-    in `BoxSpec.provider`, and `isolation` in recorded episodes."""
+    """One kind of box (container, or process box without a container), with its three names: `runtime` in the
+    setting `runtime.type` of run files (`docker` or `subprocess`), `provider` in `BoxSpec.provider` (`docker`
+    or `process`), and `isolation` in recorded episodes (`container` or `process`)."""
 
     runtime: Literal["docker", "subprocess"]
     provider: Literal["docker", "process"]

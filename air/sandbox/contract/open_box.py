@@ -11,7 +11,8 @@ from pydantic import model_validator
 from air.config import BaseConfig
 
 USER, WORKSPACE = "user", "/home/user"
-"""The default user and workspace of an open box that does not keep its image's files."""
+"""The default user and workspace of an open box (a container that its commands may use as a whole) without
+`OpenBox.keep`."""
 _SYSTEM = {
     *("proc", "sys", "dev", "etc", "usr", "bin", "sbin", "lib", "lib64", "tmp", ".air", "var")
 }
@@ -35,10 +36,10 @@ class OpenBox(BaseConfig):
     """The absolute path of the workspace. Empty means `/home/user` or, if the field `keep` is true, the
     image's working directory. If `keep` is false, the workspace begins empty."""
     keep: bool = False
-    """Whether the workspace keeps the image's files. If true, the workspace may be any folder, also `/`; the
-    workspace and `/tmp` are ordinary folders of the container; and commands get the image's environment
-    variables. If the files that commands write take more than `BoxLimits.disk_mb` together, the box is ended.
-    Such a box has no snapshots."""
+    """Whether the workspace begins with the files that the image has there. If true, the workspace may be any
+    folder, also `/`; the workspace and `/tmp` are ordinary folders of the container; and commands get the
+    image's environment variables. If the files that commands write take more than `BoxLimits.disk_mb`
+    together, the box is ended. Such a box has no snapshots."""
 
     @model_validator(mode="after")
     def _usable(self) -> OpenBox:

@@ -46,8 +46,8 @@ def owner() -> str:
 
 
 def mark_children() -> None:
-    """Sets the environment variable `OWNER_ENV` of this process to its owner label, so that child processes
-    inherit the label.
+    """Sets the environment variable `OWNER_ENV` of this process to its owner label (`host:pid:start`), so
+    that child processes inherit the label.
 
     Child processes that outlive this process can then be found by the label in their environment.
     """
@@ -98,8 +98,8 @@ def make_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes the folder of a process box or of a snapshot, if it exists. Blocks. Raises BoxDiedError if the
-    folder cannot be removed.
+    """Removes the folder of a process box (a box without a container) or of a snapshot, if it exists. Blocks.
+    Raises BoxDiedError if the folder cannot be removed.
 
     Uses the program `rm`, because commands may have nested thousands of folders, on which Python's
     `shutil.rmtree` fails with a RecursionError.
@@ -137,8 +137,8 @@ def box_folders() -> Iterator[tuple[Path, str]]:
 
 
 def folder_owner(name: str) -> str:
-    """Returns the owner label of a process box, taken from `name`, the name of the box's folder. Returns ""
-    if `name` does not have the form of such a name.
+    """Returns the label of the process that started a process box (a box without a container). Takes it from
+    `name`, the name of the box's folder. Returns "" if `name` does not have the form of such a name.
 
     The folder's name contains the pid namespace, because processes of several pid namespaces may share the
     parent folder.
@@ -149,14 +149,15 @@ def folder_owner(name: str) -> str:
 
 
 def folder_prefix() -> str:
-    """Returns the beginning of the names of all folders that this process makes for process boxes and
-    snapshots. The folder of a process box with the id `air-X` has this prefix followed by `X` as its name."""
+    """Returns the beginning of the names of all folders that this process makes for process boxes (boxes
+    without a container) and snapshots. The folder of a process box with the id `air-X` has this prefix
+    followed by `X` as its name."""
     return f"{FOLDER_PREFIX}{_namespace()}-{os.getpid()}-{_start_time(os.getpid())}-"
 
 
 def expires(seconds: float) -> str:
-    """Returns the expiry label of a new box: the current time plus `seconds` (its time to live) plus
-    `WARM_SECONDS`, in epoch seconds."""
+    """Returns the value of a new box's expiry label, the time after which `air box gc` may remove the box:
+    the current time plus `seconds` (its time to live) plus `WARM_SECONDS`, in epoch seconds."""
     return f"{time.time() + seconds + WARM_SECONDS:.0f}"
 
 

@@ -36,7 +36,7 @@ _APT_ENV = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC
 
 def find_base(wanted: str, *, say: Say) -> str:
     """Returns the tag of the base image to build on: `wanted` if this image exists here or can be pulled,
-    otherwise the tag of the bootstrapped Debian image.
+    otherwise the tag of a Debian image that air makes itself ("bootstraps").
 
     Bootstrapping takes about a minute, and is done only once. Progress is reported through `say`. If both
     pulling and bootstrapping fail, raises BoxStartError with both reasons.
@@ -55,8 +55,8 @@ def find_base(wanted: str, *, say: Say) -> str:
 
 
 def apt_install(*packages: str) -> None:
-    """Installs packages with apt-get, without asking questions. Needs root. Raises BoxStartError if that
-    fails."""
+    """Installs packages on this machine with apt-get, without asking questions. Needs root. Raises
+    BoxStartError if that fails."""
     run(["apt-get", "update", "-q"], "apt-get update")
     options = ["-qy", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120"]
     run(["apt-get", "install", *options, *packages], f"apt-get install {' '.join(packages)}")
@@ -86,8 +86,8 @@ def run(argv: list[str], doing: str) -> None:
 
 
 def failure_line(tail: list[str], error: str) -> str:
-    """Returns one line that explains why a build or program failed: the text `error`, the last line with an
-    error in `tail` (the last lines of its output) and, for known causes, a remedy."""
+    """Returns one line that explains why an image's build or a program failed: the text `error`, the last
+    line with an error in `tail` (the last lines of its output) and, for known causes, a remedy."""
     text = " ".join(error.split())
     errors = [line for line in tail if re.match(r"(E:|Err|W: Failed|.*[Ee]rror|.*No space)", line)]
     line = f"{text} ({errors[-1][:300]})" if errors else text

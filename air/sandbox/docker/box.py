@@ -239,7 +239,7 @@ class DockerBox(GuestBox):
 
     @property
     def keeps(self) -> bool:
-        """Whether the box keeps its image's files in the workspace; see `OpenBox.keep`."""
+        """Whether the box's workspace begins with the files that the image has there; see `OpenBox.keep`."""
         return bool(self.spec.open and self.spec.open.keep)
 
     async def changed(
@@ -272,7 +272,8 @@ async def _python(spec: BoxSpec, run: str) -> GuestPython | None:
     box). Returns None if the guest can run on the image's own Python.
 
     A box that keeps its image's files always gets a mounted Python, because root in such a box could change
-    the image's Python. `run` is as in `portable_python.mounted`, whose errors this function raises, too.
+    the image's Python. `run` is the id of the run of air, for container labels. Raises the errors of
+    `portable_python.mounted`.
     """
     if spec.open and spec.open.keep:
         return await portable_python.mounted(run)

@@ -167,8 +167,8 @@ def rlimits(spec: BoxSpec) -> list[tuple[int, int]]:
 
 
 def commands_user(spec: BoxSpec) -> int:
-    """Returns the user id of the commands of a box that is not an open box. This user also owns the box's
-    writable folders."""
+    """Returns the user id of the commands of a box that is not an open box (a container that its commands may
+    use as a whole). This user also owns the box's writable folders."""
     return 0 if spec.second_user else INSIDE_UID
 
 
@@ -194,8 +194,8 @@ def _environment(spec: BoxSpec, gpus: GpuLease) -> dict[str, str]:
 
 
 def _devices(gpus: GpuLease) -> list[Any] | None:
-    """Returns Docker's device request for exactly the GPUs of the lease `gpus`, or None if the lease has no
-    GPUs. In the container, CUDA numbers the GPUs from 0."""
+    """Returns Docker's device request for exactly the GPUs of the lease `gpus` (the right to use these GPUs),
+    or None if the lease has no GPUs. In the container, CUDA numbers the GPUs from 0."""
     if not gpus.gpus:
         return None
     capabilities = [["gpu", "compute", "utility"]]

@@ -91,8 +91,8 @@ def refuse_encrypted(host: str, *, tls: bool) -> None:
 
 
 def lacks_python(text: str) -> str | None:
-    """Returns the part of `text`, the error text of a box that did not start, that shows that the image has
-    no usable Python. Returns None if `text` does not show this."""
+    """Checks whether `text`, the error text of a box that did not start, shows that the image has no usable
+    Python. Returns the part of `text` that shows this, or None."""
     match = _NO_PYTHON.search(text)
     return match[0] if match else None
 

@@ -26,8 +26,8 @@ _MEMORY = 256 * MIB
 async def start(
     name: str, run: str, modules: tuple[str, ...], *, ready: float, life: float, **host: Any
 ) -> tuple[AttachedContainer, Connection]:
-    """Starts a helper container, waits until its program is ready, and returns the container and the
-    connection to the program.
+    """Starts a helper container (a container of air in which no agent acts), waits until its program is
+    ready, and returns the container and the connection to the program.
 
     `name` is the container's name. `run` is the id of the run of air, for the container's labels. `modules`
     are the names of the modules of `air.sandbox.guest` that form the program; the program starts with the
@@ -55,7 +55,8 @@ async def start(
 
 
 def _failure(error: Exception) -> type[BoxStartError]:
-    """Returns the class of the error to raise if a helper container did not start because of `error`."""
+    """Returns the class of the error to raise if a helper container (one in which no agent acts) did not
+    start because of `error`."""
     if isinstance(error, (TimeoutError, BoxDiedError)):
         return TransientStartError
     if isinstance(error, engine.FOREIGN):

@@ -1,5 +1,5 @@
-"""Finds out which resource limits of a box the container engine ignores, and which Linux capabilities it
-cannot grant. The provider `docker` uses this to warn users and to start boxes with fewer capabilities."""
+"""Finds out two things about the container engine. It may ignore resource limits of a box; then a warning is
+logged. And it may be unable to grant a Linux capability; then boxes are started without this capability."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ def capabilities() -> list[str]:
 
 
 def learn_from_failed_start(failure: str) -> bool:
-    """Tests whether a box did not start because the container engine cannot grant `OOM_ORDER_CAPABILITY`
-    (SYS_RESOURCE). If so, remembers this and returns true: the caller should start the box again, with the
-    capabilities that `capabilities` then returns.
+    """Learns from `failure`, the error text of a box's failed start, whether the container engine cannot
+    grant the capability `OOM_ORDER_CAPABILITY` (SYS_RESOURCE), for example because the engine itself runs in
+    a container.
 
-    `failure` is the error text of the start. The reason can be that the engine runs in a container, where
-    root lacks a capability. Returns false if the cause is another one, or was already known.
+    If it cannot, remembers this and returns true: the caller should start the box again, with the
+    capabilities that `capabilities` then returns. Returns false if the start failed for another reason, or if
+    this was already known.
     """
     key = os.environ.get("DOCKER_HOST", "")
     if key in _WITHOUT_OOM_ORDER or not _REFUSED.search(failure):

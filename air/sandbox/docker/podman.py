@@ -47,7 +47,7 @@ def _options(docker: str, user: str) -> str:
     returns them. `user` is the id of the container's user.
 
     Podman cannot set a folder's owner by user id. Its option `U` makes the container's user the owner. If
-    another user must own the folder, the guest changes the owner when it starts.
+    another user must own the folder, the guest (air's program in the box) changes the owner when it starts.
     """
     options = dict(option.partition("=")[::2] for option in docker.split(","))
     if options.pop("uid", user) == user:

@@ -47,7 +47,8 @@ async def interpreter_of(image: str, run: str) -> GuestPython | None:
     """Returns the copy of Python to mount into a box of `image`, if an earlier failed start has shown that
     the image lacks a usable Python. Otherwise returns None; the box then uses the image's own Python.
 
-    `run` is as in `mounted`, whose errors this function raises, too.
+    `run` is the id of the run of air, for container labels. Raises the errors of `mounted`, which makes the
+    copy.
     """
     if not _WITHOUT_PYTHON or await _digest(image) not in _WITHOUT_PYTHON:
         return None
@@ -73,8 +74,8 @@ async def mounted(run: str) -> GuestPython:
 
 
 async def learn_from_failed_start(image: str, python: GuestPython | None, failure: str) -> bool:
-    """Decides after a failed start of a box of `image` whether to start the box again with a copy of Python,
-    or with a new copy. Returns true if so.
+    """Called after a failed start of a box of `image`. Returns whether the caller should start the box again,
+    with a copy of Python or, if it had a copy already, with a new one.
 
     `python` is the copy that was mounted into the box, or None. `failure` is the error text of the start. If
     this text shows that the image lacks Python, the function remembers this, so that later boxes of the image
@@ -94,7 +95,8 @@ async def learn_from_failed_start(image: str, python: GuestPython | None, failur
 
 async def _copy(volume: str, base: str, run: str) -> None:
     """Creates the volume called `volume`, and copies the base image's Python into it with a helper container.
-    `base` is the id of the base image, for the volume's label. `run` is as in `mounted`."""
+    `base` is the id of the base image, for the volume's label. `run` is the id of the run of air, for the
+    labels of the helper container."""
     name = f"air-python-{secrets.token_hex(4)}"
     mount = _mount(volume, base, read_only=False)
     try:  # not created by the mount: Podman may drop a mount's labels

@@ -41,7 +41,7 @@ _LIFE_SECONDS = 30 * 86_400.0
 
 
 class BoxLocation(NamedTuple):
-    """Tells the helper container for snapshots where to find a box's workspace."""
+    """Tells the helper container that stores snapshots where to find a box's workspace."""
 
     id: str
     """The id of the box."""
@@ -61,7 +61,8 @@ class BoxLocation(NamedTuple):
 
 
 class SnapshotHelper:
-    """The helper container that stores frozen workspaces and mounts copies of them into boxes.
+    """The helper container (a container in which no agent acts) that stores frozen workspaces and mounts
+    copies of them into boxes.
 
     It counts its users, which are snapshots and boxes: `hold` and `hold_again` add one, `release` subtracts
     one. The container is removed when no user is left.
@@ -137,7 +138,7 @@ class SnapshotHelper:
 
 
 class ContainerSnapshot(Snapshot):
-    """A frozen workspace of a container. The helper container for snapshots stores it."""
+    """A frozen workspace of a container. A helper container, in which no agent acts, stores it."""
 
     def __init__(self, name: str, helper: SnapshotHelper) -> None:
         self.id, self.helper = name, helper
@@ -145,7 +146,7 @@ class ContainerSnapshot(Snapshot):
 
     async def close(self) -> None:
         """Releases the frozen workspace. The snapshot then no longer counts as a user of the helper
-        container; see `SnapshotHelper.release`."""
+        container, which is removed when it has no users."""
         if not self._closed:
             self._closed = True
             await self.helper.drop_and_release(self.id)

@@ -126,7 +126,7 @@ class Rights:
 
     def __init__(self, user: str, folders: list[str], keep: bool) -> None:
         """Finds or adds the box's default user, prepares the `folders` (workspace first), and turns this
-        process, which is root, into the guest of an open box.
+        process, which is root, into the guest (air's program in the box).
 
         `user` is the name of the default user. If `keep` is true, this user must exist in the image or be a
         number, and the image's workspace and /tmp are not changed.
@@ -135,7 +135,7 @@ class Rights:
         self.user = user
         self.account = find(user) if keep else ensure(user, folders[0])
         self.made: list[str] = []
-        """The folders that the guest created because the image did not have them."""
+        """The folders that the guest (this process) created because the image did not have them."""
         if keep:
             self.made += [*_laid(folders[0], 0o755, self.account), *_laid("/tmp", 0o1777, None)]
         for folder in folders[1:] if keep else folders:
@@ -144,33 +144,34 @@ class Rights:
         os.umask(0o022)
 
     def facts(self, workspace: str) -> dict[str, Any]:
-        """Returns what the guest reports to the host about folders when it is ready, as a dict: `made` is the
-        list of folders that it created, `workspace` is the real path of `workspace`, without links."""
+        """Returns what the guest (this process) reports to the host about folders when it is ready, as a
+        dict: `made` is the list of folders that it created, `workspace` is the real path of `workspace`,
+        without links."""
         return {"made": self.made, "workspace": os.path.realpath(workspace)}
 
     def of(self, header: dict[str, Any]) -> Account:
-        """Gives the guest the rights of the user whom the request `header` names, or of the box's default
-        user if it names none. Returns this user."""
+        """Gives the guest (this process) the file access rights of the user whom the request `header` names,
+        or of the box's default user if it names none. Returns this user."""
         account = find(header.get("user") or self.user)
         os.setgroups(account.groups)
         open_files_of(account.uid, account.gid)
         return account
 
     def of_process(self, pid: int) -> None:
-        """Gives the guest (this process) the rights of the user who runs the process `pid`. The guest needs
-        them to read the environment of the process `pid`."""
+        """Gives the guest (this process) the file access rights of the user who runs the process `pid`. The
+        guest needs them to read the environment of the process `pid`."""
         status = os.stat(f"/proc/{pid}")
         open_files_of(status.st_uid, status.st_gid)
 
     def of_root(self) -> None:
-        """Gives the guest (this process) the rights of the user root in the box. Needed to remove the
-        temporary file of a cancelled request, whichever user made the file."""
+        """Gives the guest (this process) the file access rights of the user root in the box. Needed to remove
+        the temporary file of a cancelled request, whichever user made the file."""
         open_files_of(0, 0)
 
     def during(self, answer: AnswerFrames, header: dict[str, Any]) -> AnswerFrames:
         """Yields the pieces of `answer`, a generator that does an operation piece by piece. Before each
-        piece, gives the guest the rights of the user whom the request `header` names. Once is not enough,
-        because between two pieces the guest handles requests of other users."""
+        piece, gives the guest (this process) the file access rights of the user whom the request `header`
+        names. Once is not enough, because between two pieces the guest handles requests of other users."""
         account = self.of(header)
         while True:
             os.setgroups(account.groups)
@@ -200,8 +201,8 @@ def _laid(folder: str, mode: int, owner: Account | None) -> list[str]:
 
 
 def _preload() -> None:
-    """Imports the modules that the guest otherwise imports only when it needs them. By then, root in the box
-    could have replaced their files."""
+    """Imports the modules that the guest (this process) otherwise imports only when it needs them. By then,
+    root in the box could have replaced their files."""
     import fcntl  # noqa: F401
     import shutil  # noqa: F401
     import socket  # noqa: F401

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 PIECE = 1 << 16
 PIECE_COST = 1024
 """The number of bytes that each piece of output costs in addition to its own bytes, because many tiny pieces
-take much memory. Both count against the command's credit: the number of output bytes that the guest may still
-send to the host."""
+take much memory. Both count against the command's credit: the number of output bytes that the guest (this
+program) may still send to the host."""
 ENDED = "the command has ended"
 
 
 class StartedCommand(Command):
-    """A command that `Box.start` started. Also stores its credit (the number of output bytes that the guest
-    may still send to the host), and the input that the command has not read yet."""
+    """A command that `Box.start` started. Also stores its credit (the number of output bytes that the guest,
+    this program, may still send to the host), and the input that the command has not read yet."""
 
     def __init__(self, ident: int, child: Child, header: dict[str, Any]) -> None:
         super().__init__(ident, child, dict(header, max_bytes=0))
@@ -102,8 +102,8 @@ class StartedCommands(FrameSource):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of output from the next command that has output, and queues the piece as a frame for
-        the host."""
+        """Reads a piece of output from the next command that has output, and queues the piece as a frame
+        (message) for the host."""
         if not self.ready:
             return
         fd = self.ready.popleft()

@@ -27,8 +27,8 @@ USED = (
     "array,binascii,ctypes,errno,fcntl,json,mmap,resource,select,shutil,signal,socket,struct,"
     "termios,zlib"
 )
-"""The standard-library modules that the guest imports. The copy must contain them and the shared libraries
-that they load."""
+"""The standard-library modules that the guest (air's program in every box) imports. The copy must contain
+them and the shared libraries that they load."""
 _LEFT_OUT = re.compile(
     r"tests?|idle_test|idlelib|ensurepip|tkinter|turtledemo|lib2to3|(site|dist)-packages|config-.*"
 )

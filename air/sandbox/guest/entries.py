@@ -95,7 +95,7 @@ class Entries:
 
     def remove(self, header: dict[str, Any]) -> AnswerFrames:
         """Removes the file, link or folder at the path `header["path"]`, and everything below it. Yields
-        empty pieces during the work, so that the guest can handle other requests meanwhile."""
+        empty pieces during the work, so that the guest (this program) can handle other requests meanwhile."""
         folder, name = self.files.parent(header["path"])
         try:
             if not name:

@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Upload:
-    """A file that the guest is writing, under a temporary name until it is complete.
+    """A file that the guest (this program) is writing, under a temporary name until it is complete.
 
     `folder` is a file descriptor of the file's folder, which the upload closes at its end. `name` and `mode`
     are the file's final name and permission bits.
@@ -99,8 +99,8 @@ class Files:
     follows = False
     """Whether links are followed. True only in an open box."""
     kernel = -1
-    """The device number of the file system /proc, whose files the guest refuses to open. -1 if no allowed
-    path leads to /proc."""
+    """The device number of the file system /proc, whose files the guest (this program) refuses to open. -1 if
+    no allowed path leads to /proc."""
 
     def __init__(self, roots: list[tuple[str, str]]) -> None:
         self.roots = [(named, seen, os.open(seen, _ROOT)) for named, seen in roots]
@@ -272,11 +272,11 @@ class Files:
 
 
 class OpenFiles(Files):
-    """Reads and writes files at any path of an open box. Relative paths start at the workspace, which is the
-    first root.
+    """Reads and writes files at any path of an open box (a container that its commands may use as a whole).
+    Relative paths start at the workspace, which is the first root.
 
-    The kernel follows links and checks rights, as it does for commands. The guest opens no file of /proc,
-    because its own memory and streams are files there.
+    The kernel follows links and checks rights, as it does for commands. The guest (this program) opens no
+    file of /proc, because its own memory and streams are files there.
     """
 
     follows = True

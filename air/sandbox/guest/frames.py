@@ -76,7 +76,7 @@ def receive(patience: float) -> dict[str, Any]:
 
 
 def send(header: Mapping[str, Any]) -> None:
-    """Writes a frame without a body to standard output. Blocks until the whole frame is written."""
+    """Writes a message (frame) without a body to standard output. Blocks until the whole frame is written."""
     view = memoryview(frame(header))
     while view:
         view = view[os.write(1, view) :]

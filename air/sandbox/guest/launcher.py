@@ -91,8 +91,8 @@ def _enter(config: dict[str, Any]) -> None:
 
 def _run_parent(child: int, ready: int, go: int, config: dict[str, Any]) -> NoReturn:
     """Runs the launcher's parent process until the box has ended, and exits. The parent process maps the
-    box's user ids, waits for the end of the process `child`, which becomes the box's guest, and removes the
-    box's folder.
+    box's user ids, waits for the end of the process `child`, which becomes the guest (air's program in the
+    box), and removes the box's folder.
 
     `ready` and `go` are file descriptors of pipes: `child` reports through `ready` that the user ids can be
     mapped, and continues when it reads a byte from `go`. `config` is the launcher's configuration.
@@ -282,7 +282,7 @@ def _drop_privileges(config: dict[str, Any], sysctls: int) -> None:
 
     If the box has only one user, the process becomes this user, without capabilities. If the box has several
     users, the process becomes the box's root, and keeps only the capabilities that it needs to become the
-    guest, whose user is not that of its commands (`users.become_guest`).
+    guest (air's program in the box), whose user is not that of its commands (`users.become_guest`).
     """
     fd = os.open("user/max_user_namespaces", os.O_WRONLY, dir_fd=sysctls)
     os.write(fd, b"0")  # the creator of a user namespace has every privilege inside it

@@ -40,27 +40,29 @@ if TYPE_CHECKING:
     Operation = Callable[[dict[str, Any], bytes], "dict[str, Any] | None"]
 
 READ_BYTES = 1 << 16
-"""Maximum number of bytes that the guest reads at once from the host or from a command's output: the size of
-a pipe's buffer."""
+"""Maximum number of bytes that the guest (this program) reads at once from the host or from a command's
+output: the size of a pipe's buffer."""
 OF_USERS = frozenset({"exec", "start", "write", "mkdir", "make", "rename", "stat"})
-"""The names of the requests that the guest of an open box handles with the rights of the user whom the
-request names. Requests with several answers are not listed, although they use a user's rights too: for them,
-`Rights.during` sets the rights before each answer."""
+"""The names of the requests that the guest (this program) handles in an open box with the rights of the user
+whom the request names. Requests with several answers are not listed, although they use a user's rights too:
+for them, `Rights.during` sets the rights before each answer."""
 QUIET = 4
-"""To kill a command, the guest kills and lists the command's processes repeatedly, because they may fork
-meanwhile. The command counts as dead after this number of listings in a row that show no new process."""
+"""To kill a command, the guest (this program) kills and lists the command's processes repeatedly, because
+they may fork meanwhile. The command counts as dead after this number of listings in a row that show no new
+process."""
 FRAMES = 16
-"""Maximum number of received frames (messages of the host) that the guest handles before it looks for ended
-commands and sends their results."""
+"""Maximum number of received frames (messages of the host) that the guest (this program) handles before it
+looks for ended commands and sends their results."""
 SILENCE_SECONDS = 300.0
 HOST_SILENT = "its host was silent for too long"
-"""The reason that the guest reports when it ends because the host (the air process that started the box) sent
-nothing for `SILENCE_SECONDS`. Commands in the box can never cause such an end, so it counts as an
-infrastructure error."""
+"""The reason that the guest (this program) reports when it ends because the host (the air process that
+started the box) sent nothing for `SILENCE_SECONDS`. Commands in the box can never cause such an end, so it
+counts as an infrastructure error."""
 PATIENCE = 20.0
-"""Seconds that the guest waits for its configuration, which the host sends together with the guest's program.
-If no configuration comes, for example because the host's process has died, the guest ends. The time is long,
-because on a busy machine the configuration can be late. See also `air.sandbox.wire.connection.PATIENCE`."""
+"""Seconds that the guest (this program) waits for its configuration, which the host sends together with the
+guest's program. If no configuration comes, for example because the host's process has died, the guest ends.
+The time is long, because on a busy machine the configuration can be late. See also
+`air.sandbox.wire.connection.PATIENCE`."""
 
 
 class FileRefused(Exception):
@@ -140,8 +142,8 @@ class Guest:
         self.over = True  # no exception, which could interrupt `end` and leave processes stopped
 
     def run(self) -> None:
-        """Handles requests until the guest must end: standard input closes or is silent for too long, or the
-        time to live is over."""
+        """Handles requests until the guest (this program) must end: standard input closes or is silent for
+        too long, or the time to live is over."""
         ready: dict[str, Any] = {"op": "ready", "shell": self.starter.shell}
         if self.rights:
             ready.update(self.rights.facts(self.files.roots[0][1]))
@@ -195,8 +197,8 @@ class Guest:
         return bool(data)
 
     def _work(self) -> None:
-        """Handles at most `FRAMES` received frames. Sets `self.behind` to true if further received frames may
-        be waiting."""
+        """Handles at most `FRAMES` received frames (messages of the host). Sets `self.behind` to true if
+        further received frames may be waiting."""
         for _ in range(FRAMES):
             request = frames.take(self.inbox)
             self.behind = request is not None
@@ -271,7 +273,7 @@ class Guest:
     def _answer_in_frames(self, header: dict[str, Any], answer: AnswerFrames) -> None:
         """Begins the operation of the request `header`, whose answer consists of several frames (messages).
         `answer` is a generator that does the operation and yields the frames; between two frames, the guest
-        does other work."""
+        (this program) does other work."""
         if self.rights:
             answer = self.rights.during(answer, header)
         self.answers.add(header["id"], answer)
@@ -286,9 +288,9 @@ class Guest:
     # Commands
 
     def _freeze(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box except the guest, and refuses new commands for good, so that the
-        workspace can become a snapshot. Returns an empty answer; the request's frame is ignored. Raises
-        Refused if the processes do not end."""
+        """Kills every process of the box except the guest (this process), and refuses new commands for good,
+        so that the workspace can become a snapshot. Returns an empty answer; the request's frame is ignored.
+        Raises Refused if the processes do not end."""
         self.frozen = True
         for command in list(self.commands.values()):
             command.cancelled = True
@@ -297,9 +299,9 @@ class Guest:
         return {}
 
     def _end_processes(self, *_frame: object) -> dict[str, Any]:
-        """Kills every process of the box except the guest. Requests that wait for a running command still get
-        its result. Returns an empty answer; the request's frame is ignored. Raises Refused if the processes
-        do not end."""
+        """Kills every process of the box except the guest (this process). Requests that wait for a running
+        command still get its result. Returns an empty answer; the request's frame is ignored. Raises Refused
+        if the processes do not end."""
         if self.me == 1:  # all at once, so no process can start another one before it dies
             running_commands.signal_all({-1}, signal.SIGKILL)
         if not self._kill_all(0.001):
@@ -307,12 +309,12 @@ class Guest:
         return {}
 
     def _everyone(self) -> set[int]:
-        """Returns the pids of all live processes of the box except the guest."""
+        """Returns the pids of all live processes of the box except the guest (this process)."""
         return self._tree() if self.me != 1 else set(running_commands.processes()) - {1}
 
     def _kill_all(self, pause: float) -> bool:
-        """Kills all processes of the box except the guest, and repeats this until none is left, at most 200
-        times with `pause` seconds in between. Returns whether all are gone."""
+        """Kills all processes of the box except the guest (this process), and repeats this until none is
+        left, at most 200 times with `pause` seconds in between. Returns whether all are gone."""
         for _ in range(200):
             tree = self._everyone()
             if not tree:
@@ -398,7 +400,7 @@ class Guest:
 
     def reap(self) -> None:
         """Collects the exit status of dead child processes: the first processes of commands, and orphaned
-        processes, whose new parent is the guest."""
+        processes, whose new parent is the guest (this process)."""
         leaders = {command.pid: command for command in self.commands.values()}
         while True:
             try:
@@ -463,8 +465,8 @@ class Guest:
         return running_commands.tree(self.me, self.mark, leaders, command, self.rights)
 
     def end(self) -> None:
-        """Cleans up before the guest exits: kills the box's remaining processes, and removes the box's folder
-        on the host if the configuration names it (`self.remove`).
+        """Cleans up before the guest (this process) exits: kills the box's remaining processes, and removes
+        the box's folder on the host if the configuration names it (`self.remove`).
 
         If the guest is process 1 of its pid namespace, the kernel kills the processes instead when the guest
         exits.
@@ -484,9 +486,9 @@ def _reuse(config: dict[str, Any], starter: Starter) -> Any:
     """Returns the object (a `Reuse` of the module `air.sandbox.reuse.resets`) that can reset this box for
     another caller.
 
-    `config` is the part of the guest's configuration about resets. `config["sources"]` maps module names to
-    source code, `resets` last; this function executes them. The host sends the sources only to reusable
-    boxes, because other boxes do not need them.
+    `config` is the part of the configuration of the guest (this program) about resets. `config["sources"]`
+    maps module names to source code, `resets` last; this function executes them. The host sends the sources
+    only to reusable boxes, because other boxes do not need them.
     """
     module: Any = None
     for name, source in config["sources"].items():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOINED = 1 << 18
 """The maximum number of bytes that are written at once when several small frames are joined. Joining is
-worthwhile because each write wakes all processes between guest and host."""
+worthwhile because each write wakes all processes between the guest (this program) and the host."""
 
 
 class FrameSource:
@@ -34,7 +34,8 @@ class FrameSource:
     unread output. Empty if the source has nothing to send."""
 
     def pull(self) -> None:
-        """Makes one frame and queues it in the `Outbox`. Does nothing if this source has nothing to send."""
+        """Makes one frame (message for the host) and queues it in the `Outbox`. Does nothing if this source
+        has nothing to send."""
         raise NotImplementedError
 
 
@@ -48,13 +49,13 @@ class Outbox:
         self.unsent = self.writing = False
 
     def send(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the host, and makes the event loop write it."""
+        """Queues a frame (message) for the host, and makes the event loop write it."""
         self.queue(header, body)
         self.unsent = True
 
     def queue(self, header: dict[str, Any], body: bytes = b"") -> None:
-        """Queues a frame for the host. Unlike `send`, this method does not make the event loop write the
-        frame, so the caller must make sure that `flush` is called."""
+        """Queues a frame (message) for the host. Unlike `send`, this method does not make the event loop
+        write the frame, so the caller must make sure that `flush` is called."""
         self.frames.append(memoryview(frames.frame(header, body)))
 
     def flush(self) -> None:

@@ -104,8 +104,8 @@ class Relay(FrameSource):
         return True
 
     def pull(self) -> None:
-        """Reads a piece of data from the next connection that has data, and queues the data as a frame for
-        the host."""
+        """Reads a piece of data from the next connection that has data, and queues the data as a frame
+        (message) for the host."""
         if not self.ready:
             return
         stream = self.ready.popleft()
@@ -128,9 +128,11 @@ class Relay(FrameSource):
         self._arm(stream)
 
     def take(self, header: dict[str, Any], body: bytes) -> None:
-        """Handles a frame that the host sent about the network connection number `header["conn"]`: does what
-        `header["do"]` says (`data`, `eof`, `credit`, `close`, `abort` or `free`). Ignores the frame if the
-        connection is gone. `body` is the data."""
+        """Handles a frame (message) that the host sent about the network connection number `header["conn"]`.
+        The kind of frame is `header["do"]`: `data` (send `body` to the program), `eof` (end of the data),
+        `credit` (the connection may send `header["bytes"]` more bytes to the host), `close`, `abort` (close
+        at once) or `free` (the host no longer uses the number). Ignores the frame if the connection is
+        gone."""
         stream, do = self.streams.get(header["conn"]), header["do"]
         if stream is None:
             return

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class Rights(Protocol):
-        """The interface by which the guest of an open box gets the right to read a process's environment."""
+        """The interface by which the guest (this program), in an open box, gets the right to read the
+        environment of a process."""
 
         def of_process(self, pid: int) -> None: ...
 
@@ -88,11 +89,11 @@ class Child:
     def __init__(self, pid: int, outputs: tuple[int, ...], source: int | None) -> None:
         self.pid = pid
         self.outputs = outputs
-        """The file descriptors from which the guest reads the command's standard output and standard error,
-        or the one file descriptor of its terminal."""
+        """The file descriptors from which the guest (this program) reads the command's standard output and
+        standard error, or the one file descriptor of its terminal."""
         self.input = source
-        """The file descriptor to which the guest writes the command's input; None if the guest does not write
-        it."""
+        """The file descriptor to which the guest (this program) writes the command's input; None if it does
+        not write any."""
 
 
 class Command:
@@ -214,10 +215,10 @@ def is_marked(
     """Whether the process `pid` belongs to the command with the id `ident`: whether its environment has the
     mark of this command.
 
-    `mark` is the random text that this guest puts into the environment of all its commands, followed by the
-    command's id. If `strict` is false, the function also returns true for a process without the mark of any
-    command, and for a process whose environment cannot be read. `rights` is needed in an open box to read the
-    environment of other users' processes.
+    `mark` is the random text that the guest (this program) puts into the environment of all its commands,
+    followed by the command's id. If `strict` is false, the function also returns true for a process without
+    the mark of any command, and for a process whose environment cannot be read. `rights` is needed in an open
+    box to read the environment of other users' processes.
     """
     try:
         if rights:
@@ -272,8 +273,8 @@ def kill(pids: set[int]) -> None:
 
 
 def signal_all(pids: set[int], number: int) -> None:
-    """Sends the signal `number` to each process. Skips processes that are gone or that the guest may not
-    signal."""
+    """Sends the signal `number` to each process. Skips processes that are gone or that the guest (this
+    process) may not signal."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -1,5 +1,5 @@
-"""The keeper: the program of the helper container that stores frozen workspaces of boxes and mounts copies of
-them into other boxes.
+"""The keeper: the program of the container (a helper container, without an agent) that stores frozen
+workspaces of boxes and mounts copies of them into other boxes.
 
 The keeper runs as root in its own mount namespace. It finds a box's mount namespace by a process id, and
 enters that namespace to mount there. A frozen workspace is the tmpfs (file system in memory) of its box. This

@@ -28,9 +28,9 @@ NICER = 5
 so that the guest answers even if commands keep all CPUs busy."""
 ARGUMENT_BYTES = 100_000
 FAILURE_FLAG_BYTES = 4096
-"""Size in bytes of the memory that the guest shares with forked commands. Each command has one byte there.
-The forked process sets this byte if the command's program cannot run, so that the guest can distinguish this
-from a program that runs and fails."""
+"""Size in bytes of the memory that the guest (this program) shares with forked commands. Each command has one
+byte there. The forked process sets this byte if the command's program cannot run, so that the guest can
+distinguish this from a program that runs and fails."""
 
 
 class NotStarted(Exception):
@@ -64,8 +64,8 @@ class Starter:
         (a `resets.Prestarted`); None if there is none."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
-        """Starts the command of the request with the id `ident`. Returns its pid, and the guest's ends of its
-        pipes or terminal, as a `Child`. Raises NotStarted if the start fails.
+        """Starts the command of the request with the id `ident`. Returns its pid, and those ends of its pipes
+        or terminal that the guest (this process) keeps, as a `Child`. Raises NotStarted if the start fails.
 
         `header` is the request. If it has `terminal` (rows, columns), the command runs in a new terminal. If
         it has `stdin`, the command's standard input is a pipe. Otherwise the bytes `body` are its standard
@@ -88,12 +88,12 @@ class Starter:
     def _started(
         self, ident: int, header: dict[str, Any], body: bytes, mine: list[int], given: list[int]
     ) -> int:
-        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are as
-        in `start`.
+        """Opens the streams of a command, forks it and returns its pid. `ident`, `header` and `body` are the
+        request's id, header and body.
 
         `given` and `mine` are lists to which the function adds file descriptors. `given` gets those that only
-        the command needs. `mine` gets those that the guest keeps: first the ends of the command's outputs,
-        then, if the guest writes the command's input, the end of the input.
+        the command needs. `mine` gets those that the guest (this process) keeps: first the ends of the
+        command's outputs, then, if the guest writes the command's input, the end of the input.
         """
         argv = arguments(header, given, self.shell)
         for fd in given:
@@ -263,8 +263,8 @@ def open_terminal(size: list[int], mine: list[int], given: list[int]) -> tuple[i
     """Opens a new terminal of `size` (rows, columns). Returns three times the file descriptor of the
     terminal, as a command's standard input, output and error.
 
-    Adds the command's end of the terminal to the list `given`. Adds the guest's end to the list `mine` twice:
-    one descriptor to read from, and one to write to.
+    Adds the command's end of the terminal to the list `given`. Adds the end of the guest (this process) to
+    the list `mine` twice: one descriptor to read from, and one to write to.
     """
     master, slave = os.openpty()
     given.append(slave)

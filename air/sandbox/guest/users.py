@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 INSIDE_UID, GUEST_UID = 1000, 65532
-"""Two user ids. `INSIDE_UID` is that of an agent's commands and files, `GUEST_UID` that of the guest."""
+"""Two user ids. `INSIDE_UID` is that of an agent's commands and files, `GUEST_UID` that of the guest (air's
+program in the box, which runs the commands)."""
 KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 5, 6, 7, 8, 24
 KEPT = (KILL, SETGID, SETUID, SYS_RESOURCE)
 """The Linux capabilities (by number) that the guest, air's program in a box, keeps. Commands in a grader's
@@ -34,8 +35,8 @@ ROOTS = (0, 1, 3, 4, KILL, SETGID, SETUID, 10)
 FOWNER, FSETID, KILL, SETGID, SETUID and NET_BIND_SERVICE. They have no effect outside of the box."""
 COMMAND_SCORE, GRADER_SCORE = b"1000", b"500"
 """The values of `oom_score_adj` for commands in an agent's box, and for commands in a grader's box. If memory
-runs out, the kernel kills the processes with the highest value first. The guest has 0. A grader's commands
-have a lower value than the agent's code that they run, so that they outlive it."""
+runs out, the kernel kills the processes with the highest value first. The guest (air's program in the box)
+has 0. A grader's commands have a lower value than the agent's code that they run, so that they outlive it."""
 PR_GET_PDEATHSIG, PR_SET_KEEPCAPS, PR_CAPBSET_DROP = 2, 8, 24
 _VERSION_3 = 0x2008_0522
 _LIBC = ctypes.CDLL(None, use_errno=True)

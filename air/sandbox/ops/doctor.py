@@ -90,7 +90,8 @@ def examine() -> Iterator[Finding]:
 
 
 def process_boxes() -> Finding:
-    """Checks how well process boxes are isolated on this machine. Starts a trial box for a moment."""
+    """Checks how well process boxes (boxes without a container) are isolated on this machine. Starts a trial
+    box for a moment."""
     try:
         detection = namespaces.detect()
     except ConfigError as error:

@@ -1,5 +1,5 @@
-"""Lists all boxes and helper containers on this machine, including those that other processes started, and
-finds a box by its name."""
+"""Lists all boxes and helper containers (containers in which no agent acts) on this machine, including those
+that other processes started, and finds a box by its name."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from air.sandbox.ops import command_log
 @dataclass(frozen=True)
 class LiveBox:
     """A box that exists now, or a helper container (a container of air that stores snapshots or copies
-    Python). A box is either a container or a process box, which has a folder. `run` is the id of the run of
-    air that started it."""
+    Python). A box is either a container or a process box (ordinary processes, with a folder on this machine).
+    `run` is the id of the run of air that started it."""
 
     name: str
     provider: str
@@ -31,7 +31,8 @@ class LiveBox:
     """Seconds until the box expires. Negative if the box has expired, so that `air box gc` may remove it.
     None if unknown."""
     where: str
-    """The container's id, or the path of a process box's workspace on this machine."""
+    """The container's id, or the path of the workspace of a process box (a box without a container) on this
+    machine."""
     use: Mapping[str, Any] = field(default_factory=dict)
     """What the box is used for, as its command log records it; empty if the log has no such record. See
     `Box.note_use`."""

@@ -1,11 +1,11 @@
-"""Finds boxes, processes and locks that outlived their owner (the air process that created them), and removes
-such boxes.
+"""Finds boxes, processes and file locks whose owner, the air process that created them, is dead. Removes such
+boxes.
 
 A running box ends with its owner, because the stream between the two closes. `collect` removes what may still
-remain: containers that never started or that have expired, and the folders of process boxes. `processes` and
-`locks` only search, and remove nothing. A process belongs to air if its environment contains
-`ownership.OWNER_ENV`, or if it is the guest or a command of a process box. Processes of other users and of
-other pid namespaces are ignored.
+remain: containers that never started or that have expired, and the folders of process boxes (boxes without a
+container). `processes` and `locks` only search, and remove nothing. A process belongs to air if its
+environment contains the variable `ownership.OWNER_ENV`, or if it runs in a process box: as air's program
+there (the guest) or as a command. Processes of other users and of other pid namespaces are ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def collect() -> list[str]:
 
 
 def collect_folders() -> list[str]:
-    """Removes the folders of process boxes whose owner process is dead. Returns the removed paths."""
+    """Removes the folders of process boxes (boxes without a container) whose owner process is dead. Returns
+    the removed paths."""
     removed = []
     for folder, label in ownership.box_folders():
         if ownership.is_dead(label):
@@ -105,8 +106,9 @@ def _owner(entry: Path) -> str:
 
 
 def _box_owner(path: str) -> str:
-    """Returns the label (`host:pid:start`) of the air process that started a process box. `path` is the box's
-    folder or a path in it. Returns "" if `path` is not in the folder of a process box."""
+    """Returns the label (`host:pid:start`) of the air process that started a process box (a box without a
+    container). `path` is the box's folder or a path in it. Returns "" if `path` is not in the folder of a
+    process box."""
     owners = (ownership.folder_owner(part) for part in Path(path).parts)
     return next((owner for owner in owners if owner), "")
 

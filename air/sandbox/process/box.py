@@ -62,7 +62,7 @@ class ProcessBox(GuestBox):
     async def open(
         cls, spec: BoxSpec, *, run: str = "", gpus: GpuLease | None = None
     ) -> ProcessBox:
-        """Starts a process box, and returns it when it is ready.
+        """Starts a process box (a box without a container), and returns it when it is ready.
 
         `run` is ignored, because a process has no labels. The caller must release the lease `gpus` after
         closing the box. Raises ConfigError if a scratch folder, or the value of `AIR_PROCESS_BOX` or
@@ -171,8 +171,8 @@ class ProcessBox(GuestBox):
 
     @property
     def _commands_user(self) -> int | None:
-        """The user id of commands inside the box. None if the box has only one user, as which the guest
-        (air's program in the box) runs, too."""
+        """The user id of commands inside the box. None if the box has only one user: then the guest (air's
+        program in the box) runs as this user, too."""
         if self.mode != "root":
             return None
         return 0 if self._second_user else INSIDE_UID
@@ -251,7 +251,7 @@ class ProcessBox(GuestBox):
 
 
 def namespaces() -> str:
-    """Returns one line of text for the user: in which mode process boxes get Linux namespaces on this machine
-    (`root`, `user`, or `plain`: none), and the reason for it."""
+    """Returns one line of text for the user: in which mode process boxes (boxes without a container) get
+    Linux namespaces on this machine (`root`, `user`, or `plain`: none), and the reason for it."""
     detection = modes.detect()
     return f"{detection.mode}: {detection.reason}"

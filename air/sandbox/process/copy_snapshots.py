@@ -1,5 +1,5 @@
-"""Snapshots of process boxes: folders on the host that contain a copy of a workspace. Starting a box from a
-snapshot makes another copy.
+"""Snapshots of process boxes (boxes without a container): folders on the host that contain a copy of a
+workspace. Starting a box from a snapshot makes another copy.
 
 Copying takes longer for larger workspaces, unless the file system can share blocks between copies (btrfs,
 XFS).
@@ -23,7 +23,8 @@ _FULL = tuple(f": {os.strerror(number)}" for number in (errno.ENOSPC, errno.EDQU
 
 
 class CopiedSnapshot(Snapshot):
-    """A snapshot of a process box: a host folder whose subfolder `workspace` is a copy of the workspace."""
+    """A snapshot of a process box (a box without a container): a host folder whose subfolder `workspace` is a
+    copy of the workspace."""
 
     def __init__(self, folder: Path) -> None:
         self.id, self._folder = folder.name, folder

@@ -1,5 +1,5 @@
-"""Finds the control group (cgroup) of this machine below which air can create a group for each process box.
-Such a group limits the total memory of all processes of the box.
+"""Finds the control group (cgroup) of this machine below which air can create a group for each process box (a
+box without a container). Such a group limits the total memory of all processes of the box.
 
 Only root can create such a group, and only if the control group file system is writable, which it usually is
 not in a container. Without a group, only the memory of each single process is limited. The launcher of a box
@@ -24,7 +24,7 @@ _TRIAL = '[ -e "$1" ] && echo 100000000 > "$1" && echo $$ > cgroup.procs'
 @dataclass(frozen=True)
 class ParentGroup:
     """A control group (cgroup) of this machine below which air can create a control group for each process
-    box."""
+    box (a box without a container)."""
 
     folder: Path
     files: Mapping[str, str]

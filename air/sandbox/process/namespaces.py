@@ -40,7 +40,8 @@ Mode = Literal["root", "user", "plain"]
 SETTING, SHOW = "AIR_PROCESS_BOX", "AIR_PROCESS_SHOW"
 HOST_IDS = 0x7000_0000
 """The first of 65536 user ids of the host that no user has, and that own no files. If air runs as root (mode
-`root` of process boxes), the user id N inside a box is the user id `HOST_IDS + N` on the host."""
+`root` of process boxes, which have no container), the user id N inside a box is the user id `HOST_IDS + N` on
+the host."""
 MIB = 1 << 20
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
 _ELSEWHERE = "/box"
@@ -53,16 +54,18 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True)
 class Detection:
-    """The mode in which process boxes get Linux namespaces on this machine (`root`, `user`, or `plain`: no
-    namespaces), and the reason for it as a short phrase. `detect` returns it."""
+    """The mode in which process boxes (boxes without a container) get Linux namespaces on this machine
+    (`root`, `user`, or `plain`: no namespaces), and the reason for it as a short phrase. `detect` returns
+    it."""
 
     mode: Mode
     reason: str
 
 
 def detect() -> Detection:
-    """Returns the mode in which process boxes get Linux namespaces on this machine: `root`, `user`, or
-    `plain` (no namespaces). To find out, starts a trial box, which blocks for about 0.2 s.
+    """Returns the mode in which process boxes (boxes without a container) get Linux namespaces on this
+    machine: `root`, `user`, or `plain` (no namespaces). To find out, starts a trial box, which blocks for
+    about 0.2 s.
 
     The result is cached for the present values of `AIR_PROCESS_BOX` and `AIR_PROCESS_SHOW`. Raises
     ConfigError if `AIR_PROCESS_BOX` names no mode that works here, or if `AIR_PROCESS_SHOW` names a folder
@@ -101,8 +104,8 @@ def _is_root() -> bool:
 
 
 def _problem(mode: Mode) -> str:
-    """Starts a trial process box with the namespaces of the mode `mode` (`root` or `user`). Returns "" if the
-    box starts, else the reason why it does not."""
+    """Starts a trial process box (a box without a container) with the namespaces of the mode `mode` (`root`
+    or `user`). Returns "" if the box starts, else the reason why it does not."""
     folder = tempfile.mkdtemp(prefix=ownership.folder_prefix())
     try:
         where, visible = places(("/workspace", "/tmp"))
@@ -130,14 +133,15 @@ def _problem(mode: Mode) -> str:
 
 
 def program() -> bytes:
-    """Returns the bytecode of the program that launches a process box and then runs the guest (air's program
-    in the box). The first frame (message) to send to the program is the result of `layout`."""
+    """Returns the bytecode of the program that launches a process box (a box without a container) and then
+    runs the guest (air's program in the box). The first frame (message) to send to the program is the result
+    of `layout`."""
     return connection.compiled((*connection.GUEST, "launcher"))
 
 
 def places(folders: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Chooses the path of each writable folder in a process box, and finds the host paths that the box can
-    see.
+    """Chooses the path of each writable folder in a process box (a box without a container), and finds the
+    host paths that the box can see.
 
     Returns two dicts: {folder: its path in the box} and {host path: the same path without symbolic links}. A
     folder keeps its path, unless it would overlap a host path that the box can see. Then its path in the box
@@ -209,8 +213,8 @@ def layout(
     folder: str,
     devices: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Returns the description of a process box as a dict. By it, the launcher (`air.sandbox.guest.launcher`)
-    builds the box.
+    """Returns a dict that describes a process box (a box without a container). From it, the launcher
+    (`air.sandbox.guest.launcher`) builds the box.
 
     `mode` is `root` or `user`. `where` and `visible` are the two dicts that `places` returns. `folder` is an
     empty folder of the host, which becomes the box's root and which the launcher removes when the box ends.
@@ -249,9 +253,9 @@ def layout(
 
 
 def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
-    """Returns the paths at which a process box would see the host folders `folders`. The launcher, which
-    starts the box, hides these paths. `visible` maps each host path that the box sees to the same path
-    without symbolic links."""
+    """Returns the paths at which a process box (a box without a container) would see the host folders
+    `folders`. The launcher, which starts the box, hides these paths. `visible` maps each host path that the
+    box sees to the same path without symbolic links."""
     real = [os.path.realpath(folder) for folder in folders if Path(folder).is_dir()]
     return sorted(
         path + folder.removeprefix(source)
@@ -263,6 +267,6 @@ def _hidden(folders: Iterable[str], visible: Mapping[str, str]) -> list[str]:
 
 def counts_by_namespace() -> bool:
     """Whether the kernel counts processes separately for each user namespace (Linux 5.14 or later). If not,
-    the limit `BoxLimits.pids` of a process box is not enforced."""
+    the limit `BoxLimits.pids` of a process box (a box without a container) is not enforced."""
     release = re.match(r"(\d+)\.(\d+)", platform.release())
     return release is not None and tuple(map(int, release.groups())) >= _COUNTED_BY_NAMESPACE

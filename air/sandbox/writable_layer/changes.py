@@ -51,7 +51,8 @@ async def changes(
 def check(image: Mapping[str, Any], folder: str) -> None:
     """Raises ConfigError if the changes in `folder` cannot be found: if `folder` is not an absolute path in
     normal form (without `..`, for instance), or if the container engine cannot see all changes in it, because
-    of the OCI runtime or of a volume that the image declares. `image` is as in `changes`."""
+    of the OCI runtime or of a volume that the image declares. `image` has the image's settings (the field
+    `Config` of the engine's description)."""
     if folder != posixpath.normpath(folder) or not folder.startswith("/"):
         raise ConfigError(f"{folder!r} is not an absolute path without links")
     if (runtime := oci_runtime.name()) not in _NATIVE:

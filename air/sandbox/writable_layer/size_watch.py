@@ -1,5 +1,6 @@
 """`SizeWatch` limits how much a container writes to its own layer on the container engine's disk. No engine
-enforces such a limit itself. Used for open boxes that keep their image's files (`OpenBox.keep`).
+enforces such a limit itself. Used for boxes with the setting `OpenBox.keep`, whose commands may write
+everywhere.
 
 The size is measured at intervals. Between two measurements, commands can write as fast as the disk allows, so
 they may exceed the limit for some seconds.
