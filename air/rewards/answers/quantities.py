@@ -114,9 +114,9 @@ def equal(gold: Quantity, prediction: Quantity) -> bool:
 
 def without_unit(text: str, question: str = "") -> tuple[str, str]:
     """Splits an answer into the text without its unit, and the name of the unit, and returns both: `5` and
-    `degree` for `5 deg`. The name is that of a known unit in `_UNIT_NAMES` (with `2` or `3` if squared or cubed),
-    a currency, `%` for percent, or a word of `question`; it is empty if there is no unit. An unknown word is
-    a unit only if it occurs in `question`."""
+    `degree` for `5 deg`. The name is that of a known unit in `_UNIT_NAMES` (with `2` or `3` if squared or
+    cubed), a currency, `%` for percent, or a word of `question`; it is empty if there is no unit. An unknown
+    word is a unit only if it occurs in `question`."""
     for sign, name in _CURRENCIES.items():
         head = text.removeprefix("-").lstrip()
         if head.startswith(sign):
