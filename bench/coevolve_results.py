@@ -4,8 +4,9 @@
    is the agreement of the executor's answers) rises from round 0 to the last round.
 2. The executor learns more from them: its accuracy on held-out problems rises more than in the arm `random`
    with the same seed.
-3. Without a penalty for repetitions, the proposer repeats itself: in the last round of `copies`, the share of
-   different questions and the novelty are less than half of those of `free`, with each seed.
+3. Without a penalty for repetitions, the proposer collapses to copies: the smallest share of different
+   questions of all rounds of `copies`, and the smallest novelty, are less than half of those of `free`, with
+   each seed.
 
 A mean over seeds counts as more than 0 if it exceeds two standard errors. A claim whose arms or rounds are
 missing, or that has fewer than two seeds, is not tested.
@@ -133,7 +134,7 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
         _mean_claim("the share of proposals in range rises", rises),
         _mean_claim("the held-out accuracy rises more than in `random`", more),
         {
-            "claim": "without the penalty for repetitions, the proposer repeats itself",
+            "claim": "without the penalty for repetitions, the proposer collapses to copies",
             "numbers": _by_seed(ratios, "{:.2f}"),
             "shown": half if len(ratios) > 1 else None,
         },
@@ -163,10 +164,13 @@ def _gain(one: Result, name: str) -> float:
 
 
 def _ratio(one: Result, other: Result, name: str) -> float:
-    """Returns a measure of the last round divided by that of another arm. A measure that is None, because
-    there was no well-formed question, counts as 0."""
-    numbers = [each["rounds"][-1][name] or 0.0 for each in (one, other)]
-    return numbers[0] / numbers[1] if numbers[1] else 1.0
+    """Returns the smallest value of a measure in the rounds after the first one, divided by that of another
+    arm. A value that is None, because there was no well-formed question, counts as 0.
+
+    The last round alone would not do: a proposer that has collapsed to one question leaves it when the
+    executor has learnt to answer it."""
+    least = [min(each[name] or 0.0 for each in arm["rounds"][1:]) for arm in (one, other)]
+    return least[0] / least[1] if least[1] else 1.0
 
 
 def _lines(file: Path) -> list[Line]:

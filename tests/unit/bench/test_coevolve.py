@@ -153,6 +153,8 @@ def test_claims_need_more_than_two_standard_errors(results: ModuleType) -> None:
     assert shown(results, *real, *pair, *control) == [True, False, True]
     pair[3] = arm("copies", 1, 0.5, 0.36)  # more than half of 0.7
     assert shown(results, *real, *pair, *control) == [True, False, False]
+    pair[3] = arm("copies", 1, 0.5, 0.1, 0.9)  # a collapse counts although the last round left it
+    assert shown(results, *real, *pair, *control) == [True, False, True]
     # Gains of 0 and .6: .3 ± .3.
     real[0] = arm("coevolve", 0, 0.5, 0.9, 0.5)
     assert shown(results, *real, *pair, *control)[0] is False
