@@ -4,9 +4,9 @@
    is the agreement of the executor's answers) rises from round 0 to the last round.
 2. The executor learns more from them: its accuracy on held-out problems rises more than in the arm `random`
    with the same seed.
-3. Without a penalty for repetitions, the proposer collapses to copies: the smallest share of different
-   questions of all rounds of `copies`, and the smallest novelty, are less than half of those of `free`, with
-   each seed.
+3. Without a penalty for repetitions, the proposer collapses to copies: in some round of `copies`, both the
+   share of different questions and the novelty are less than half of their smallest values in the rounds of
+   `free`, with each seed.
 
 A mean over seeds counts as more than 0 if it exceeds two standard errors. A claim whose arms or rounds are
 missing, or that has fewer than two seeds, is not tested.
@@ -125,10 +125,7 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
         seed: _gain(real[seed], "held_out") - _gain(control[seed], "held_out")
         for seed in real.keys() & control.keys()
     }
-    ratios = {
-        seed: max(_ratio(copies[seed], free[seed], name) for name in ("different", "novelty"))
-        for seed in free.keys() & copies.keys()
-    }
+    ratios = {seed: _collapse(copies[seed], free[seed]) for seed in free.keys() & copies.keys()}
     half = all(ratio < 0.5 for ratio in ratios.values())
     return [
         _mean_claim("the share of proposals in range rises", rises),
@@ -163,14 +160,22 @@ def _gain(one: Result, name: str) -> float:
     return float(one["rounds"][-1][name] - one["rounds"][0][name])
 
 
-def _ratio(one: Result, other: Result, name: str) -> float:
-    """Returns the smallest value of a measure in the rounds after the first one, divided by that of another
-    arm. A value that is None, because there was no well-formed question, counts as 0.
+def _collapse(copies: Result, free: Result) -> float:
+    """Returns how much `copies` repeats itself in its worst round, compared with `free`: the larger of two
+    ratios. They divide the share of different questions, and the novelty, in one round of `copies` by the
+    smallest value in the rounds of `free`.
 
-    The last round alone would not do: a proposer that has collapsed to one question leaves it when the
-    executor has learnt to answer it."""
-    least = [min(each[name] or 0.0 for each in arm["rounds"][1:]) for arm in (one, other)]
-    return least[0] / least[1] if least[1] else 1.0
+    Round 0 and rounds without a well-formed question do not count. The last round alone would not do: a
+    proposer that has collapsed to one question leaves it when the executor has learnt to answer it."""
+    rounds = [
+        [each for each in arm["rounds"][1:] if each["novelty"] is not None]
+        for arm in (copies, free)
+    ]
+    names = ("different", "novelty")
+    least = {name: min((each[name] for each in rounds[1]), default=0.0) for name in names}
+    if not rounds[0] or not all(least.values()):
+        return 1.0
+    return min(float(max(each[name] / least[name] for name in names)) for each in rounds[0])
 
 
 def _lines(file: Path) -> list[Line]:

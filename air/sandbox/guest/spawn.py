@@ -61,7 +61,7 @@ class Starter:
         self.failure_flags = mmap.mmap(-1, FAILURE_FLAG_BYTES)
         self.prestarted: Any = None
         """The Python interpreter that the box has started in advance, and which can run some commands faster
-        (a `resets.Prestarted`); None if there is none."""
+        (a `prestarted_python.Prestarted`); None if there is none."""
 
     def start(self, ident: int, header: dict[str, Any], body: bytes) -> Child:
         """Starts the command of the request with the id `ident`. Returns its pid, and those ends of its pipes

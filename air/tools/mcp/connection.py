@@ -106,7 +106,7 @@ class Connection:
         ConnectionLost or ErrorResponse if that fails."""
         self._task = asyncio.create_task(self._run(), name="MCP session")
         try:
-            await self._requested(seconds, lambda session: session.initialize())
+            await self._request(seconds, lambda session: session.initialize())
         except BaseException:  # cancellation too: nobody else would close it
             await self.close()
             raise
@@ -131,7 +131,7 @@ class Connection:
                 raise ErrorResponse(f"it offers more than {MOST_TOOLS} tools, or many empty pages")
             return found
 
-        return await self._requested(seconds, listed)
+        return await self._request(seconds, listed)
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
         """Calls the tool `name` of the server and returns the result. Raises ConnectionLost or ErrorResponse
@@ -142,7 +142,7 @@ class Connection:
         # the tool's output schema, which are the model's to see.
         params = CallToolRequestParams(name=name, arguments=arguments)
         request = CallToolRequest(params=params)
-        return await self._requested(
+        return await self._request(
             seconds, lambda session: session.send_request(request, CallToolResult)
         )
 
@@ -166,7 +166,7 @@ class Connection:
             self._session.set_result(session)
             await self._stop.wait()
 
-    async def _requested(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
+    async def _request(self, seconds: float, work: Callable[[ClientSession], Awaitable[T]]) -> T:
         """Sends a request to the server and returns the result of `work`: a function that gets the session
         and sends the request through it. Raises ConnectionLost if there is no result within `seconds` or the
         connection ends first, and ErrorResponse if the server responds with an error or with an invalid

@@ -48,6 +48,9 @@ _SET_BY_COEVOLUTION = {
 co-evolution sets it for each training, to a text that says what the user can do instead. The co-evolution
 sets `model.name`, too, but a run file needs this key."""
 
+RUNS = (f"{PROPOSER} run", f"{EXECUTOR} run")
+"""The keys of `coevolve.json` with the settings of the trainings of the proposer and of the executor."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -188,14 +191,21 @@ class Plan:
         identity = json.loads(json.dumps(self._identity()))
         try:
             if file.is_file():
-                self._compare(json.loads(file.read_bytes()), identity)
+                before = json.loads(file.read_bytes())
+                if not isinstance(before, dict):
+                    raise ValueError("not an object")
+                for name in RUNS:  # older versions recorded it, although it has no effect
+                    before.get(name, {}).get("embedded", {}).pop("seed", None)
+                self._compare(before, identity)
             elif self.folder.is_dir() and any(p.name != ".lock" for p in self.folder.iterdir()):
                 raise UsageError(
                     "has something else in it", where=str(self.folder), remedy="give another --name"
                 )
             paths.write_whole(file, f"{json.dumps(identity, indent=1)}\n".encode())
         except ValueError:
-            raise UsageError("is not JSON", where=str(file), remedy="give another --name") from None
+            raise UsageError(
+                "is not a JSON object", where=str(file), remedy="give another --name"
+            ) from None
         except OSError as error:
             raise UsageError(
                 f"cannot be written: {error.strerror}",
@@ -224,9 +234,10 @@ class Plan:
             del config["answers"]["equality"]
         if config["generation"]["rows"] is None:
             del config["generation"]["rows"]
-        runs = {PROPOSER: self.proposer, EXECUTOR: self.executor}
-        trainings = {f"{name} run": run.model_dump(mode="json") for name, run in runs.items()}
+        runs = (self.proposer, self.executor)
+        trainings = {n: run.model_dump(mode="json") for n, run in zip(RUNS, runs, strict=True)}
         for training in trainings.values():
+            training["embedded"].pop("seed")
             for key in ("output_dir", "run", "resume"):
                 training.pop(key)
         return {"v": 1, **config, **trainings}

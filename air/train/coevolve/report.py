@@ -90,6 +90,7 @@ def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> 
         "malformed": len(lines) - len(read),
         "histogram": histogram,
         "tool_calls": fmean(line["tool_calls"] for line in read) if read else None,
+        "unknown": len(found) - len(known),
         "mean_p": fmean(known) if known else None,
         "frontier_share": frontier / len(lines) if lines else None,
         "different": len({line["question"] for line in read}),

@@ -29,7 +29,8 @@ class SideConfig(BaseConfig):
     run_files: list[Path] = Field(min_length=1)
     """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
     Together they must define exactly one source of prompts; its tasks are replaced in each round by those of
-    the co-evolution. If a path `configs/…` does not exist, air's own file of this name is read."""
+    the co-evolution. They may not set `output_dir`, `run.name`, `embedded.seed` or `resume`, which the
+    co-evolution sets. If a path `configs/…` does not exist, air's own file of this name is read."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys, such as `max_steps`."""
     frozen: bool = False

@@ -157,3 +157,22 @@ def test_the_settings_of_a_training_may_not_name_the_model(tmp_path: Path) -> No
     }
     with pytest.raises(ConfigError, match=r"executor\.settings\.model\.name: .* `executor\.model`"):
         plan(config(tmp_path, executor=side))
+
+
+def test_a_seed_that_an_older_version_recorded_does_not_matter(tmp_path: Path) -> None:
+    """Run files could set `embedded.seed`, which had no effect."""
+    planned = plan(config(tmp_path))
+    planned.claim()
+    file = planned.folder / FILE
+    recorded = json.loads(file.read_bytes())
+    recorded["executor run"]["embedded"]["seed"] = 5
+    file.write_text(json.dumps(recorded))
+    planned.claim()
+
+
+def test_a_folder_with_another_json_file_is_refused(tmp_path: Path) -> None:
+    planned = plan(config(tmp_path))
+    planned.folder.mkdir()
+    (planned.folder / FILE).write_text("[]")
+    with pytest.raises(UsageError, match="is not a JSON object"):
+        planned.claim()

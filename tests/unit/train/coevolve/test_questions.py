@@ -107,7 +107,7 @@ def test_the_report_leaves_out_a_p_that_is_unknown() -> None:
     """Whether such large powers are equal is not decided, so p may be 0.5 or 1."""
     unknown = line("What is large?", "1", "10^{10000}", "100^{5000}")
     found = of_proposals([unknown], config())
-    assert (sum(found["histogram"]), found["mean_p"]) == (0, None)
+    assert (sum(found["histogram"]), found["mean_p"], found["unknown"]) == (0, None, 1)
     found = of_proposals([unknown, *LINES], config())
     assert (sum(found["histogram"]), found["mean_p"]) == (5, pytest.approx(0.6))
 
