@@ -119,10 +119,12 @@ class Segment:
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order, at least one. A segment ends at a `validate` or, outside
-    of research tasks, at an action with a reward. `sampled` says for each node (message) of the episode's
-    trace (verifiers' record) whether the model wrote it; `payments` are the rewards that the episode's
-    `Ledger` noted."""
+    """Splits an episode into segments, each of which becomes one training sample. Returns them in order;
+    there is at least one. In a research task, a segment ends where the agent had its work graded (a
+    `validate`); in other worlds, at an action with a reward. The last segment extends to the end of the
+    trace, the record of the episode that the library `verifiers` keeps. `sampled` says for each node
+    (message) of the trace whether the model wrote it; `payments` are the rewards that the episode's `Ledger`
+    noted, in order."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:

@@ -197,8 +197,9 @@ class Episode(ABC):
 
     @contextmanager
     def performing(self, action: str) -> Iterator[None]:
-        """Context manager; its block carries out the action whose text is `action`. If the block raises an
-        exception, stores the text in `failed_action`."""
+        """Context manager for a `with` block that carries out one action of the agent; `action` is the
+        action's text. If the block raises an exception, stores the text in `failed_action`, so that a report
+        of the failed episode can name the action, and raises the exception again."""
         try:
             yield
         except Exception:  # the report names the action, whatever went wrong

@@ -54,7 +54,8 @@ class Call(Line):
 
 
 class MessageCall(Line):
-    """A tool call in a reply, as the model server returned it apart from the reply's text."""
+    """A tool call in a reply of the model. The model server returned it in a field separate from the reply's
+    text."""
 
     id: str = ""
     """The id of the call, to which the observation's message refers."""

@@ -286,7 +286,8 @@ def _ssl() -> ssl.SSLContext:
 
 
 class _Model:
-    """HTTP client of the model endpoint that verifiers provides."""
+    """HTTP client that requests the model's replies from the model endpoint that the library `verifiers`
+    provides."""
 
     def __init__(
         self,

@@ -105,10 +105,11 @@ def endpoint(
     max_tokens: int | None,
     top_p: float | None = None,
 ) -> vf.ModelContext:
-    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
-    OpenAI-compatible endpoint at `url`. `model` is the name by which the endpoint knows the model.
-    `api_key_var` is the name of the environment variable that holds the API key. `max_tokens` limits the
-    tokens of each reply. If `max_tokens` or `top_p` is None, the endpoint's default applies."""
+    """Returns the settings with which the library `verifiers` requests a model's replies from an existing
+    model server: a `ModelContext` (model, client and sampling settings). `url` is the server's
+    OpenAI-compatible endpoint, and `model` is the name by which the server knows the model. `api_key_var` is
+    the name of the environment variable that holds the API key. `max_tokens` limits the tokens of each reply.
+    If `max_tokens` or `top_p` is None, the server's default applies."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),
