@@ -163,7 +163,7 @@ class StepPlayer:
     def training_context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the episodes that the
+        """Returns `verifiers`' `ModelContext` (model, client and sampling settings) for the episodes that the
         policy is trained on. If the algorithm is `sft`, the teacher model plays these episodes, and the
         result is for its server; otherwise the result is for the run's own inference server."""
         ctx = self.context(resources, temperature, max_tokens)
@@ -182,7 +182,7 @@ class StepPlayer:
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the run's inference
+        """Returns `verifiers`' `ModelContext` (model, client and sampling settings) for the run's inference
         server, with at most `max_tokens` tokens per reply."""
         return context(
             resources.policy,
