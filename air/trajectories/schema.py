@@ -250,11 +250,14 @@ class Step(Line):
     turn: int = 0
     """The number of the turn, from 1. Turns whose reply has no action are counted, too."""
     reply: str
-    """The full text of the model's reply, without reasoning that the model server returned apart from it."""
+    """The full text of the model's reply, without reasoning that the model server returned in a separate
+    field."""
     reasoning: str | None = None
-    """The full reasoning of the model, if the model server returned it apart from the reply; else None."""
+    """The full reasoning of the model, if the model server returned it in a field separate from the reply's
+    text; else None."""
     tool_calls: tuple[MessageCall, ...] = ()
-    """The tool calls that the model server returned apart from the reply's text; usually none."""
+    """The tool calls that the model server returned in a field separate from the reply's text; usually
+    none."""
     action: str | None = None
     """The text of the action as the model wrote it; None if the reply has no action."""
     call: Call | None = None

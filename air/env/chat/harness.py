@@ -3,9 +3,10 @@ turn by turn, in air's own process.
 
 In a turn, the harness calls the model, reads an action from the reply, lets the world (what the agent acts
 in) perform it, and gives the model the result, the observation. If the model server returns reasoning or tool
-calls apart from the reply's text, they are recorded, and sent back with the reply in later requests. The
-action format (the syntax of actions) decides which part of a reply is an action. Every model call goes to the
-endpoint that the library `verifiers` provides, so `verifiers`' trace, its record of the episode, contains it.
+calls in fields separate from the reply's text, they are recorded, and sent back with the reply in later
+requests. The action format (the syntax of actions) decides which part of a reply is an action. Every model
+call goes to the endpoint that the library `verifiers` provides, so `verifiers`' trace, its record of the
+episode, contains it.
 
 The episode ends after an action that ends it, such as `submit`; after the last turn; when the next prompt
 would exceed the model's context; after a reply that was cut at the token limit; or after too many consecutive
@@ -60,11 +61,11 @@ class Reply:
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
     reasoning: Mapping[str, Any] = field(default_factory=dict)
-    """The response fields in which the model server returned the model's reasoning apart from the text. They
-    are sent back in later requests. Empty if there was no reasoning."""
+    """The response fields in which the model server returned the model's reasoning, separately from the text.
+    They are sent back in later requests. Empty if there was no reasoning."""
     tool_calls: Sequence[Mapping[str, Any]] = ()
-    """The tool calls that the model server returned apart from the text. They are sent back in later
-    requests."""
+    """The tool calls that the model server returned in a field separate from the text. They are sent back in
+    later requests."""
 
     @property
     def message(self) -> Message:
