@@ -1,9 +1,9 @@
 """air: trains language-model agents, by reinforcement learning, to do machine-learning research.
 
-The package is a plugin of the library verifiers (environments for reinforcement learning). verifiers expects
-a plugin to export exactly one Taskset class (loads the tasks), one Env class (plays the episodes) and one
-Harness class (drives the conversation between model and task). Each of these three classes is imported only
-when it is first used.
+The package is a plugin of the library `verifiers` (environments for reinforcement learning). `verifiers`
+expects a plugin to export exactly one Taskset class (loads the tasks), one Env class (plays the episodes) and
+one Harness class (drives the conversation between model and task). Each of these three classes is imported
+only when it is first used.
 """
 
 from __future__ import annotations

@@ -113,7 +113,8 @@ class Message:
 
 @runtime_checkable
 class TextFormat(Protocol):
-    """An action format that reads only the text of a reply. It has no state."""
+    """Protocol of an action format that reads only the text of a reply. An action format defines how the
+    model must write an action, and parses the model's replies into actions. It has no state."""
 
     name: str
     optional: Mapping[str, str]

@@ -1,8 +1,8 @@
-"""Implements `air tasks check`: plays the solvers of tasks (reference solutions with recorded scores), and
-compares their scores with the recorded ones.
+"""Implements `air tasks check`: runs the reference solutions of tasks, also called solvers, and compares the
+scores that they get now with the scores that are recorded for them.
 
-Harbor tasks (in the format of another project) are checked by `air.cli.gate`; the flag `--attacks` is
-implemented by `air.cli.attacks`.
+Tasks in the format of Harbor (another project) are checked by `air.cli.gate`; the flag `--attacks`, which
+runs attempts to cheat instead of the solutions, is implemented by `air.cli.attacks`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Checks the tasks that the arguments name. Plays their solvers (reference solutions) or, with
+    """Checks the tasks that the arguments name. Runs their reference solutions (solvers) or, with
     `--attacks`, the attacks of `air.cli.attacks`; Harbor tasks are checked by `air.cli.gate`. Returns the
     exit code: 1 if a score differs from the recorded one, an attack succeeds or a Harbor task is not sound,
     else 0."""

@@ -34,7 +34,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     """Settings that choose the tasks of a run: the keys under `[….env.taskset]` in a run file (TOML)."""
 
     id: str = "air"
-    """The name of the verifiers plugin that provides the tasks; `air` is this package."""
+    """The name of the `verifiers` plugin that provides the tasks; `air` is this package."""
     tasks: list[str] = Field(default=["titanic"], min_length=1)
     """The ids of the run's tasks. The command `air tasks` lists the available ids. Research tasks (such as
     `titanic`) and tasks in other worlds, such as games (`game:sokoban6`), may be mixed."""
@@ -86,7 +86,7 @@ class AirTasksetConfig(vf.TasksetConfig):
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
         """Raises ValueError for unknown task ids, and returns the settings otherwise. The check is made here,
-        when the settings are read, because verifiers' commands print such an error as one clear line. Ids
+        when the settings are read, because `verifiers`' commands print such an error as one clear line. Ids
         with a prefix (such as Harbor's or MLGym's) are checked only when the run starts; so are all ids if
         this machine lacks one of the folders `task_roots`."""
         if all(root.is_dir() for root in self.task_roots):
@@ -149,7 +149,7 @@ class AirHarnessConfig(vf.HarnessConfig):
     `[….env.agent.harness]` in a run file (TOML)."""
 
     id: str = "air"
-    """The name of the verifiers plugin that provides the harness, the loop that plays the agent; `air` is
+    """The name of the `verifiers` plugin that provides the harness, the loop that plays the agent; `air` is
     this package."""
     format: str | None = None
     """The action format, which is the syntax in which the model writes its actions: the name of a format of
@@ -191,8 +191,8 @@ class AirHarnessConfig(vf.HarnessConfig):
 
     @classmethod
     def own_fields(cls) -> set[str]:
-        """Returns the names of the settings that this class adds to its base class of verifiers, except
-        `format`. Trajectories (recorded episodes) contain these settings, but not those of verifiers, which
+        """Returns the names of the settings that this class adds to its base class of `verifiers`, except
+        `format`. Trajectories (recorded episodes) contain these settings, but not those of `verifiers`, which
         may be secret."""
         return set(cls.model_fields) - set(vf.HarnessConfig.model_fields) - {"format"}
 
@@ -237,7 +237,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     research task has at most 10 turns, and each other task has its own limit."""
     credit: Literal["episode", "segment"] = "episode"
     """The way in which the reward of an episode is assigned to training samples. (Each sample is one of
-    verifiers' traces.) `episode`: one sample, with the sum of all reward terms. `segment`: one sample for
+    `verifiers`' traces.) `episode`: one sample, with the sum of all reward terms. `segment`: one sample for
     each segment, with the reward that arose in it (see `air.env.credit`). A segment is the part of the
     episode up to a `validate` or, in worlds other than research tasks, up to an action with a reward."""
     max_validates: int | None = Field(None, ge=1)
@@ -260,7 +260,7 @@ class ResearchEnvConfig(RewardSettings, vf.SingleAgentEnvConfig):
     """Whether a trajectory contains, for each turn, a diff of the workspace: what the turn changed in its
     files."""
     record_traces: bool = True
-    """Whether verifiers' traces (its records of episodes, with tokens and log-probabilities) are written to
+    """Whether `verifiers`' traces (its records of episodes, with tokens and log-probabilities) are written to
     files beside the trajectories."""
     record_artefacts_mb: float = Field(16.0, ge=0, allow_inf_nan=False)
     """The size in MiB up to which an artefact (the graded files of the agent) is stored beside the

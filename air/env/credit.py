@@ -4,7 +4,7 @@ rewards the replies that earned it.
 In a research task, a segment is the part of an episode up to a `validate`, a grading that the agent requests;
 the last segment ends with the automatic grading at the episode's end. In other worlds, such as games, an
 action with a reward ends a segment. With the setting `credit = "segment"`, each segment becomes one training
-sample: a trace, which is the record of an episode in the library verifiers. The reward terms of a research
+sample: a trace, which is the record of an episode in the library `verifiers`. The reward terms of a research
 task are assigned as follows:
 
     delta, failed_validates   to the segment that the `validate` ends
@@ -12,7 +12,7 @@ task are assigned as follows:
     time                      to each segment, for the agent's time in it
     test_score, holdout       to the segment that made the artefact (the agent's result) that counts in the
                               end, which the setting `delta` determines
-    terms of verifiers        to the last segment, because verifiers' judges see the whole episode
+    terms of `verifiers`      to the last segment, because `verifiers`' judges see the whole episode
 
 If two validates follow each other without a reply between them, both end the same segment, so every segment
 has tokens that the model sampled. The rewards of all segments add up to the reward of the episode.
@@ -29,7 +29,7 @@ from air.errors import InfrastructureError
 
 Payment = dict[str, Any]
 """A part of an episode's reward (what arose since the previous payment), with its position in the trace,
-which is verifiers' record of the episode. The trace stores payments in `info["air"]["paid"]`.
+which is `verifiers`' record of the episode. The trace stores payments in `info["air"]["paid"]`.
 
 The keys: `nodes` is the number of nodes (messages) that the trace had at that time. `ends` says whether a
 segment of the episode ended there: by a `validate` in a research task, by an action with a reward in another
@@ -43,14 +43,15 @@ ONLY_LAST: dict[str, Any] = {
     "root_reply": None,
     "stop_condition": "validate",
 }
-"""Values for fields of a trace, verifiers' record of an episode. If an episode is split into several traces,
-all traces but the last get these values, so that sums and means over traces count the episode only once."""
+"""Values for fields of a trace, `verifiers`' record of an episode. If an episode is split into several
+traces, all traces but the last get these values, so that sums and means over traces count the episode only
+once."""
 
 
 @dataclass
 class Ledger:
     """The list of payments of a running episode. A payment is a part of the episode's reward, with the
-    position in the trace (verifiers' record of the episode) at which it arose."""
+    position in the trace (`verifiers`' record of the episode) at which it arose."""
 
     payments: list[Payment] = field(default_factory=list)
     _so_far: dict[str, float] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class Ledger:
     def note(self, nodes: int, terms: Mapping[str, float], *, ends: bool) -> None:
         """Appends a payment: the reward that arose since the last call of `note` or `settle`. Appends nothing
         if no reward arose and no segment ends. `nodes` is the present number of nodes (messages) in the trace
-        (verifiers' record of the episode), and `terms` maps the name of each reward term to its present
+        (`verifiers`' record of the episode), and `terms` maps the name of each reward term to its present
         total. `ends` says whether a segment of the episode ends here, by a `validate` or by an action with a
         reward."""
         changes = self._changes(terms)
@@ -96,8 +97,8 @@ class Ledger:
 @dataclass
 class Segment:
     """A part of an episode that ends at a `validate` or, in worlds other than research tasks, at an action
-    with a reward: the nodes (messages) from `start` to `end - 1` of the episode's trace (verifiers' record),
-    and the reward `terms` that arose in them."""
+    with a reward: the nodes (messages) from `start` to `end - 1` of the episode's trace (`verifiers`'
+    record), and the reward `terms` that arose in them."""
 
     start: int
     end: int
@@ -119,10 +120,12 @@ class Segment:
 
 
 def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segment]:
-    """Returns the segments of an episode in order, at least one. A segment ends at a `validate` or, outside
-    of research tasks, at an action with a reward. `sampled` says for each node (message) of the episode's
-    trace (verifiers' record) whether the model wrote it; `payments` are the rewards that the episode's
-    `Ledger` noted."""
+    """Splits an episode into segments, each of which becomes one training sample. Returns them in order;
+    there is at least one. In a research task, a segment ends where the agent had its work graded (a
+    `validate`); in other worlds, at an action with a reward. The last segment extends to the end of the
+    trace, the record of the episode that the library `verifiers` keeps. `sampled` says for each node
+    (message) of the trace whether the model wrote it; `payments` are the rewards that the episode's `Ledger`
+    noted, in order."""
     parts: list[Segment] = []
     start, unpaid = 0, Segment(0, 0, {})
     for payment in payments:
@@ -145,8 +148,9 @@ def segments(sampled: Sequence[bool], payments: Sequence[Payment]) -> list[Segme
 
 
 def split(trace: Any) -> list[Any]:
-    """Splits the trace of an episode (verifiers' record, a training sample) into one trace for each segment,
-    and returns them in order. Returns only `trace` itself if an infrastructure error ended the episode.
+    """Splits the trace of an episode (`verifiers`' record, a training sample) into one trace for each
+    segment, and returns them in order. Returns only `trace` itself if an infrastructure error ended the
+    episode.
 
     Each new trace is a copy of `trace` up to the end of its segment. Earlier segments in it are only context:
     their loss masks are false. Only the last trace has the episode's metrics. Raises InfrastructureError if

@@ -1,6 +1,6 @@
-"""air's environment for the library verifiers, which calls it to run episodes. In a research task, the agent
-works in a box (a container) from a pool, and its result is graded. In other worlds, such as games, the world
-itself gives the rewards."""
+"""air's environment for the library `verifiers`, which calls it to run episodes. In a research task, the
+agent works in a box (a container) from a pool, and its result is graded. In other worlds, such as games, the
+world itself gives the rewards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
-    """air's environment for verifiers. In each episode, one agent works on a research task in a box (a
+    """air's environment for `verifiers`. In each episode, one agent works on a research task in a box (a
     container), or plays in another world, such as a game, with or without a box. All episodes of a process
     share two pools of boxes, one for agents and one for graders. If no task needs a box, there are no
     pools."""
@@ -166,7 +166,7 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
 
     async def run(self, task: vf.Task, agents: vf.Agents) -> None:
         """Runs one episode to its end, including the gradings, in a new world (what the agent acts in), with
-        a box if the task needs one. verifiers calls this method. Raises InfrastructureError if the run must
+        a box if the task needs one. `verifiers` calls this method. Raises InfrastructureError if the run must
         stop, because too many earlier episodes failed, or code of the user failed (see `check_breaker`)."""
         assert isinstance(task, AirTask)
         await self.check_breaker()
@@ -232,9 +232,10 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         runtime: vf.Runtime,
         gateway: Gateway | None = None,
     ) -> vf.Trace:
-        """Lets verifiers play the episode in `runtime` (the place where commands run), writes the last line
-        of the trajectory (air's record of the episode), and returns the trace (verifiers' record). `gateway`
-        connects a program in the box that plays the agent to the model; None if air's harness plays it."""
+        """Lets `verifiers` play the episode in `runtime` (the place where commands run), writes the last line
+        of the trajectory (air's record of the episode), and returns the trace (`verifiers`' record).
+        `gateway` connects a program in the box that plays the agent to the model; None if air's harness plays
+        it."""
         trace: vf.Trace | None = None
         try:
             if gateway:
@@ -296,8 +297,8 @@ class ResearchEnv(vf.SingleAgentEnv, vf.Env[ResearchEnvConfig]):
         await asyncio.to_thread(self._breaker.check)
 
     async def finalize(self, task: vf.Task, episode: vf.Episode) -> None:
-        """If the setting `credit` is `"segment"`, replaces the trace (verifiers' record, a training sample)
-        of a finished episode by one trace for each segment of the episode. verifiers calls this method."""
+        """If the setting `credit` is `"segment"`, replaces the trace (`verifiers`' record, a training sample)
+        of a finished episode by one trace for each segment of the episode. `verifiers` calls this method."""
         if self.config.credit == "segment":
             episode.traces[:] = [part for trace in episode.traces for part in split(trace)]
 

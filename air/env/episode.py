@@ -1,9 +1,9 @@
 """Defines `Episode`, the state of one running episode, in which a model as the agent works on one task: its
 world (what the agent acts in), the recorder of its trajectory (air's record of it), its counters and reward.
 
-The library verifiers, which runs episodes, shares its task and harness objects between episodes. So air
-stores this state as an attribute of the episode's runtime (verifiers' name for the place where commands run,
-see `air.env.runtimes`), which is not shared.
+The library `verifiers`, which runs episodes, shares its task and harness objects between episodes. So air
+stores this state as an attribute of the episode's runtime (`verifiers`' name for the place where commands
+run, see `air.env.runtimes`), which is not shared.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from air.trajectories import Call, Recorder, TokenRef, ToolUse
 from air.worlds.base import Step, World
 
 EARLY_SECONDS = 0.1
-"""air ends an episode this number of seconds before the deadline of the library verifiers. At the deadline,
-verifiers 0.3 would end the episode with an error, and without a grade."""
+"""air ends an episode this number of seconds before the deadline of the library `verifiers`. At the deadline,
+`verifiers` 0.3 would end the episode with an error, and without a grade."""
 OVERLONG = ("context length", "maximum context", "max_model_len", "too long", "overlong")
 """Texts that identify the error of a too long prompt: the error message of the model server, in lower case,
 contains at least one of them."""
@@ -49,7 +49,7 @@ class Counters:
 class Episode(ABC):
     """The state of one running episode: its world (what the agent acts in), the recorder of its trajectory
     (air's record of it), its counters, and its reward so far. There is a subclass for research tasks, and one
-    for all other worlds. Not to be confused with `vf.Episode`, verifiers' own class for an episode."""
+    for all other worlds. Not to be confused with `vf.Episode`, `verifiers`' own class for an episode."""
 
     id: str
     world: World[Action]
@@ -65,10 +65,10 @@ class Episode(ABC):
     malformed_in_a_row: int = 0
     """The number of consecutive format errors, up to and including the latest reply."""
     trace: Any = None
-    """The episode's trace, which is the record of the episode that verifiers keeps. None until verifiers has
-    set up the task."""
+    """The episode's trace, which is the record of the episode that `verifiers` keeps. None until `verifiers`
+    has set up the task."""
     ledger: Ledger = field(default_factory=Ledger)
-    """The rewards so far, each with the position in the trace (verifiers' record) at which it arose."""
+    """The rewards so far, each with the position in the trace (`verifiers`' record) at which it arose."""
     exec_seconds: list[dict[str, Any]] = field(default_factory=list)
     """The execution times of the actions so far, for the trace's `info["air"]["exec_seconds"]`. Each is a
     dict: `node` is the index of the model's reply among the trace's nodes (messages), and `seconds` the time
@@ -89,7 +89,7 @@ class Episode(ABC):
     """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
     became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
     the box was killed), `history` (a program in the box changed its conversation with the model), `box` (the
-    agent's commands ended their box), or the name of a stop condition of verifiers. Empty while the episode
+    agent's commands ended their box), or the name of a stop condition of `verifiers`. Empty while the episode
     runs."""
 
     @property
@@ -170,7 +170,7 @@ class Episode(ABC):
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Returns a summary of the ended episode as a dict, which the trace (verifiers' record) stores as
+        """Returns a summary of the ended episode as a dict, which the trace (`verifiers`' record) stores as
         `info["air"]`: its rewards, metrics and payments (parts of the reward, with their positions in the
         conversation)."""
 
@@ -197,8 +197,9 @@ class Episode(ABC):
 
     @contextmanager
     def performing(self, action: str) -> Iterator[None]:
-        """Context manager; its block carries out the action whose text is `action`. If the block raises an
-        exception, stores the text in `failed_action`."""
+        """Context manager for a `with` block that carries out one action of the agent; `action` is the
+        action's text. If the block raises an exception, stores the text in `failed_action`, so that a report
+        of the failed episode can name the action, and raises the exception again."""
         try:
             yield
         except Exception:  # the report names the action, whatever went wrong
@@ -281,7 +282,7 @@ class Episode(ABC):
 
     def _note_duration(self, seconds: float) -> None:
         """Stores `seconds`, the execution time of the latest action, in `exec_seconds`, with the position of
-        the model's last reply in the trace (verifiers' record of the episode)."""
+        the model's last reply in the trace (`verifiers`' record of the episode)."""
         replies = [] if self.trace is None else [n.sampled for n in self.trace.nodes]
         if any(replies):
             last = max(index for index, sampled in enumerate(replies) if sampled)

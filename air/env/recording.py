@@ -23,7 +23,7 @@ from air.trajectories.artefacts import ArtefactStore
 
 TRACES = "traces"
 """The name of the subfolder, in the folder of trajectories, for traces: the records of episodes that the
-library verifiers makes, in its own format. Each file contains one verifiers episode with one trace."""
+library `verifiers` makes, in its own format. Each file contains one `verifiers` episode with one trace."""
 _PACKAGES = ("air-agent", "verifiers", "renderers", "numpy", "pydantic", "torch", "transformers")
 
 TRAINING_STEP: ContextVar[int | None] = ContextVar("training_step", default=None)
@@ -115,7 +115,7 @@ def _settings(config: ResearchEnvConfig, harness: vf.HarnessConfig) -> dict[str,
 
 
 async def ended(episode: Episode, trace: vf.Trace | None) -> None:
-    """Writes the last line of the trajectory, air's record of an episode. Before that, writes verifiers'
+    """Writes the last line of the trajectory, air's record of an episode. Before that, writes `verifiers`'
     record, `trace`, to another file, if there is one and the settings ask for it. Raises InfrastructureError
     if the disk is full or the folder is not writable."""
     where = await asyncio.to_thread(_write_trace, episode, trace)
@@ -137,8 +137,8 @@ async def ended(episode: Episode, trace: vf.Trace | None) -> None:
 
 
 def _write_trace(episode: Episode, trace: vf.Trace | None) -> str:
-    """Writes `trace`, verifiers' record of an episode, to a new file. Returns the file's path relative to the
-    folder of trajectories, or "" if traces are not recorded."""
+    """Writes `trace`, `verifiers`' record of an episode, to a new file. Returns the file's path relative to
+    the folder of trajectories, or "" if traces are not recorded."""
     path = episode.recorder.path
     if path is None or trace is None or not episode.config.record_traces:
         return ""

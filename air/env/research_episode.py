@@ -255,7 +255,7 @@ class ResearchEpisode(Episode):
         return phi_on(world.task, score) - phi_on(world.task, world.test_score)
 
     def summary(self) -> dict[str, Any]:
-        """Returns a summary of the episode as a dict, which the trace (verifiers' record) stores as
+        """Returns a summary of the episode as a dict, which the trace (`verifiers`' record) stores as
         `info["air"]`: scores, reward terms, metrics, payments (parts of the reward, with their positions in
         the conversation) and others."""
         return {

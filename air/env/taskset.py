@@ -1,5 +1,5 @@
-"""Provides air's tasks to the library verifiers, as its plugins taskset and task. Their methods, which
-verifiers calls, start, grade and reward an episode."""
+"""Provides air's tasks to the library `verifiers`, as its plugins taskset and task. Their methods, which
+`verifiers` calls, start, grade and reward an episode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ it failed. If that happened in the gradings at the end of the episode, they cont
 
 class AirData(vf.TaskData):
     """The data of one prompt: the task's text and id, a digest of its files, and the episode's seed.
-    verifiers writes these fields into its traces (records of episodes), so they must not contain labels,
+    `verifiers` writes these fields into its traces (records of episodes), so they must not contain labels,
     answers or paths."""
 
     task_id: str = ""
@@ -40,18 +40,19 @@ class AirData(vf.TaskData):
 
 
 class AirTask(vf.Task[AirData]):
-    """A research task, or a task in another world such as a game, with the methods that verifiers calls
-    during an episode. The episode's state is not stored here but on the runtime (verifiers' name for the
+    """A research task, or a task in another world such as a game, with the methods that `verifiers` calls
+    during an episode. The episode's state is not stored here but on the runtime (`verifiers`' name for the
     place where commands run): a box (container) from a pool of `ResearchEnv`, a `NoBox` for episodes without
     commands, or a runtime that the command `vf-validate` or `vf-debug` started."""
 
     spec: TaskSpec | None = None
     """The specification of a research task; it is never serialised. None for all other tasks, and if
-    verifiers, instead of `AirTaskset`, made this object."""
+    `verifiers`, instead of `AirTaskset`, made this object."""
 
     async def setup(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Starts the episode: resets its world (for a research task, copies the task's files into the box),
-        then writes the start of the trajectory, air's record of the episode. `trace` is verifiers' record."""
+        then writes the start of the trajectory, air's record of the episode. `trace` is `verifiers`'
+        record."""
         if trace.agent.name in verifiers_owned.COMMANDS and not hasattr(runtime, "episode"):
             if is_world(self.data.task_id):
                 raise UsageError(
@@ -89,7 +90,7 @@ class AirTask(vf.Task[AirData]):
 
     async def finalize(self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime) -> None:
         """Ends the episode (a research task is graded a last time), and stores the episode's summary in the
-        trace, verifiers' record of the episode. Raises the error with which a grading failed, such as
+        trace, `verifiers`' record of the episode. Raises the error with which a grading failed, such as
         InfrastructureError."""
         episode = episode_of(runtime)
         if (gateway := gateway_of(runtime)) and gateway.failure:
@@ -115,7 +116,7 @@ class AirTask(vf.Task[AirData]):
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
         """Returns the terms of the episode's reward by name; the reward is their sum. If `runtime` is None,
-        as in the command `vf-replay`, reads them from the trace, verifiers' record of the episode."""
+        as in the command `vf-replay`, reads them from the trace, `verifiers`' record of the episode."""
         return dict(_summary(trace)["terms"]) if runtime is None else episode_of(runtime).rewards
 
     @vf.metric
@@ -123,14 +124,14 @@ class AirTask(vf.Task[AirData]):
         self, trace: vf.Trace[Any, Any, Any], runtime: vf.Runtime | None = None
     ) -> dict[str, float]:
         """Returns the metrics of the episode (scores, counts and times) by name. If `runtime` is None, as in
-        the command `vf-replay`, reads them from the trace, verifiers' record of the episode."""
+        the command `vf-replay`, reads them from the trace, `verifiers`' record of the episode."""
         return dict(_summary(trace)["metrics"]) if runtime is None else episode_of(runtime).metrics
 
 
 def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
-    """Returns the summary of an episode, which was made by `Episode.summary`, from `trace`, verifiers' record
-    of it. Raises UsageError if there is none, because an infrastructure error ended the episode, or an older
-    version of air recorded it."""
+    """Returns the summary of an episode, which was made by `Episode.summary`, from `trace`, `verifiers`'
+    record of it. Raises UsageError if there is none, because an infrastructure error ended the episode, or an
+    older version of air recorded it."""
     summary = trace.info.get("air", {})
     if "terms" not in summary:
         raise UsageError(
@@ -141,7 +142,7 @@ def _summary(trace: vf.Trace[Any, Any, Any]) -> dict[str, Any]:
 
 
 class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
-    """The prompts of a run. Each is a task object with a seed, from which verifiers runs episodes. The
+    """The prompts of a run. Each is a task object with a seed, from which `verifiers` runs episodes. The
     settings define them: `examples_per_task` prompts from each task, with different seeds."""
 
     def load(self) -> Iterable[AirTask]:
@@ -162,7 +163,7 @@ class AirTaskset(vf.Taskset[AirTask, AirTasksetConfig]):
 
     def _prompt_maker(self, name: str) -> Callable[[int], AirTask]:
         """Returns a function that makes the prompts of the task with the id `name`. (A prompt is a task
-        object with a seed, from which verifiers runs episodes.) It takes a prompt's number (0, 1, …), which
+        object with a seed, from which `verifiers` runs episodes.) It takes a prompt's number (0, 1, …), which
         is added to the task's first seed, and returns the task object."""
         config = self.config
         if is_world(name):

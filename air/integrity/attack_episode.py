@@ -60,7 +60,7 @@ def _counted(record: Trajectory) -> str:
 
 
 def _fault(record: Trajectory, trace: vf.Trace, texts: Sequence[str] | None) -> str:
-    """Checks the recorded trajectory of an episode that did not fail, against verifiers' record `trace` and
+    """Checks the recorded trajectory of an episode that did not fail, against `verifiers`' record `trace` and
     the model's replies `texts`. Returns a message about an inconsistency, or an empty string.
 
     If `texts` is None, the replies are not compared, because a program in the box was the agent and wrote a

@@ -1,5 +1,7 @@
-"""Computes the terms of an episode's reward, from data about the episode (`EpisodeFacts`) and settings
-(`RewardSettings`). In a `validate`, the agent has its artefact (a file or folder) graded.
+"""Computes an episode's reward as a sum of terms, from data about the episode (`EpisodeFacts`) and settings
+(`RewardSettings`, which contain the weights and penalties below). During an episode, the agent can have its
+work graded, which gives a score; each such grading is called a validate. At the end, the work is graded on
+the hidden test data, which gives the test score.
 
     delta             sum of the rewards of all validates; see `air.rewards.delta`
     format            −format_penalty · number of replies that were not an action
@@ -9,9 +11,9 @@
     holdout           φ(test score) − φ(baseline) − delta, if `final` is `holdout`
     user's functions  +weight · function(EpisodeFacts), for each entry of `RewardSettings.terms`
 
-The reward is the sum of all terms. φ is the normalised score, see `air.rewards.normalise`. A weight of 0
-turns a term off; the term is then 0.0, never −0.0. To add a term to this package, add one function to `TERMS`
-and one field to `RewardSettings`.
+φ is the normalised score (0 at the task's baseline, 1 at its target), see `air.rewards.normalise`. A weight
+of 0 turns a term off; the term is then 0.0, never −0.0. To add a term to this package, add one function to
+`TERMS` and one field to `RewardSettings`.
 """
 
 from __future__ import annotations

@@ -225,9 +225,9 @@ class TaskSpec(RewardScale):
     trust: Literal["data", "code", "evaluator", "separate", "shared"] = "data"
     """How grading uses the artefact (the agent's files), and so whether the artefact could forge its score.
     `data`: the grader only reads the artefact. `code`: the artefact runs in the grader's box (sandbox), in
-    another process and as another user than the grader. `evaluator`: an evaluation script that is not part of
-    air imports the artefact, also as another user, so the artefact could make that script print any score.
-    `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh box, so the
+    another process and as a different user from the grader. `evaluator`: an evaluation script that is not
+    part of air imports the artefact, also as another user, so the artefact could make that script print any
+    score. `separate`: a test script of the task (Harbor's) reads or runs the artefact in a fresh box, so the
     artefact's code could write any score. `shared`: the test script runs in the agent's own box, whose
     programs the agent could have changed."""
     caveat: str = ""

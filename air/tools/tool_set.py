@@ -154,8 +154,9 @@ async def _from_thread(work: threads.ThreadCall) -> Any:
 
 
 def _discard(made: asyncio.Future[threads.CallOutcome]) -> None:
-    """Closes the tool state that a thread has made after its episode stopped waiting for it, because no
-    episode uses this state."""
+    """Closes the state of a tool (an object that an episode's calls of the tool share) that a thread has made
+    only after the episode stopped waiting for it; no episode will use this state. `made` is the finished
+    future with the thread's outcome. If the thread failed, there is nothing to close."""
 
     async def close() -> None:
         try:

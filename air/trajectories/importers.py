@@ -1,5 +1,5 @@
 """Converts records of episodes that another program made to air's trajectories: files `.traj` of the project
-MLGym, and `traces.jsonl` of the library verifiers.
+MLGym, and `traces.jsonl` of the library `verifiers`.
 
 Fields that the other program does not record stay empty. `Start.origin` names that program. The new
 trajectories can be viewed, compared and exported, but not replayed, because air cannot repeat another
@@ -243,7 +243,7 @@ def _new_recorder(out: Path, name: str, path: Path) -> Iterator[Recorder]:
 
 
 def import_verifiers(path: Path, out: Path) -> list[Path]:
-    """Converts all traces in verifiers' file `traces.jsonl` to new trajectory files in the folder `out`.
+    """Converts all traces in `verifiers`' file `traces.jsonl` to new trajectory files in the folder `out`.
     Returns their paths.
 
     A trace is a tree of messages. If it has several branches (paths from the root to a leaf), only the last
@@ -255,7 +255,7 @@ def import_verifiers(path: Path, out: Path) -> list[Path]:
 
 
 def traces(path: Path) -> Iterator[dict[str, Any]]:
-    """Yields the traces (records of conversations) in a file `traces.jsonl`, which the library verifiers
+    """Yields the traces (records of conversations) in a file `traces.jsonl`, which the library `verifiers`
     wrote. Each trace is a dict, as in the file's JSON. Raises ConfigError if the file is invalid."""
     for place, row in json_lines.read(path):
         batch = row.get("traces", [row]) if isinstance(row, dict) else None
@@ -362,8 +362,8 @@ def _trace_step(
 def _as_sampled(nodes: list[dict[str, Any]], line: list[int]) -> list[int]:
     """Returns the branch `line` of a trace (indices of nodes, from the root) with each copy of a reply
     replaced by the original node, which the model sampled. A branch has copies if later prompts leave out the
-    reasoning of earlier replies: the library verifiers then records these replies again, as new nodes without
-    reasoning."""
+    reasoning of earlier replies: the library `verifiers` then records these replies again, as new nodes
+    without reasoning."""
     written: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         if node.get("sampled"):

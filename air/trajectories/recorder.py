@@ -3,9 +3,9 @@
 A trajectory is the file `<folder>/<episode_id>.jsonl`, which only one process writes. Each line is `{"v": 2,
 "type": …, "t": Unix time in seconds, …}` and is flushed at once, so a crash loses at most the turn that is
 running. The folder can also contain `artefacts/` (see `air.trajectories.artefacts`), and `traces/<trace
-id>.jsonl`, the episodes' traces (records with tokens, by the library verifiers). In version 1 of the format,
-`observation` was the text that the model received, and `call`, `shown`, `diff`, `tokens` and the settings of
-the run did not exist.
+id>.jsonl`, the episodes' traces (records with tokens, by the library `verifiers`). In version 1 of the
+format, `observation` was the text that the model received, and `call`, `shown`, `diff`, `tokens` and the
+settings of the run did not exist.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class Call(Line):
 
 
 class MessageCall(Line):
-    """A tool call in a reply, as the model server returned it apart from the reply's text."""
+    """A tool call in a reply of the model. The model server returned it in a field separate from the reply's
+    text."""
 
     id: str = ""
     """The id of the call, to which the observation's message refers."""
@@ -66,7 +67,7 @@ class MessageCall(Line):
 
 class TokenRef(Line):
     """The place of a reply's tokens and log-probabilities: a range of nodes (messages with tokens) in the
-    episode's trace, which the library verifiers records.
+    episode's trace, which the library `verifiers` records.
 
     The last node of the range is the reply. The nodes before it are the messages after the previous reply. If
     the prompt leaves out earlier reasoning, earlier messages change; then the changed copies are also in the
@@ -140,7 +141,7 @@ class Start(Line):
     episode: str = ""
     """The episode's id, which is also the name of the trajectory's file."""
     trace: str = ""
-    """The id of the trace, the record with tokens that the library verifiers made of this episode."""
+    """The id of the trace, the record with tokens that the library `verifiers` made of this episode."""
     task: str
     """The task's id."""
     task_hash: str = ""
@@ -249,11 +250,14 @@ class Step(Line):
     turn: int = 0
     """The number of the turn, from 1. Turns whose reply has no action are counted, too."""
     reply: str
-    """The full text of the model's reply, without reasoning that the model server returned apart from it."""
+    """The full text of the model's reply, without reasoning that the model server returned in a separate
+    field."""
     reasoning: str | None = None
-    """The full reasoning of the model, if the model server returned it apart from the reply; else None."""
+    """The full reasoning of the model, if the model server returned it in a field separate from the reply's
+    text; else None."""
     tool_calls: tuple[MessageCall, ...] = ()
-    """The tool calls that the model server returned apart from the reply's text; usually none."""
+    """The tool calls that the model server returned in a field separate from the reply's text; usually
+    none."""
     action: str | None = None
     """The text of the action as the model wrote it; None if the reply has no action."""
     call: Call | None = None
@@ -280,7 +284,7 @@ class Step(Line):
     (the agent's environment) does not report this time, the whole time that it took for the action. 0 without
     an action, or if unknown."""
     tokens: TokenRef | None = None
-    """The place of the reply's tokens in the episode's trace (the record that the library verifiers made);
+    """The place of the reply's tokens in the episode's trace (the record that the library `verifiers` made);
     None if no trace was recorded."""
     reward: float | None = None
     """The reward that the world (the agent's environment) gave for the action; None without an action, and
@@ -364,7 +368,7 @@ class End(Line):
     """The reason why the episode ended: `submit`, `done` (its world ended it), `turns`, `context` (the prompt
     became too long), `length` (a reply was cut), `format` (too many format errors), `killed` (a program in
     the box was killed), `history` (a program in the box changed its conversation with the model), `box` (the
-    agent's commands ended their box), or the name of a stop condition of verifiers."""
+    agent's commands ended their box), or the name of a stop condition of `verifiers`."""
     error: str | None = None
     """The message of the infrastructure error that ended the episode; None if there was none."""
     failed_action: str | None = None
@@ -389,8 +393,8 @@ class End(Line):
     """The number of branches of the episode's trace, which is a tree of messages: each path from the root to
     a leaf becomes one training sample. None if unknown."""
     trace_file: str = ""
-    """The path of the file with the episode's trace (the record with tokens that the library verifiers made),
-    relative to the trajectory's folder; empty if it was not stored."""
+    """The path of the file with the episode's trace (the record with tokens that the library `verifiers`
+    made), relative to the trajectory's folder; empty if it was not stored."""
 
     @property
     def times(self) -> dict[str, float]:

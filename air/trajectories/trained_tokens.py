@@ -95,7 +95,7 @@ class Message:
 @dataclass(frozen=True)
 class Conversation:
     """The tokens of one conversation in a training step, by message, with the parts of the reward. `trace` is
-    the id of the record that the library verifiers made of the conversation."""
+    the id of the record that the library `verifiers` made of the conversation."""
 
     episode: str
     """The id of the episode; empty if it has no trajectory."""
@@ -104,7 +104,7 @@ class Conversation:
     group: int
     """The index, from 0, of the episode's group (the episodes of the same task) in the training step."""
     messages: tuple[Message, ...]
-    """The messages, in the same order as the nodes in the record of the library verifiers. The indices
+    """The messages, in the same order as the nodes in the record of the library `verifiers`. The indices
     `Step.tokens.nodes` in a trajectory refer to this order."""
     payments: tuple[Payment, ...]
 

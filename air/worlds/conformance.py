@@ -382,9 +382,10 @@ async def _closed_in_time(world: World[Action]) -> None:
 
 
 async def many_play_at_once(case: Case) -> None:
-    """Checks that `case.at_once` episodes, of up to 3 turns each, can run at the same time. If
-    `WorldTask.replays` is true, each episode must equal the episode with the same seed that runs alone.
-    Raises Violation if one differs."""
+    """Checks that `case.at_once` episodes of a world can run at the same time, by running that many for up to
+    3 turns each. If the world promises the same episode for the same seed and actions (`WorldTask.replays`),
+    also checks that each is equal to an episode with the same seed that runs alone. Raises Violation if one
+    differs."""
     at_once = await asyncio.gather(
         *(play(case, place % len(SEEDS), 3) for place in range(case.at_once))
     )

@@ -1,6 +1,6 @@
 """Implements the command `air trajectories export|import`: converts recorded episodes to formats of other
 programs (ATIF, the Agent Trajectory Interchange Format; data for supervised fine-tuning), or imports episodes
-that MLGym or verifiers recorded."""
+that MLGym or `verifiers` recorded."""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@ turn by turn, in air's own process.
 
 In a turn, the harness calls the model, reads an action from the reply, lets the world (what the agent acts
 in) perform it, and gives the model the result, the observation. If the model server returns reasoning or tool
-calls apart from the reply's text, they are recorded, and sent back with the reply in later requests. The
-action format (the syntax of actions) decides which part of a reply is an action. Every model call goes to the
-endpoint that the library verifiers provides, so verifiers' trace, its record of the episode, contains it.
+calls in fields separate from the reply's text, they are recorded, and sent back with the reply in later
+requests. The action format (the syntax of actions) decides which part of a reply is an action. Every model
+call goes to the endpoint that the library `verifiers` provides, so `verifiers`' trace, its record of the
+episode, contains it.
 
 The episode ends after an action that ends it, such as `submit`; after the last turn; when the next prompt
 would exceed the model's context; after a reply that was cut at the token limit; or after too many consecutive
@@ -60,11 +61,11 @@ class Reply:
     """The number of tokens in the prompt and the reply together."""
     completion_tokens: int
     reasoning: Mapping[str, Any] = field(default_factory=dict)
-    """The response fields in which the model server returned the model's reasoning apart from the text. They
-    are sent back in later requests. Empty if there was no reasoning."""
+    """The response fields in which the model server returned the model's reasoning, separately from the text.
+    They are sent back in later requests. Empty if there was no reasoning."""
     tool_calls: Sequence[Mapping[str, Any]] = ()
-    """The tool calls that the model server returned apart from the text. They are sent back in later
-    requests."""
+    """The tool calls that the model server returned in a field separate from the text. They are sent back in
+    later requests."""
 
     @property
     def message(self) -> Message:
@@ -82,7 +83,7 @@ class Reply:
 
 
 class AirHarness(vf.Harness[AirHarnessConfig]):
-    """The harness `air`, a plugin of verifiers: plays an episode with a model in the role of the agent. The
+    """The harness `air`, a plugin of `verifiers`: plays an episode with a model in the role of the agent. The
     loop runs in this process, and the agent's commands run in the box, the agent's container."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -99,11 +100,11 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         mcp_urls: dict[str, str],
         data: vf.TaskData,
     ) -> ProgramResult:
-        """Plays an episode to its end; the episode's state is an attribute of `runtime`, verifiers' object
-        for the place where commands run. verifiers calls this method. The model is at the URL `endpoint`;
-        `secret` authorises requests to it. verifiers demands the other parameters; `mcp_urls` is ignored.
-        Always returns exit code 0 and no output, because verifiers expects the result of a program, and none
-        was run."""
+        """Plays an episode to its end; the episode's state is an attribute of `runtime`, `verifiers`' object
+        for the place where commands run. `verifiers` calls this method. The model is at the URL `endpoint`;
+        `secret` authorises requests to it. `verifiers` demands the other parameters; `mcp_urls` is ignored.
+        Always returns exit code 0 and no output, because `verifiers` expects the result of a program, and
+        none was run."""
         episode = episode_of(runtime)
         if isinstance(ctx.client, vf.TrainClientConfig):
             self.config.check_history()
@@ -170,7 +171,7 @@ class AirHarness(vf.Harness[AirHarnessConfig]):
         trace: vf.Trace[Any, Any, Any],
     ) -> Reply | None:
         """Calls the model and returns its reply. Returns None, and stores the reason in `episode.why_ended`,
-        if the prompt exceeds the model's context, or if verifiers rejected the call because verifiers has
+        if the prompt exceeds the model's context, or if `verifiers` rejected the call because `verifiers` has
         stopped the episode.
 
         Raises InferenceError if the endpoint failed, or if the first prompt is already too long.
@@ -273,7 +274,7 @@ def _observation_tokens(messages: Sequence[Mapping[str, Any]], tokens: TokenCoun
 
 class _Stopped(Exception):
     """Raised if the model cannot be called again in this episode. `reason` is `context` (the prompt is too
-    long) or `stopped` (verifiers has stopped the episode)."""
+    long) or `stopped` (`verifiers` has stopped the episode)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -286,7 +287,8 @@ def _ssl() -> ssl.SSLContext:
 
 
 class _Model:
-    """HTTP client of the model endpoint that verifiers provides."""
+    """HTTP client that requests the model's replies from the model endpoint that the library `verifiers`
+    provides."""
 
     def __init__(
         self,
@@ -331,8 +333,8 @@ class _Model:
         return message
 
     async def complete(self, messages: list[dict[str, Any]]) -> Reply:
-        """Requests one chat completion; verifiers sets the sampling parameters. Raises InferenceError if the
-        endpoint failed, and _Stopped if the model cannot be called again."""
+        """Requests one chat completion; `verifiers` sets the sampling parameters. Raises InferenceError if
+        the endpoint failed, and _Stopped if the model cannot be called again."""
         request = {**self._body, "messages": messages}
         try:
             async with self._http.post(self._url, json=request) as response:

@@ -3,7 +3,7 @@ Only requests that continue the program's conversation with the model reach the 
 
 The agent's commands run as the same user as the program, so they could send requests of their own. Such
 requests must not reach the model, because each reply of the model becomes part of the episode's trace
-(verifiers' record), which is trained on. The first request is sent before any command of the agent can run.
+(`verifiers`' record), which is trained on. The first request is sent before any command of the agent can run.
 Its headers, and all its fields except the messages, are used for all later requests. Every later request must
 repeat the messages of the previous request and the model's reply unchanged, and may only add tool results and
 one user message (see `air.env.program.messages`). The model server gets the fields of the first request and
@@ -31,7 +31,7 @@ class Conversation:
     Checks that each request of the program continues the conversation so far."""
 
     trace: Any
-    """The episode's trace, the record to which verifiers appends every reply of the model."""
+    """The episode's trace, the record to which `verifiers` appends every reply of the model."""
     first: HttpRequest | None = None
     """The first request to which the model has replied. None: there is none yet."""
     settings: Json = field(default_factory=dict)

@@ -2,11 +2,11 @@
 grader.
 
 The guest (air's program in every box) relays two loopback ports of the box to this process, so the box needs
-no network. One port leads to verifiers' model endpoint; only requests that continue the program's
+no network. One port leads to `verifiers`' model endpoint; only requests that continue the program's
 conversation pass (see `air.env.program.conversation`). The other port leads to the gateway itself. When the
 executable `validate` or `submit` is run in the box, it connects to this port, and the gateway grades the
 artefact (the files that the agent hands in). The executable then prints the result, the same text that a
-model gets under air's own harness. The gateway ends the program after `submit`, after verifiers has stopped
+model gets under air's own harness. The gateway ends the program after `submit`, after `verifiers` has stopped
 the episode, and after an infrastructure error (one that is not the agent's fault), which the agent never
 sees.
 
@@ -58,7 +58,7 @@ FOLDER = "/tmp/air"
 """The folder inside the box that contains the executables `validate` and `submit`."""
 SAY_SECONDS = 10.0
 WATCH_SECONDS = 0.2
-"""Seconds between two checks of whether verifiers has stopped the episode."""
+"""Seconds between two checks of whether `verifiers` has stopped the episode."""
 _API_KEY = re.compile(r"((?:^|[-_.])api[-_]key=)(.+)", re.DOTALL)
 _PLACEHOLDER = "known-to-the-gateway"
 _SERVER_FAULT_STATUSES = (401, 403, 407, 408, 425, 429)
@@ -119,8 +119,8 @@ class Gateway:
             await self.box.write(self.box.path(f"{FOLDER}/{ending}"), text, mode=0o755)
 
     def begin(self, trace: vf.Trace[Any, Any, Any]) -> None:
-        """Starts the episode's clock. Adds to the task's prompt, in verifiers' `trace` of the episode, a text
-        that explains the executables `validate` and `submit` to the agent."""
+        """Starts the episode's clock. Adds to the task's prompt, in `verifiers`' `trace` of the episode, a
+        text that explains the executables `validate` and `submit` to the agent."""
         self._trace, self._turns = trace, Transcript(self.episode, trace)
         self._conversation = Conversation(trace)
         self._began = time.monotonic()
@@ -195,7 +195,7 @@ class Gateway:
     def _result(self, running: asyncio.Future[ProgramResult]) -> ProgramResult:
         """Returns the result of the program that plays the agent. `running` is the future of its run.
 
-        verifiers treats an exit code other than 0 as a failure that is not the agent's fault. Therefore the
+        `verifiers` treats an exit code other than 0 as a failure that is not the agent's fault. Therefore the
         returned exit code is 0 if the program failed because of the agent, for example because the agent
         ended its box. If running the program raised an error that the agent cannot have caused, raises it.
         """
@@ -259,8 +259,8 @@ class Gateway:
             self.episode.why_ended = "turns"
 
     async def _stopped(self) -> None:
-        """Returns when verifiers has stopped the episode. The caller then ends the program that plays the
-        agent, because verifiers rejects its requests from then on, and some programs would repeat them for
+        """Returns when `verifiers` has stopped the episode. The caller then ends the program that plays the
+        agent, because `verifiers` rejects its requests from then on, and some programs would repeat them for
         minutes."""
         while self._trace is None or self._trace.stop_condition is None:  # noqa: ASYNC110 — no event
             await asyncio.sleep(WATCH_SECONDS)

@@ -16,8 +16,8 @@ _READ_BYTES = 1 << 16
 _FORWARDED_HEADERS = {
     *(b"accept", b"authorization", b"content-type", b"host", b"user-agent", b"x-api-key"),
 }
-"""The names of the request headers that are forwarded to verifiers' model endpoint. All others are dropped,
-because with some of them a program could tell verifiers which replies to train on."""
+"""The names of the request headers that are forwarded to `verifiers`' model endpoint. All others are dropped,
+because with some of them a program could tell `verifiers` which replies to train on."""
 
 
 class RequestError(Exception):

@@ -1,7 +1,7 @@
 """For a program that plays the agent inside a box (a container or a process): finds a Python interpreter in
 the box that has the packages which the program needs.
 
-The library verifiers provides such a program as one file, with a comment that lists the packages (in the
+The library `verifiers` provides such a program as one file, with a comment that lists the packages (in the
 format of the Python standard PEP 723), and would let `uv` install them at every start. air installs nothing
 in boxes: the image `air-harness` contains several Python environments with packages. In a process box (a box
 without a container), the program runs with the interpreter that runs air.

@@ -26,7 +26,7 @@ class MessageError(Exception):
 
 
 def repeated_reply(message: Json, reply: Any) -> Json:
-    """Returns `message` with only its known fields, if it repeats the model's `reply` (in verifiers' form).
+    """Returns `message` with only its known fields, if it repeats the model's `reply` (in `verifiers`' form).
     The message may leave out the reply's reasoning. Raises MessageError if it differs from the reply in any
     other way."""
     content, calls = message.get("content"), reply.tool_calls or ()

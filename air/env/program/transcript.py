@@ -1,5 +1,5 @@
 """Writes the trajectory (air's record of an episode) if a program in the box plays the agent. air does not
-see the turns of such a program itself, so it reads them from the trace, the record that verifiers keeps."""
+see the turns of such a program itself, so it reads them from the trace, the record that `verifiers` keeps."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Transcript:
 
     def _shown(self, reply: int) -> str:
         """Returns the text that the model got between two replies: the contents of the messages between them
-        in the trace (verifiers' record), joined by newlines. `reply` is the index of the second reply among
+        in the trace (`verifiers`' record), joined by newlines. `reply` is the index of the second reply among
         the trace's nodes (messages)."""
         nodes, texts = self._trace.nodes, list[str]()
         number = nodes[reply].parent

@@ -1,5 +1,5 @@
-"""Parses tar archives, in which files are copied out of a runtime of the library verifiers. Their content is
-untrusted. (From air's own boxes, files are copied in another way.)
+"""Parses tar archives, in which files are copied out of a runtime of the library `verifiers`. Their content
+is untrusted. (From air's own boxes, files are copied in another way.)
 
 Only regular files and folders are accepted, up to limits on their size and number. The paths are not checked
 here: `file_transfer.lay`, which writes the entries to disk, confines them to one folder.

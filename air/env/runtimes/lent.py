@@ -1,7 +1,8 @@
-"""Runtimes (places where the library verifiers runs commands) that run commands in a box of air, a container
-or process. Such a runtime is called lent, because air and not verifiers starts and closes the box.
+"""Runtimes (places where the library `verifiers` runs commands) that run commands in a box of air, a
+container or process. Such a runtime is called lent, because air and not `verifiers` starts and closes the
+box.
 
-verifiers accepts only its own classes of runtimes. Therefore this module defines, for each kind of box, a
+`verifiers` accepts only its own classes of runtimes. Therefore this module defines, for each kind of box, a
 subclass of one of these classes.
 """
 
@@ -42,7 +43,7 @@ OUTPUT_BYTES = 1_000_000
 
 class _Lent:
     """Base class with the methods that `LentDocker` and `LentProcess` have in common. They replace the
-    methods of verifiers' runtimes, so that commands run in a box of air."""
+    methods of `verifiers`' runtimes, so that commands run in a box of air."""
 
     box: Box
     episode: Episode
@@ -50,7 +51,7 @@ class _Lent:
     prepared: dict[str, str]
 
     async def start(self) -> None:
-        """Does nothing, because the box is already running. verifiers calls this method."""
+        """Does nothing, because the box is already running. `verifiers` calls this method."""
 
     async def run(self, argv: list[str], env: dict[str, str]) -> ProgramResult:
         """Runs a command in the box with the environment variables `env`, for at most `PROGRAM_SECONDS`
@@ -111,9 +112,9 @@ class _Lent:
     ) -> list[str]:
         """Writes the Python program `script` into the box, and returns the command that runs it: the path of
         an interpreter, and that of the program. A comment in the program lists the packages that it needs.
-        verifiers would install them with `uv`; air installs nothing in boxes, but takes an interpreter in the
-        box that has the packages, and raises MissingError if there is none. `env` and `activate`, which
-        verifiers passes, are ignored."""
+        `verifiers` would install them with `uv`; air installs nothing in boxes, but takes an interpreter in
+        the box that has the packages, and raises MissingError if there is none. `env` and `activate`, which
+        `verifiers` passes, are ignored."""
         data = script.encode() if isinstance(script, str) else script
         path = self.box.path(f"/tmp/vf-scripts/{hashlib.sha256(data).hexdigest()}.py")
         if path not in self.prepared:
@@ -132,7 +133,7 @@ class _Lent:
             await self.box.write(path, data)
 
     async def prepare_execution(self, routes: list[str] | None) -> None:
-        """Does nothing, because the network rules of a box cannot change after its start. verifiers calls
+        """Does nothing, because the network rules of a box cannot change after its start. `verifiers` calls
         this method to set such rules."""
 
     def host_url(self, url: str) -> str:
@@ -149,18 +150,18 @@ class _Lent:
 
 
 class LentDocker(_Lent, DockerRuntime):
-    """A runtime of verifiers that runs commands in a box of air that is a container."""
+    """A runtime of `verifiers` that runs commands in a box of air that is a container."""
 
 
 class LentProcess(_Lent, SubprocessRuntime):
-    """A runtime of verifiers that runs commands in a process box, which is a box of air without a
+    """A runtime of `verifiers` that runs commands in a process box, which is a box of air without a
     container."""
 
 
 def lend(box: Box, episode: Episode, gateway: Gateway | None = None) -> Runtime:
-    """Returns a runtime of verifiers that runs commands in `box`, and has `episode` (the state of the running
-    episode) as an attribute. `gateway` connects a program in the box that plays the agent to the model and to
-    the grader; None if air's own harness plays the agent."""
+    """Returns a runtime of `verifiers` that runs commands in `box`, and has `episode` (the state of the
+    running episode) as an attribute. `gateway` connects a program in the box that plays the agent to the
+    model and to the grader; None if air's own harness plays the agent."""
     runtime: Any
     if box.isolation == "container":
         runtime = LentDocker(DockerConfig(image=box.spec.image, workdir=box.workspace), name=box.id)

@@ -1,5 +1,5 @@
-"""A runtime of the library verifiers (a place where commands run) for episodes without a box, such as games.
-It cannot run commands, but verifiers demands a runtime for every episode."""
+"""A runtime of the library `verifiers` (a place where commands run) for episodes without a box, such as
+games. It cannot run commands, but `verifiers` demands a runtime for every episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from air.env.world_episode import WorldEpisode
 
 
 class NoBox(SubprocessRuntime):
-    """A runtime of verifiers that cannot run commands, for an episode without a box. It only carries the
+    """A runtime of `verifiers` that cannot run commands, for an episode without a box. It only carries the
     episode's state, as an attribute."""
 
     episode: WorldEpisode

@@ -1,5 +1,5 @@
-"""Supports the commands `vf-validate` and `vf-debug` of the library verifiers, which test a task without a
-model: makes a box (air's interface to a place for commands) from a runtime that verifiers itself started.
+"""Supports the commands `vf-validate` and `vf-debug` of the library `verifiers`, which test a task without a
+model: makes a box (air's interface to a place for commands) from a runtime that `verifiers` itself started.
 
 These commands start a runtime (a place where commands run) and call `AirTask`, which copies the task's files
 into it. The command's flags determine the runtime's image, user and network, so it may differ from air's own
@@ -41,19 +41,19 @@ from air.trajectories import Recorder
 from air.worlds.research.world import ResearchWorld
 
 COMMANDS = ("validate", "debug")
-"""The names that the commands `vf-validate` and `vf-debug` of verifiers give to the agent in their records
+"""The names that the commands `vf-validate` and `vf-debug` of `verifiers` give to the agent in their records
 (traces), although no agent plays. `AirTask` recognises these commands by the names."""
 LOG = logging.getLogger("verifiers.v1.air")
-"""The logger of this module. Its name is below that of verifiers' logger, so that verifiers' commands print
-its messages."""
+"""The logger of this module. Its name is below that of `verifiers`' logger, so that `verifiers`' commands
+print its messages."""
 _COPY_SECONDS = 120.0
 _SIZE = '[ -f "$1" ] && [ ! -L "$1" ] && wc -c <"$1"'
 _UNPACK = 'mkdir -p "$2" && tar -xf "$1" -C "$2" --no-same-owner; code=$?; rm -f "$1"; exit $code'
 
 
 class VerifiersBox(Box):
-    """A box (air's interface to a place for commands) whose commands run in a runtime of verifiers.
-    verifiers starts and ends the runtime."""
+    """A box (air's interface to a place for commands) whose commands run in a runtime of `verifiers`.
+    `verifiers` starts and ends the runtime."""
 
     def __init__(self, runtime: Runtime, spec: BoxSpec, workspace: str) -> None:
         self.id, self.spec, self.workspace = runtime.name, spec, workspace
@@ -82,7 +82,7 @@ class VerifiersBox(Box):
     ) -> ExecResult:
         """Runs a command in the runtime, as `Box.exec` describes. Of standard output and of standard error,
         at most the first `max_bytes` bytes each are returned. Raises ConfigError if `stdin` is not empty,
-        because verifiers' runtimes give commands no input."""
+        because `verifiers`' runtimes give commands no input."""
         if stdin:
             raise ConfigError("a runtime of verifiers' own gives its commands no standard input")
         for path, data in (files or {}).items():
@@ -161,20 +161,20 @@ class VerifiersBox(Box):
             raise BoxFileError(f"{path!r}: {result.stderr.strip()[:300]}")
 
     async def forward(self, port: int, target: Handler | tuple[str, int]) -> int:
-        """Always raises ConfigError, because a runtime of verifiers cannot relay connections from a port
+        """Always raises ConfigError, because a runtime of `verifiers` cannot relay connections from a port
         inside it to this process."""
         raise ConfigError("a runtime of verifiers' own has no ports that the host answers")
 
     async def snapshot(self) -> Snapshot:
-        """Always raises ConfigError, because the runtimes of verifiers cannot make snapshots."""
+        """Always raises ConfigError, because the runtimes of `verifiers` cannot make snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def restore(self, snapshot: Snapshot) -> None:
-        """Always raises ConfigError, because the runtimes of verifiers cannot make snapshots."""
+        """Always raises ConfigError, because the runtimes of `verifiers` cannot make snapshots."""
         raise ConfigError("a runtime of verifiers' own has no snapshots")
 
     async def close(self) -> None:
-        """Does nothing, because verifiers itself ends the runtime."""
+        """Does nothing, because `verifiers` itself ends the runtime."""
 
 
 def _packed(source: Path) -> bytes:
@@ -195,8 +195,8 @@ def _packed(source: Path) -> bytes:
 
 @dataclass(kw_only=True)
 class UnplayedEpisode(ResearchEpisode):
-    """An episode of a research task that no agent plays, for verifiers' commands `vf-validate` and
-    `vf-debug`. Copies the task's files into a runtime that verifiers started, and grades what is there.
+    """An episode of a research task that no agent plays, for `verifiers`' commands `vf-validate` and
+    `vf-debug`. Copies the task's files into a runtime that `verifiers` started, and grades what is there.
     `open_episode` makes it."""
 
     graders: Pool

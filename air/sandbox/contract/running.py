@@ -66,11 +66,12 @@ class RunningCommand(ABC):
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Writes `data` to the command's standard input or terminal. Returns when all bytes are in the
-        command's pipe or terminal.
+        """Writes `data` to the command's standard input or, if the command runs in a terminal, to the
+        terminal. Returns when the pipe or terminal has accepted all bytes; the command need not have read
+        them yet.
 
-        Waits as long as the command does not read its input. Raises BoxCommandError if the command has no
-        standard input, has closed its input, or has ended.
+        If the pipe or terminal is full, waits until the command reads from it. Raises BoxCommandError if the
+        command has no standard input, has closed its input, or has ended.
         """
 
     @abstractmethod

@@ -38,12 +38,11 @@ class EngineAwayError(TransientStartError):
 
 
 def classify(status: int | None, text: str) -> Kind:
-    """Returns the kind of a failed request to the container engine: `missing-engine`, `missing-image`,
-    `missing-gpus`, `final` or `transient`. `status` is the answer's HTTP status (None: no answer), `text` its
-    error text.
-
-    After a `transient` failure, another attempt may succeed. After any other failure, it would fail again.
-    """
+    """Returns the kind of a failed request to the container engine: `missing-engine` (the engine cannot be
+    reached), `missing-image` (there is no such image), `missing-gpus` (the engine cannot provide GPUs),
+    `final` (the same request would fail again) or `transient` (any other failure; another attempt may
+    succeed). `status` is the response's HTTP status (None: there was no response), `text` the error
+    message."""
     low = text.lower()
     if status is None:
         return "missing-engine" if engine_missing(text) else "transient"

@@ -125,7 +125,9 @@ def _mount(volume: str, base: str, *, read_only: bool) -> Mount:
 
 
 async def _digest(image: str) -> str:
-    """Returns the container engine's id of an image, or "" if there is no such image or the request fails."""
+    """Returns the id that the container engine derives from the content of the container image called
+    `image`. Returns "" if there is no such image or the engine cannot be asked. By this id, air remembers
+    which images lack Python."""
     try:
         return await engine.image_id(image)
     except (MissingError, InfrastructureError):

@@ -76,7 +76,8 @@ class Output:
         del self.tail[:over]
 
     def bytes(self) -> bytes:
-        """Returns the kept output. If bytes were dropped, a line in the middle says how many."""
+        """Returns the kept output: the beginning and the end of the stream. If bytes between them were
+        dropped, a line at their position says how many."""
         self._trim()
         mark = b"\n[... %d bytes cut ...]\n" % self.cut if self.cut else b""
         return bytes(self.head) + mark + bytes(self.tail)

@@ -100,8 +100,10 @@ class Keeper:
             raise ValueError(f"unknown operation {op!r}")
 
     def take(self, name: str, header: dict[str, Any]) -> None:
-        """Stores the workspace of the box `header["box"]` as the snapshot `name`. No process may run in the
-        box any more. The snapshot outlives the box."""
+        """Makes a snapshot called `name` of the workspace (the folder in which an agent works) of the box
+        `header["box"]`. No file is copied: this program, too, mounts the workspace's file system, so that it
+        outlives the box. The caller must have ended all processes in the box, because they could change the
+        snapshot."""
         layers = self.layers.get(header["box"])
         if layers is None:
             place = self._place()

@@ -128,8 +128,8 @@ class Starter:
         self.failure_flags[ident % FAILURE_FLAG_BYTES] = 1
 
     def began(self, ident: int) -> bool:
-        """Whether the program of the command with the request id `ident` ran at all. False, for example, if
-        its file is not executable."""
+        """Whether the forked process of a command could execute the command's program. False, for example, if
+        the program's file is not executable. `ident` is the id of the request that started the command."""
         return not self.failure_flags[ident % FAILURE_FLAG_BYTES]
 
     def _fork(

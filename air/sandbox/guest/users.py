@@ -1,5 +1,5 @@
-"""The Unix users of a box. The guest (air's program in the box) runs as another user than its commands, so
-that no command can harm the guest.
+"""The Unix users of a box (a sandbox). The guest, air's program in the box, runs as a different user from the
+commands that it starts, so that no command can harm it.
 
 The reason: the kernel lets a process limit, reschedule or signal the processes of its own user. A box starts
 as root with few capabilities. The guest then becomes the user `GUEST_UID`, and runs each command as the user

@@ -257,12 +257,13 @@ def _slot(part: str) -> tuple[str, str]:
 
 
 def occupied(label: str) -> dict[str, str]:
-    """Returns which GPUs of a lease are still used by existing containers, as a dict {UUID: "container NAME
-    of OWNER"}.
+    """Returns which GPUs of a lease (the right of a process to use certain GPUs) are still used by existing
+    containers, as a dict {GPU's UUID: "container NAME of OWNER"}. `label` is the `GpuLease.label` of the
+    lease, which lists its GPUs.
 
-    Before that, removes containers with GPUs that have expired or whose owner (the process that started the
-    container) is dead. `label` is the `GpuLease.label` of the lease. Blocks. Raises MissingError if no
-    container engine answers, BoxStartError if the engine fails.
+    First removes those containers with GPUs that have expired or whose owner (the process of air that started
+    the container) is dead. Blocks the thread. Raises MissingError if no container engine answers,
+    BoxStartError if the engine fails.
     """
     from air.sandbox.docker import engine
 

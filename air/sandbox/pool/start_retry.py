@@ -54,8 +54,9 @@ class Digests:
         self._asking = asyncio.Lock()
 
     async def of(self, spec: BoxSpec) -> str:
-        """Returns the current id of the image of a container box with the settings `spec`. Returns "" for a
-        process box (a box without a container).
+        """Returns the current id of the image of a container box with the settings `spec`, from the cache or,
+        if the id in the cache is too old, from the container engine. Returns "" for a process box (a box
+        without a container).
 
         Raises MissingError if no container engine answers or the image is not built, BoxStartError if the
         engine fails.

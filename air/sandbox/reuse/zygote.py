@@ -234,11 +234,14 @@ def _worker(prctl: Any) -> Any:
             control.send(b"%d %d" % os.waitpid(pid, 0))
 
     def take_job(jobs: Any, uid: int) -> None:
-        """Makes this fork a process of the user id `uid`, kills all other processes of that user, and waits
-        for a job on the socket `jobs`.
+        """Runs in a new fork of this interpreter. Makes the fork a process of the user id `uid`, kills all
+        other processes of that user, and waits on the socket `jobs` for a job (a command to run).
 
-        Returns only if the job is to run the script. After a change of user, a process cannot be traced by
-        other processes of the new user, so none of them can disturb this fork meanwhile.
+        Returns if the job is this interpreter's own script, which the interpreter then runs. For other jobs,
+        and if the script's user has packages that need a newly started interpreter, the fork executes the
+        command as a new program. If the socket is closed without a job, the fork exits. After the change of
+        user, no other process of that user can trace (inspect or change) this fork, so none can disturb it
+        meanwhile.
         """
         _become(uid, _signal.SIGKILL)
         jobs.send(READY)
@@ -291,10 +294,11 @@ def _own_packages() -> str:
 
 
 def _execute(jobs: Any, command: list[bytes]) -> None:
-    """Replaces this fork by another program (as `os.execve` does). If that fails, reports the failure to the
-    guest (air's program in the box) on the socket `jobs`, and exits. `command` contains, in this order, the
-    working directory, the number of arguments, the arguments (the first is the program), and the environment
-    variables as `NAME=VALUE`."""
+    """Replaces this process, a fork of the interpreter, by another program (as `os.execve` does). Never
+    returns. If the program cannot be run, sends `FAILED` to the guest (air's program in the box) on the
+    socket `jobs`, prints the reason on standard error, and exits with status 127 (no such file) or 126.
+    `command` contains, in this order, the working directory, the number of arguments, the arguments (the
+    first is the program), and the environment variables as `NAME=VALUE`."""
     cwd, count, *texts = command
     argv, env = texts[: int(count)], dict(text.split(b"=", 1) for text in texts[int(count) :])
     try:

@@ -76,8 +76,9 @@ def error(code: str, message: str, **more: Any) -> str:
 
 
 def first(prompt: str, metadata: dict[str, Any]) -> str:
-    """Returns the response to the client's message `reset`, which began an episode, as JSON text. Its
-    observation is `prompt`, the first text for the agent; `metadata` are further fields about the episode."""
+    """Returns the server's response to the client's message `reset`, which began an episode, as JSON text.
+    The observation in it contains `prompt`, the first text for the agent. It has no reward, and says that the
+    episode has not ended. `metadata` are further fields about the episode."""
     return _observation({"text": prompt}, None, False, metadata)
 
 

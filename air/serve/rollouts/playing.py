@@ -26,8 +26,8 @@ _RUNTIMES = {"docker": "docker", "process": "subprocess"}
 _AGENTGYM = "agentgym:"
 _MODEL_ERRORS = ("InferenceError", "ModelError", "ProviderError", "OverlongPromptError")
 _CAUSE = re.compile(r"^(?:HarnessError: harness '[^']*': )+")
-"""Matches the words that verifiers, the library that runs the episodes, puts before the text of an error that
-it does not know, such as air's InferenceError. The error's type stands directly after these words. It is
+"""Matches the words that `verifiers`, the library that runs the episodes, puts before the text of an error
+that it does not know, such as air's InferenceError. The error's type stands directly after these words. It is
 searched only there, because later parts of the text may quote the environment's server."""
 _REASONS: dict[str, StopReason] = {
     "turns": "max_round",

@@ -1,6 +1,7 @@
-"""The server `air serve tools`, which runs tools for clients. There are two kinds of clients: those of
-verl-tool's `POST /get_observation`, and those of OpenAI's chat completions, for whom a model calls the tools
-in a loop.
+"""The server `air serve tools`, which runs air's tools (such as a Python interpreter) over HTTP. It offers
+two interfaces. For `POST /get_observation` (the protocol of verl-tool, a training framework), the client
+sends replies of its own model, and gets the results of the tool calls in them. For OpenAI's chat completions,
+the server itself lets a model call the tools in a loop, and returns the final answer.
 
 `sessions` opens the tools, with a box (a container or process) if they need one. `observations` handles
 `/get_observation`; for it, `trajectories` keeps the tools open between the requests of one trajectory (a

@@ -1,11 +1,11 @@
-"""Writes a task in the format of Harbor (a framework that runs agents on tasks in containers; schema 1.4), as
-a folder that Harbor can build, run and grade without air.
+"""Writes one of air's tasks in the format of Harbor (a framework that runs agents on tasks in containers;
+schema 1.4), as a folder from which Harbor can build, run and grade the task without air.
 
-The folder's `task.toml` states every limit explicitly, also where tests run and whether there is a network,
-because the defaults of Harbor's versions differ. The agent's image contains the files of `environment/`
-(starter files and the agent's data). The verifier (Harbor's word for the grader) has an image of its own,
-made from `tests/`; only this image contains the grader and the hidden data. The files depend only on the
-task, so equal tasks give equal bytes.
+In the folder, `environment/` defines the agent's container image, which contains the starter files and the
+agent's data. `tests/` defines a second image, that of the verifier (Harbor's word for the grader); only this
+image contains the grader and the hidden data. `task.toml` states every limit, the place where the tests run,
+and whether there is a network, because the defaults differ between Harbor's versions. The files depend only
+on the task, so equal tasks give equal bytes.
 """
 
 from __future__ import annotations

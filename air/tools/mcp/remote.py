@@ -142,8 +142,10 @@ class _Factory:
 
 
 def _bounded(inner: httpx2.AsyncHTTPTransport, channel: RemoteChannel) -> Any:
-    """Returns an HTTP transport that sends requests through `inner`. In addition, it counts the bytes of each
-    response towards the channel's limit, stores errors in the channel, and rejects compressed responses."""
+    """Returns an HTTP transport (the object through which a client of the library httpx2 sends requests) that
+    sends requests through the transport `inner`. It counts the bytes of each response towards the limit of
+    `channel` (the connection to a tool server), and stores errors there. It asks for uncompressed responses,
+    and ends the connection if the server compresses one nevertheless."""
     import httpx2
 
     class Counted(httpx2.AsyncByteStream):

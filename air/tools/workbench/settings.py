@@ -1,4 +1,5 @@
-"""The tool `bash`, and the five tools that the name `files` in a run file stands for, with their settings."""
+"""Defines tools that a model calls to work in its box (sandbox), and their settings: the tool `bash`, and the
+five tools for viewing and editing files that a run file selects together by the name `files`."""
 
 from __future__ import annotations
 

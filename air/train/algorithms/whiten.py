@@ -1,8 +1,10 @@
-"""Whitens advantages over all sampled tokens of a step: shifts and scales them to mean 0 and variance 1.
+"""Whitens advantages: shifts and scales them so that over all tokens that the model generated in a training
+step, their mean is 0 and their variance 1.
 
     A_t ← (A_t − mean(A)) / sqrt(var(A) + 1e-8)          var: n − 1 in the denominator
 
-As `masked_whiten` in AgentFly and verl. The advantages of a step with fewer than two tokens are not changed.
+A_t is the advantage of token t. This is the same computation as the function `masked_whiten` in AgentFly and
+verl. If a step has fewer than two tokens, its advantages are not changed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class EnvSource(BaseModel):
     `[[orchestrator.train.source]]` of a run file (TOML)."""
 
     name: str | None = None
-    """The name of this source of prompts in logs. None: the id of its taskset, the plugin of verifiers that
+    """The name of this source of prompts in logs. None: the id of its taskset, the plugin of `verifiers` that
     provides its tasks."""
     ratio: float = Field(1.0, gt=0)
     """Weight of this source of prompts. On average, twice the weight gives twice as many prompts."""

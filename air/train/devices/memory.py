@@ -53,7 +53,8 @@ _OFTEN_NONE = {"weight_copies", "gradient_copies", "other_models"}
 
 @dataclass(frozen=True)
 class Memory:
-    """An estimate of the memory that a run needs on the policy's device, divided by purpose, in bytes."""
+    """An estimate, in bytes and broken down by purpose, of the memory that a training run needs on the device
+    of the policy (the model that is trained)."""
 
     weights: int
     """The bytes of the policy's weights."""

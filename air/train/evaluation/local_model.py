@@ -21,7 +21,7 @@ from air.train.model.policy import Policy, load
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model whose replies evaluations can sample: `ctx`, a `ModelContext` of verifiers (the library that
+    """A model whose replies evaluations can sample: `ctx`, a `ModelContext` of `verifiers` (the library that
     runs episodes), says how to reach the model and how to sample. The model runs in this process or, if `ctx`
     leads to an endpoint, elsewhere."""
 

@@ -62,8 +62,8 @@ async def evaluate(
     """Plays `episodes` episodes of every task of the environment `env` with the model in `ctx`, and returns
     one rollout (result) per episode. If `episodes` is a mapping, it has the number of episodes by task id;
     tasks that it lacks are not played. At most `at_once` episodes run concurrently. `on_done` is called with
-    each episode's rollout when it has ended. `keep` is called with each task object of the library verifiers
-    (one prompt, such as a task with a seed); those for which it returns false are not played."""
+    each episode's rollout when it has ended. `keep` is called with each task object of the library
+    `verifiers` (one prompt, such as a task with a seed); those for which it returns false are not played."""
     config = SourceConfig.model_construct(name="eval", ratio=1.0, group_size=1, env=env)
     async with serving([config], 1) as (source,):
         source.tasks = [task for task in source.tasks if keep(task)]
@@ -80,9 +80,9 @@ async def served(
     renderer: Any = None,
 ) -> AsyncIterator[vf.ModelContext]:
     """Async context manager: runs air's own inference server for `model` during the `with` block. Yields a
-    `ModelContext` of verifiers for this server; its client exchanges token ids, not text. `max_tokens` limits
-    the tokens of each reply; None: only the context length limits them. `max_model_len` is the context length
-    in tokens, at most that of the model. `renderer` is a config of the package `renderers`; None: the
+    `ModelContext` of `verifiers` for this server; its client exchanges token ids, not text. `max_tokens`
+    limits the tokens of each reply; None: only the context length limits them. `max_model_len` is the context
+    length in tokens, at most that of the model. `renderer` is a config of the package `renderers`; None: the
     renderer of the model's family."""
     server = InferenceServer(model, max_model_len=min(max_model_len, model.max_length))
     await asyncio.to_thread(server.start)
@@ -105,10 +105,11 @@ def endpoint(
     max_tokens: int | None,
     top_p: float | None = None,
 ) -> vf.ModelContext:
-    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
-    OpenAI-compatible endpoint at `url`. `model` is the name by which the endpoint knows the model.
-    `api_key_var` is the name of the environment variable that holds the API key. `max_tokens` limits the
-    tokens of each reply. If `max_tokens` or `top_p` is None, the endpoint's default applies."""
+    """Returns the settings with which the library `verifiers` requests a model's replies from an existing
+    model server: a `ModelContext` (model, client and sampling settings). `url` is the server's
+    OpenAI-compatible endpoint, and `model` is the name by which the server knows the model. `api_key_var` is
+    the name of the environment variable that holds the API key. `max_tokens` limits the tokens of each reply.
+    If `max_tokens` or `top_p` is None, the server's default applies."""
     return vf.ModelContext(
         model=model,
         client=vf.EvalClientConfig(base_url=url.rstrip("/"), api_key_var=api_key_var),

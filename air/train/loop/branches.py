@@ -198,9 +198,9 @@ def _end_time(path: Path) -> float:
 
 
 def _move_episode(path: Path, target: Path) -> None:
-    """Moves the trajectory file `path` and its trace file (the same episode as the library verifiers recorded
-    it) into the folder `target`. The episode's artefacts (graded files) are copied to `target` and also
-    remain in the old folder, because other episodes may use the same artefacts."""
+    """Moves the trajectory file `path` and its trace file (the same episode as the library `verifiers`
+    recorded it) into the folder `target`. The episode's artefacts (graded files) are copied to `target` and
+    also remain in the old folder, because other episodes may use the same artefacts."""
     target.mkdir(exist_ok=True)
     for line in _lines(path):
         tested = line.get("test")

@@ -229,7 +229,7 @@ def by_node(
     samples: Sequence[Sample], numbers: Sequence[Sequence[float]]
 ) -> dict[int, list[float]]:
     """Regroups numbers of sampled tokens by message. `numbers` has, for each sample, a list with one number
-    per sampled token. Returns a dict from the `id()` of each message (verifiers' node) that has sampled
+    per sampled token. Returns a dict from the `id()` of each message (`verifiers`' node) that has sampled
     tokens to the list of its numbers."""
     found: dict[int, list[float]] = {}
     for sample, of_sample in zip(samples, numbers, strict=True):

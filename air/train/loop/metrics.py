@@ -25,8 +25,8 @@ _LENGTHS = (
     "num_turns",
     "num_branches",
 )
-"""The attributes of a trace (verifiers' record of a conversation) that measure its length, such as its number
-of turns. The distribution of each over the episodes becomes metrics."""
+"""The attributes of a trace (`verifiers`' record of a conversation) that measure its length, such as its
+number of turns. The distribution of each over the episodes becomes metrics."""
 
 COUNTS = ("context_ends", "cut_observations", "cut_replies", "refused_requests")
 """The names of the metrics that count events in episodes. Over several episodes or sources of tasks, these
@@ -213,7 +213,7 @@ def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
 
 def distributions(groups: Sequence[Group]) -> dict[str, float]:
     """Returns those metrics of a step's groups whose names prime-rl (another trainer) defines: distributions
-    (as `distribution` returns them) of the lengths and the rewards of traces (verifiers' records of
+    (as `distribution` returns them) of the lengths and the rewards of traces (`verifiers`' records of
     episodes), and the shares of truncated traces and of failed episodes. Each is computed over all training
     sources together (`train/agg/…`) and for each source (`train/<source>/…`). Also returns each source's
     share of the traces (`batch/<source>`), and the distribution of reply lengths (`reply_tokens/…`), which

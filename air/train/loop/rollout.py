@@ -2,7 +2,7 @@
 can be compared.
 
 A source of tasks is one `[[orchestrator.train.source]]` of the run file (TOML): an environment and its tasks.
-A rollout is the result of one episode: its traces (verifiers' records of conversations) or its error.
+A rollout is the result of one episode: its traces (`verifiers`' records of conversations) or its error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rollout:
     source: str
     task: str
     traces: list[Any]
-    """The traces (verifiers' records of conversations) that train the policy, in order: one for the whole
+    """The traces (`verifiers`' records of conversations) that train the policy, in order: one for the whole
     episode or, if the episode is divided into segments at its gradings, one for each segment. Empty if no
     agent ran."""
     error: str = ""
@@ -50,8 +50,8 @@ class Rollout:
     another model than the policy sampled the replies."""
     reply_versions: dict[int, int] = field(default_factory=dict)
     """The version of the weights that sampled each reply. A key is Python's `id()` of the reply's node
-    (message) in the episode's trace, verifiers' record of the conversation. Empty if one version sampled all
-    replies."""
+    (message) in the episode's trace, `verifiers`' record of the conversation. Empty if one version sampled
+    all replies."""
     advantage: float | None = None
     """The mean of the advantages of the episode's parts; a part is the whole episode, a segment or a turn.
     None before the advantages are computed, and None for an episode that is not trained on."""
@@ -63,13 +63,13 @@ class Rollout:
 
     @property
     def trace(self) -> Any:
-        """The last of the episode's traces (verifiers' records of conversations), which contains the metrics
-        of the whole episode; None if no agent ran."""
+        """The last of the episode's traces (`verifiers`' records of conversations), which contains the
+        metrics of the whole episode; None if no agent ran."""
         return self.traces[-1] if self.traces else None
 
     @property
     def reward(self) -> float:
-        """The episode's reward: the sum of the rewards of its traces (verifiers' records: one for the whole
+        """The episode's reward: the sum of the rewards of its traces (`verifiers`' records: one for the whole
         episode, or one for each segment), or 0 if the episode failed."""
         return sum(float(trace.reward) for trace in self.traces) if self.ok else 0.0
 
@@ -91,13 +91,13 @@ class Rollout:
     @property
     def info(self) -> dict[str, Any]:
         """The data about the episode that air's environment recorded, which is `info["air"]` of the last
-        trace (verifiers' record of the conversation); empty if there are none."""
+        trace (`verifiers`' record of the conversation); empty if there are none."""
         return {} if self.trace is None else dict(self.trace.info.get("air", {}))
 
     def version_of(self, node: Any) -> int | None:
         """Returns the version of the weights that sampled a reply: the number of the training step that made
         these weights, or None if not known. `node` is the reply's node (message) in one of the episode's
-        traces, verifiers' records of conversations."""
+        traces, `verifiers`' records of conversations."""
         return self.reply_versions.get(id(node), self.weights_version)
 
     @property
@@ -167,7 +167,7 @@ def context(
     renderer: Any = None,
     name: str | None = None,
 ) -> vf.ModelContext:
-    """Returns a `ModelContext` of the library verifiers (model, client and sampling settings) for the
+    """Returns a `ModelContext` of the library `verifiers` (model, client and sampling settings) for the
     inference server that serves `policy`. `url` is the server's root address, without `/v1`. The client sends
     and receives token ids.
 
@@ -328,8 +328,8 @@ async def play(
     on_done: Callable[[Rollout], None] | None = None,
 ) -> Rollout:
     """Plays one episode of `task`, calls `on_done` with the episode's rollout, and returns the rollout. The
-    environment plays a failed episode again if verifiers' setting `retries` of the environment asks for this.
-    If the last attempt also fails, the rollout's `error` says why."""
+    environment plays a failed episode again if `verifiers`' setting `retries` of the environment asks for
+    this. If the last attempt also fails, the rollout's `error` says why."""
     began = time.monotonic()
     episode = await source.env.run_slot(source.env.slots(task)[0], ctx)
     errors = [e for e in (episode.last_error, *(t.last_error for t in episode.traces)) if e]

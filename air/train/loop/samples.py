@@ -22,7 +22,7 @@ NEGLIGIBLE = 1e-9
 @dataclass(frozen=True)
 class TracePart:
     """A part of an episode to which an algorithm gives its own advantage: a turn, a segment or the whole
-    episode. It consists of the reward of this part, and of some messages of `trace`, the library verifiers'
+    episode. It consists of the reward of this part, and of some messages of `trace`, the library `verifiers`'
     record of a conversation."""
 
     trace: Any
@@ -32,7 +32,7 @@ class TracePart:
 
     @property
     def sampled_nodes(self) -> list[Any]:
-        """The part's messages (verifiers' nodes) that contain tokens sampled by the policy, in order."""
+        """The part's messages (`verifiers`' nodes) that contain tokens sampled by the policy, in order."""
         return [n for i, n in enumerate(self.trace.nodes) if i in self.nodes and any(n.mask)]
 
     @property
@@ -59,10 +59,10 @@ def parts_of(rollout: Rollout, *, by_turn: bool) -> list[TracePart]:
 
 
 def turns(trace: Any) -> list[TracePart]:
-    """Divides a trace (verifiers' record of a conversation) into turns, and returns one `TracePart` for each
-    reply of the model. The list `trace.info["air"]["paid"]` records when each reward was given; the reward of
-    a turn is the sum of those given between its reply and the next reply. The first turn also gets the
-    rewards before its reply. If these rewards do not add up to the trace's reward, the last turn gets the
+    """Divides a trace (`verifiers`' record of a conversation) into turns, and returns one `TracePart` for
+    each reply of the model. The list `trace.info["air"]["paid"]` records when each reward was given; the
+    reward of a turn is the sum of those given between its reply and the next reply. The first turn also gets
+    the rewards before its reply. If these rewards do not add up to the trace's reward, the last turn gets the
     difference. A trace without replies is one part."""
     replies = [index for index, node in enumerate(trace.nodes) if node.sampled]
     if not replies:
@@ -85,7 +85,7 @@ class AlgorithmInputs:
 
     tokens: Mapping[Need, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     """Numbers per token, under the keys `reference`, `divergence`, `values` and `teacher`. Each is a mapping
-    from the `id()` of a message (verifiers' node) to a list with one number per sampled token of this
+    from the `id()` of a message (`verifiers`' node) to a list with one number per sampled token of this
     message."""
     penalties: Mapping[int, Sequence[float]] | None = None
     """A mapping from the `id()` of a message to a list with one number per sampled token. The number is
@@ -298,14 +298,14 @@ def _of_episode(
 
 
 _ByNode = dict[int, dict[str, list[float]]]
-"""A mapping from the `id()` of a message (verifiers' node) to named arrays, such as `advantages`. Each array
-has one number per sampled token of the message."""
+"""A mapping from the `id()` of a message (`verifiers`' node) to named arrays, such as `advantages`. Each
+array has one number per sampled token of the message."""
 
 
 def _of_trace(
     trace: Any, by_node: _ByNode, temperature: float, keep_zeros: bool
 ) -> Iterator[Sample]:
-    """Yields one sample for each branch (linear conversation) of `trace`, verifiers' record of an episode.
+    """Yields one sample for each branch (linear conversation) of `trace`, `verifiers`' record of an episode.
     Skips a branch without sampled tokens. Unless `keep_zeros` is set or there are returns for a value model,
     also skips a branch whose advantages are all 0."""
     names = {name for arrays in by_node.values() for name in arrays} | {"advantages"}
@@ -324,9 +324,9 @@ def _of_trace(
 
 
 def branch_masks(trace: Any) -> Iterator[tuple[Any, list[bool]]]:
-    """Yields each branch (linear conversation) of `trace`, verifiers' record of an episode, with a mask: true
-    for the sampled tokens on which the policy is trained in this branch. For a reply that several branches
-    contain, the mask is true only in the first of them."""
+    """Yields each branch (linear conversation) of `trace`, `verifiers`' record of an episode, with a mask:
+    true for the sampled tokens on which the policy is trained in this branch. For a reply that several
+    branches contain, the mask is true only in the first of them."""
     trained: set[int] = set()
     for branch in trace.branches:
         mask: list[bool] = []

@@ -76,9 +76,10 @@ class StepPlayer:
         playing time of a step counts only from then on, so that the times of overlapping steps add up."""
 
     def batch(self, step: int, sources: Sequence[Source], positions: Positions | None) -> Batch:
-        """Draws the prompts of training step `step` from `sources`. `positions` has the number of prompts
-        drawn from each source before this step. If it is None, because the run resumes from a checkpoint of
-        an older version of air, the prompts of all earlier steps are drawn again to get these numbers."""
+        """Draws the prompts of training step `step` from `sources`, and returns them. `positions` says how
+        many prompts were drawn from each source before this step, so that drawing continues from there. It is
+        None if the run resumes from a checkpoint of an older version of air, which did not store these
+        numbers. To get them, the prompts of all earlier steps are then drawn again, but not played."""
         size, seed = self.config.orchestrator.batch_size, self.config.embedded.seed
         if positions is None:  # a checkpoint of an older air: draws the earlier prompts again
             positions = {}
@@ -162,7 +163,7 @@ class StepPlayer:
     def training_context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the episodes that the
+        """Returns `verifiers`' `ModelContext` (model, client and sampling settings) for the episodes that the
         policy is trained on. If the algorithm is `sft`, the teacher model plays these episodes, and the
         result is for its server; otherwise the result is for the run's own inference server."""
         ctx = self.context(resources, temperature, max_tokens)
@@ -181,7 +182,7 @@ class StepPlayer:
     def context(
         self, resources: Resources, temperature: float, max_tokens: int | None
     ) -> vf.ModelContext:
-        """Returns verifiers' `ModelContext` (model, client and sampling settings) for the run's inference
+        """Returns `verifiers`' `ModelContext` (model, client and sampling settings) for the run's inference
         server, with at most `max_tokens` tokens per reply."""
         return context(
             resources.policy,

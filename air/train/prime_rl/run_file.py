@@ -143,7 +143,8 @@ class PrimeView(_TableView):
 
     @property
     def sources(self) -> list[SourceView]:
-        """The sources of prompts (environments) for training, followed by those for evaluation."""
+        """The settings of the run's sources of prompts (each is an environment with tasks): first those of
+        all sources for training, then those of all sources for evaluation."""
         evaluated = self.orchestrator.eval.source if self.orchestrator.eval else []
         return [*self.orchestrator.train.source, *evaluated]
 

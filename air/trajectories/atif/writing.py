@@ -20,7 +20,7 @@ def to_atif(one: Trajectory, *, tokens: bool = False, version: str = NEWEST) -> 
 
     Fields that ATIF's version `version` does not have are left out. With `tokens`, the token ids and
     log-probabilities of the replies are added from the trace, a file beside the trajectory in which the
-    library verifiers recorded the tokens. Raises ConfigError if the trajectory lacks its line of the type
+    library `verifiers` recorded the tokens. Raises ConfigError if the trajectory lacks its line of the type
     `start` (the episode failed when it began), if a time is invalid, or if the tokens are missing.
     """
     start, end = one.start, one.end
@@ -82,7 +82,7 @@ def _about(start: Start) -> Object:
 def _step(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
     """Converts one turn of the trajectory `one` (reply, tool calls, observation, tokens and gradings) to a
     step of ATIF, the Agent Trajectory Interchange Format. `nodes` are the episode's messages with their
-    tokens, as the library verifiers recorded them; if `nodes` is empty, the result has no tokens."""
+    tokens, as the library `verifiers` recorded them; if `nodes` is empty, the result has no tokens."""
     calls = _calls(step)
     graded = [v.model_dump(mode="json", exclude={"t", "turn"}) for v in one.validations_of(step)]
     extra: Object = {"turn": step.turn, "code": step.code, "exec_seconds": step.exec_seconds}
@@ -178,7 +178,7 @@ def _metrics(one: Trajectory, step: Step, nodes: list[Object]) -> Object:
 
 def _nodes(one: Trajectory) -> list[Object]:
     """Returns the messages of a trajectory's episode with their tokens: the nodes of the episode's trace, a
-    record that the library verifiers made. Raises ConfigError if no trace was stored, or if it has no
+    record that the library `verifiers` made. Raises ConfigError if no trace was stored, or if it has no
     tokens."""
     where = str(one.path)
     if one.start is None or one.end is None or not one.end.trace_file:

@@ -183,12 +183,13 @@ class IndexFile:
             self._db.execute(f"DELETE FROM {table} WHERE file = ?", [file])
 
     def _opened_tail(self, name: str, path: Path) -> tuple[Tail, int, int]:
-        """Opens a file of the run at the position up to which it has been read into the index. Returns three
-        values: the new lines, the file's id in the index, and the number of lines that could not be used so
-        far.
+        """Prepares to read what was added to a file of the run since the file was last read into the index.
+        Returns three values: an iterable over the new lines, none of which is read yet; the file's id in the
+        index; and the number of earlier lines that could not be used, because they are malformed or lack a
+        required field.
 
-        If the file was rewritten, removes its old content from the index, and starts at the beginning of the
-        file.
+        If the file was rewritten, removes its old content from the index. The iterable then yields the lines
+        from the start of the file, and the number is 0.
         """
         row = self._db.execute("SELECT * FROM files WHERE name = ?", [name]).fetchone()
         mark = Mark(*row[2:6]) if row else Mark()

@@ -1,5 +1,6 @@
-"""Groups the lines of a trajectory (the recording of an episode) into items. An item is a turn with its
-gradings, which are recorded as `validate` lines."""
+"""Groups the lines of a trajectory file (the recording of an episode) into items, for display. An item is one
+turn of the agent (a line of the type `step`) together with the gradings of the agent's work that belong to it
+(lines of the type `validate`)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from air.train.matrix import files as matrix_files
 from air.trajectories.importers import import_verifiers
 
 TRACES = "traces.jsonl"
-"""The file in which `vf-eval`, the evaluation command of the library verifiers, records its episodes."""
+"""The file in which `vf-eval`, the evaluation command of the library `verifiers`, records its episodes."""
 LOGS = ("metrics", "groups")
 NOT_TRAJECTORIES = (*LOGS, "demos", "traces")
 """Names (without `.jsonl`) of files that may be in the same folder as trajectories (recordings of episodes)
@@ -72,7 +72,7 @@ class Run:
 def is_run(folder: Path) -> bool:
     """Returns whether `folder` is a run that the viewer can show: the folder of a training run, a folder that
     directly contains trajectory files (recordings of episodes), or an output folder of the library
-    verifiers."""
+    `verifiers`."""
     if (folder / "trajectories").is_dir() or (folder / "metrics.jsonl").is_file():
         return True
     return (folder / TRACES).is_file() or _has_trajectories(folder)
@@ -168,8 +168,8 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _with_trajectories(folder: Path) -> Path:
     """Returns the folder with the trajectories (recordings of episodes) of the run in `folder`. This is
-    `folder` itself, unless it is an output folder of the library verifiers. Then its recordings are converted
-    to trajectories in a cache folder, which is returned. Raises ConfigError if these recordings are
+    `folder` itself, unless it is an output folder of the library `verifiers`. Then its recordings are
+    converted to trajectories in a cache folder, which is returned. Raises ConfigError if these recordings are
     invalid."""
     traces = folder / TRACES
     if (folder / "trajectories").is_dir() or not traces.is_file() or _has_trajectories(folder):

@@ -107,9 +107,9 @@ class Tetris:
 
 @lru_cache(maxsize=64)
 def problem(board: Board, most: int) -> str:
-    """Returns the reason, as a phrase, why a game that must be won in at most `most` moves is refused; empty
-    if it is accepted. It is refused if too few random sequences of pieces can be won in so many moves,
-    because the search for such a sequence would often fail."""
+    """Checks the limit that every game on `board` must be winnable in at most `most` moves. Returns "" if the
+    limit is possible, else the reason why not, as a phrase. An episode draws random sequences of pieces until
+    one can be won in so many moves. If too few can, this would often find none, so the limit is refused."""
     if most >= board.longest:
         return ""
     rng = random.Random(0)

@@ -270,9 +270,9 @@ def _task(
 
 
 def read_rows(path: Path) -> tuple[Sequence[PosedRow], str]:
-    """Reads the rows (questions with answers) of a file. Returns the rows, and a digest (hash) of their
-    content. Raises MissingError if the file is absent, and ConfigError if a row is malformed or there are no
-    rows."""
+    """Reads a JSON Lines file in which each row is a question with its answer. Returns the rows, and a digest
+    (hash) of their content. Raises MissingError if the file is absent, and ConfigError if a row is malformed
+    or there are no rows."""
     try:
         status = path.stat()
     except OSError:

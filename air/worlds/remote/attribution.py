@@ -62,8 +62,10 @@ class Acted:
 
 
 class History:
-    """A record of an episode's actions with digests (hashes) of their results. With it, the episode can be
-    repeated and compared. The results themselves are not stored, because they may not fit into memory."""
+    """The record of one episode on a remote server: its actions in order, each with a digest (hash) of its
+    result or the kind of its failure. With it, the actions can be repeated in another environment of the
+    server, and the results compared. The results themselves are not stored, because they may not fit into
+    memory."""
 
     def __init__(self) -> None:
         self.first = ""

@@ -114,9 +114,11 @@ async def _attributed(before: str, after: str) -> dict[str, Any] | str:
 
 
 async def _ask(before: str, after: str) -> dict[str, Any] | str:
-    """Runs the linter program in a separate process. Returns the JSON object that the program prints. If the
-    texts are too hard to lint (the program takes too long, crashes or gives up), returns the reason as text.
-    Raises InfrastructureError if the program reports an error of its own."""
+    """Lints a Python file with the text `before` before an edit and `after` after it, by running the linter
+    program in a separate process. Returns the JSON object that the program prints: `new` has the errors that
+    the edit adds, `rest` the other errors in `after`. If the texts are too hard to lint (the program takes
+    too long, crashes or gives up), returns the reason as text. Raises InfrastructureError if the program
+    exits with an error status."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(_PROGRAM)),
         stdin=asyncio.subprocess.PIPE,

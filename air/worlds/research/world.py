@@ -452,8 +452,9 @@ class ResearchWorld:
         return digest, kept
 
     async def _collect(self) -> Artefact:
-        """Reads the artefact, the files that the task asks for, from the agent's box. Raises ArtefactError if
-        they cannot be read."""
+        """Reads the artefact (the files that the agent has to produce for its task) from the agent's box, a
+        sandbox, and returns it. Raises ArtefactError if the files cannot be read, or if the box has ended;
+        the reason for the end is stored in `box_end_reason`."""
         if not self.box_end_reason:
             try:
                 async with self.box.attributing():

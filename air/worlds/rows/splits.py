@@ -166,8 +166,9 @@ def place_of(seed: int, count: int) -> int:
 
 @functools.lru_cache(maxsize=16)
 def _order(turn: int, count: int) -> Sequence[int]:
-    """Returns the row indices 0 to `count` − 1 in the random order in which consecutive seeds select the rows
-    during one pass, in which every row is selected once. `turn` is the number of the pass, from 0."""
+    """Returns the row indices 0 to `count` − 1 in a shuffled order. Consecutive seeds select the rows in this
+    order, until every row has been selected once; that is one pass through the rows. `turn` is the number of
+    the pass, from 0; each pass has another order."""
     order = list(range(count))
     random.Random(f"{turn} {count}").shuffle(order)
     return order

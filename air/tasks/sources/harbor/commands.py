@@ -41,8 +41,9 @@ async def run_as(
 
 
 async def as_root(box: Box, script: str, *, what: str) -> None:
-    """Runs a short shell script as root in a box (sandbox) of the agent or of the tests. Raises StagingError
-    if the script fails; `what` is the script's purpose, as text for the error's message."""
+    """Runs a short shell script as the user root in `box` (a sandbox), and waits until it has ended. Raises
+    StagingError if the script fails. `what` says what the script does, such as `clearing /logs/verifier`; the
+    error's message begins with it."""
     result, output = await run_as(box, ["sh", "-c", script], ROOT, timeout=_QUICK_SECONDS)
     if result.code != 0:
         lines = output.strip().splitlines() or result.text.strip().splitlines()

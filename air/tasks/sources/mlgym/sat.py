@@ -1,9 +1,10 @@
-"""Generates formulas for MLGym's 3-SAT task, because MLGym does not publish the task's data.
+"""Generates the data of the 3-SAT task of MLGym (a collection of research tasks), because MLGym does not
+publish this data: Boolean formulas whose clauses have three variables each.
 
-The form of the data follows from the task's own files: `evaluate.py` reads `dataset.pkl` and solves all
-formulas except the first three, and the baseline solved 24000 formulas in 16 seconds. The baseline takes
-about as long for random formulas with eight variables whose ratio of clauses to variables is close to the
-threshold at which half of all large formulas can be satisfied.
+The number and size of the formulas are inferred from what is published. The task's `evaluate.py` reads
+`dataset.pkl`, and solves all formulas except the first three. The task's baseline solved 24000 formulas in 16
+seconds. It takes about as long for 24000 random formulas with eight variables and 34 clauses. With this ratio
+of clauses to variables, about half of all large random formulas can be satisfied.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class TokenLog:
 
 
 _Trained = dict[int, tuple[Floats, Floats]]
-"""A mapping from the `id()` of each trained message (verifiers' node) to two arrays with one element per
+"""A mapping from the `id()` of each trained message (`verifiers`' node) to two arrays with one element per
 token: the advantages and the trainer's log-probabilities."""
 
 
@@ -134,7 +134,7 @@ def _conversations(
 
 
 def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
-    """Groups the traces of an episode (verifiers' records) by conversation. Each list of the result has the
+    """Groups the traces of an episode (`verifiers`' records) by conversation. Each list of the result has the
     traces of one conversation, in order: one for each segment (a part with its own reward), or a single trace
     if the conversation is not divided."""
     groups: dict[str, list[Any]] = {}
@@ -144,7 +144,7 @@ def _by_episode(traces: Sequence[Any]) -> list[list[Any]]:
 
 
 def _base_id(trace: Any) -> str:
-    """Returns the id of a trace (verifiers' record of a conversation). If the trace is only a segment of a
+    """Returns the id of a trace (`verifiers`' record of a conversation). If the trace is only a segment of a
     conversation, removes the segment number at the end of the id, so that all segments give the same id."""
     segment = trace.info.get("air", {}).get("segment")
     return str(trace.id) if segment is None else str(trace.id).removesuffix(f"-{segment}")
@@ -156,8 +156,8 @@ def _paid(traces: Sequence[Any]) -> list[credit.Payment]:
 
 def _payments(traces: Sequence[Any], nodes: Sequence[Any]) -> list[Payment]:
     """Returns the rewards that were given in the course of a conversation, called payments, each with the
-    turn (counted from 1) at which it was given. Reward terms that were added by the library verifiers, not by
-    air, form one more payment at the last turn. `traces` are the conversation's segments, and `nodes` its
+    turn (counted from 1) at which it was given. Reward terms that were added by the library `verifiers`, not
+    by air, form one more payment at the last turn. `traces` are the conversation's segments, and `nodes` its
     messages."""
     replies = [number for number, node in enumerate(nodes) if node.sampled]
     payments, validates, ours = [], 0, set[str]()
@@ -183,7 +183,7 @@ def _ranges(
     """Returns one element for each message in `nodes`: which of the conversation's payments (rewards) count
     for the advantage of the message, as a range of indices (first, last + 1); None for a message without
     sampled tokens. `payments` is the number of all payments: those of the environment, and possibly one more
-    with the reward terms of the library verifiers."""
+    with the reward terms of the library `verifiers`."""
     sampled, paid = [bool(node.sampled) for node in nodes], _paid(traces)
     if by_turn:
         bounds = [

@@ -4,7 +4,7 @@ prime-rl need not be installed.
 The file `prime_rl.json` is the schema. It contains every key that a run file can have, the types that the key
 accepts, and the version of prime-rl; `make schema PRIME_RL=DIR` writes it from a checkout of prime-rl. The
 schema has no rules between keys and no bounds on numbers. It also has no keys inside a table `env`, because
-verifiers and air define those.
+`verifiers` and air define those.
 """
 
 from __future__ import annotations
