@@ -21,6 +21,7 @@ from air.rewards.answers.integers import last_integer
 from air.rewards.answers.notation import compact, normal
 from air.rewards.answers.structure import Parts, split
 from air.rewards.answers.verdict import Verdict, pays
+from air.rewards.answers.worker import can_be_paired
 
 MOST_PARTS = 32
 """The maximum number of parts of an answer, such as elements of a set. An answer with more parts equals only
@@ -131,13 +132,7 @@ def _matched(known: Sequence[Sequence[bool | None]], *, ordered: bool) -> bool:
     `ordered`, only parts with the same index are paired."""
     if ordered:
         return all(row[index] for index, row in enumerate(known))
-    free = set(range(len(known)))
-    for row in known:
-        column = next((c for c in sorted(free) if row[c]), None)
-        if column is None:
-            return False
-        free.remove(column)
-    return True
+    return can_be_paired(len(known), lambda row, column: bool(known[row][column]))
 
 
 def _known(gold: str, prediction: str, question: str) -> bool | None:
@@ -145,6 +140,8 @@ def _known(gold: str, prediction: str, question: str) -> bool | None:
     if this cannot be decided by text and numbers, and a comparison of expressions is needed."""
     if compact(gold) == compact(prediction):
         return True
+    if split(gold).kind != split(prediction).kind:
+        return False  # math-verify takes the set {1, 2} for the interval (1, 2)
     (one, unit), (other, other_unit) = (
         quantities.without_unit(t, question) for t in (gold, prediction)
     )

@@ -3,7 +3,7 @@
 The parts of a set, a union or a bare list (`1, 2`, `1 or 2`, `\\pm 1`) are unordered; those of a tuple or
 interval in brackets are ordered. A bare list equals a set with the same parts. Answers of different kinds
 are never equal: the tuple `(1, 2)` is not the set of 1 and 2, and the open interval `(1, 2)` is not the
-closed one `[1, 2]`.
+closed one `[1, 2]`. The same holds for parts that have parts themselves.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 ADDRESS_BYTES = 2**31
@@ -91,13 +92,28 @@ def _all_same(request: dict[str, Any]) -> bool:
 
     if request["ordered"]:
         return all(same(index, index) for index in range(len(gold)))
-    free = set(range(len(prediction)))
-    for row in range(len(gold)):
-        column = next((c for c in sorted(free) if same(row, c)), None)
-        if column is None:
-            return False
-        free.remove(column)
-    return True
+    return can_be_paired(len(gold), same)
+
+
+def can_be_paired(count: int, same: Callable[[int, int], bool]) -> bool:
+    """Returns whether `count` gold parts and `count` predicted parts can be paired so that the two of each
+    pair are equal. `same(row, column)` says whether gold part `row` equals predicted part `column`. A part
+    may equal several that differ from each other, as 50% equals 50 and 0.5. So if all parts that a gold part
+    equals are taken, the gold parts that took them are moved to other parts where possible (a bipartite
+    matching by augmenting paths)."""
+    partners: dict[int, int] = {}
+
+    def finds_partner(row: int, tried: set[int]) -> bool:
+        for column in sorted(range(count), key=partners.__contains__):  # free parts first
+            if column in tried or not same(row, column):
+                continue
+            tried.add(column)
+            if column not in partners or finds_partner(partners[column], tried):
+                partners[column] = row
+                return True
+        return False
+
+    return all(finds_partner(row, set()) for row in range(count))
 
 
 def _same(gold: tuple[str, int | None], prediction: tuple[str, int | None]) -> bool:

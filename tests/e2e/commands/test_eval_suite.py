@@ -80,6 +80,24 @@ def test_an_endpoint_is_scored_beside_the_published_rows_and_goes_on(
     assert "an evaluation of another model or with other settings" in changed.stderr
 
 
+def test_a_suite_of_multiple_choice_is_scored_beside_the_published_rows(tmp_path: Path) -> None:
+    """The model always chooses A, which is right in one of two questions."""
+    rows = [{"question": "Who?", "options": ["x", "y"], "answer": letter} for letter in "AB"]
+    (tmp_path / "mmlu_pro.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ["--suite", "general", "--data", tmp_path, "--record-dir", tmp_path / "e"]
+    with ScriptedServer(lambda _: "\\boxed{A}") as server:
+        done = command("air", "eval", f"{server.url}/v1", "--model-name", "m", *flags, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = table_of(done)
+    assert "MMLU-Pro m 50.0 ± 50.0 not above 51 2 1 2/2" in table
+    assert "MMLU-Pro Qwen3-8B-Base, published 51.8" in table
+    assert "MMLU-Pro Agent0 on Qwen3-8B-Base, published 63.4" in table
+    assert "SuperGPQA Qwen3-8B-Base, published 28.3" in table
+    assert "SuperGPQA Agent0 on Qwen3-8B-Base, published 33.0" in table
+    assert not any("MATH-500" in row or "GSM8K" in row for row in table)
+    assert "left out SuperGPQA: put rows" in done.stderr
+
+
 def test_a_folder_and_a_run_with_its_start_are_played(
     trained: Path, small: Path, data: Path, tmp_path: Path
 ) -> None:

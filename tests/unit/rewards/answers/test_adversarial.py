@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ FILE = Path(__file__).parents[3] / "data" / "answers.jsonl"
 ROWS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 WITHOUT_ROWS = {"code_tests", "judge"}
 """Checkers whose tests need a box or an endpoint."""
+CATEGORIES = ("unicode digits", "nested boxes", "units", "intervals", "refusals", "thoughts")
+"""Kinds of answers of which the file must have many. The other categories only say what a row is about."""
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)), ids=lambda n: f"line{n + 1}")
 async def test_the_verdict_is_as_expected(number: int) -> None:
-    row = dict(ROWS[number])
+    row = {key: value for key, value in ROWS[number].items() if key != "category"}
     name, reward, reason = row.pop("checker"), row.pop("reward"), row.pop("reason")
     verdict = await check(name)(**row)
     assert verdict.reward == pytest.approx(reward, abs=1e-12), reason
@@ -27,3 +30,9 @@ def test_every_checker_has_answers_and_every_answer_a_reason() -> None:
     assert {row["checker"] for row in ROWS} == set(CHECKERS) - WITHOUT_ROWS
     assert all(row["reason"] for row in ROWS)
     assert len(ROWS) >= 200
+
+
+def test_every_answer_has_a_category_and_the_main_ones_have_ten_answers() -> None:
+    assert all(row["category"] for row in ROWS)
+    counts = Counter(row["category"] for row in ROWS)
+    assert {name: counts[name] for name in CATEGORIES if counts[name] < 10} == {}

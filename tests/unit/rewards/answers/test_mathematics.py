@@ -7,7 +7,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import permutations, product
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from air.rewards.answers import runner
 from air.rewards.answers.extraction import final_answer
 from air.rewards.answers.mathematics import compare, equal, math_equal, math_string_equal
 from air.rewards.answers.quantities import Quantity, number, without_unit
+from air.rewards.answers.worker import can_be_paired
 
 
 def test_threads_compare_at_the_same_time() -> None:
@@ -42,6 +46,41 @@ def _seconds_of_copies(process: int) -> float:
     """Returns the CPU time of the copies of itself that a process has made and that have ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize(
+    ("gold", "prediction", "wanted"),
+    [
+        (r"\{50\%, 50\}", r"\{50, 0.5\}", True),
+        (r"\{50, 50\%\}", r"\{50, 0.5\}", True),
+        (r"50\%, 50, 50\%", "50, 0.5, 0.5", True),
+        (r"50\%, 50, 50", "50, 0.5, 0.5", False),
+        (r"50\%, 50, x+1", "50, 0.5, 1+x", True),
+        (r"50\%, 50, x+1", "50, 0.6, 1+x", False),
+        (r"1.41421, \sqrt{2}", r"\sqrt{2}, 1.414211", True),
+        (r"\sqrt{2}, 1.41421", r"\sqrt{2}, 1.414211", True),
+    ],
+)
+def test_parts_are_paired_even_if_the_first_fit_leaves_none_for_another(
+    gold: str, prediction: str, wanted: bool
+) -> None:
+    """50% equals 50 and 0.5, and 1.41421 equals the root of 2 and 1.414211, which differ. Numbers are paired
+    in this process, expressions in the worker."""
+    assert equal(gold, prediction) is wanted
+
+
+def test_a_pairing_is_found_exactly_if_one_exists() -> None:
+    """For all 512 ways in which three parts can equal three others."""
+    for same in product((False, True), repeat=9):
+        wanted = any(
+            all(same[3 * row + column] for row, column in enumerate(order))
+            for order in permutations(range(3))
+        )
+        assert can_be_paired(3, partial(_is_set, same)) is wanted
+
+
+def _is_set(table: Sequence[bool], row: int, column: int) -> bool:
+    return table[3 * row + column]
 
 
 def test_a_process_that_something_else_ends_is_replaced() -> None:
