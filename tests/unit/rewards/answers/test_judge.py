@@ -104,11 +104,13 @@ REPLY = (200, {"choices": [{"message": {"role": "assistant", "content": "I think
 async def requests_of(**settings: Any) -> list[dict[str, Any]]:
     """The bodies of the requests of a judge whose replies are no verdicts, on an answer and the gold one."""
     attempts = settings.setdefault("attempts", 3)
-    with answering(*[REPLY] * 2 * attempts) as (address, requests):
-        with pytest.raises(InfrastructureError, match="no verdict"):
-            await judge(f"http://{address}/v1", **settings)(
-                prediction="London", question=QUESTION, answer="Paris"
-            )
+    with (
+        answering(*[REPLY] * 2 * attempts) as (address, requests),
+        pytest.raises(InfrastructureError, match="no verdict"),
+    ):
+        await judge(f"http://{address}/v1", **settings)(
+            prediction="London", question=QUESTION, answer="Paris"
+        )
     assert len(requests) == 2 * attempts
     return requests
 
