@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -345,7 +346,7 @@ async def test_questions_with_tools_and_hidden_tests_in_boxes_conform(
 
 
 SQUARE = """\
-import os, pathlib, tempfile
+import os, pathlib, sys, tempfile
 
 assert "AIR_TEST_VARIABLE" not in os.environ
 pathlib.Path(tempfile.gettempdir(), "here").touch(exist_ok=False)  # fails in a box that was used
@@ -371,9 +372,9 @@ async def test_hidden_tests_in_fresh_boxes_decide_the_reward_of_a_program(
     )
     settings = config("scripts", runtime, record_dir=tmp_path / "records")
     settings.taskset.tasks = [f"rows:{tmp_path}/task.toml"]
-    right = SQUARE
-    if runtime == "docker":  # a container does not have this machine's folders
-        right += f"\nassert not os.path.exists({str(tmp_path)!r})\n"
+    # A process box has the Python of this process; a container has its image's.
+    ours = runtime == "subprocess"
+    right = f"{SQUARE}\nassert (sys.prefix == {sys.prefix!r}) is {ours}\n"
     # The wrong program passes the first of the two tests.
     programs = {right: (1.0, 1.0), right.replace("n * n", "n * 3"): (0.0, 0.5)}
     said = iter([f"<answer>\n```python\n{program}```\n</answer>" for program in programs])
