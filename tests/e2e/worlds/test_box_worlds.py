@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -342,3 +343,48 @@ async def test_questions_with_tools_and_hidden_tests_in_boxes_conform(
             sources.load(task_id), actions, checks, at_once=4, opened=env._boxes.world
         )
     assert not problems
+
+
+SQUARE = """\
+import os, pathlib, sys, tempfile
+
+assert "AIR_TEST_VARIABLE" not in os.environ
+pathlib.Path(tempfile.gettempdir(), "here").touch(exist_ok=False)  # fails in a box that was used
+
+def square(n):
+    return n * n
+
+if __name__ == "__main__":
+    print(square(int(input())))
+"""
+
+
+async def test_hidden_tests_in_fresh_boxes_decide_the_reward_of_a_program(
+    tmp_path: Path, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIR_TEST_VARIABLE", "a variable that no box has")
+    tests = [{"call": "square(3)", "value": 9}, {"stdin": "4\n", "stdout": "16"}]
+    row = {"question": "Write a program that squares a number.", "tests": tests}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    (tmp_path / "task.toml").write_text(
+        'data = "rows.jsonl"\nmetrics = ["tests_passed"]\nsplit = "all"\n'
+        'checker = {name = "code_tests", seconds = 100}\n'
+    )
+    settings = config("scripts", runtime, record_dir=tmp_path / "records")
+    settings.taskset.tasks = [f"rows:{tmp_path}/task.toml"]
+    # A process box has the Python of this process; a container has its image's.
+    ours = runtime == "subprocess"
+    right = f"{SQUARE}\nassert (sys.prefix == {sys.prefix!r}) is {ours}\n"
+    # The wrong program passes the first of the two tests.
+    programs = {right: (1.0, 1.0), right.replace("n * n", "n * 3"): (0.0, 0.5)}
+    said = iter([f"<answer>\n```python\n{program}```\n</answer>" for program in programs])
+    async with played_by(lambda messages: next(said), settings) as play:
+        episodes = [await play() for _ in programs]
+    for episode, (reward, passed) in zip(episodes, programs.values(), strict=True):
+        (trace,) = episode.traces
+        assert episode.ok, trace.errors
+        assert trace.rewards["world"].value == trace.reward == reward
+        assert trace.metrics["answer_tests_passed"] == passed
+        assert (trace.metrics["answered"], trace.metrics["success"]) == (1.0, reward)
+    recorded = sorted(one.steps[0].reward for one in recorded_in(tmp_path / "records"))
+    assert recorded == [0.0, 1.0]

@@ -15,8 +15,13 @@ SETTINGS = {"name": "code_interpreter", "max_length": 100_000}
 
 
 @pytest.fixture(params=["process", pytest.param("docker", marks=pytest.mark.docker)])
-async def box(request: pytest.FixtureRequest) -> AsyncIterator[Box]:
-    async with await open_box(SPEC.model_copy(update={"provider": request.param})) as box:
+def spec(request: pytest.FixtureRequest) -> BoxSpec:
+    return SPEC.model_copy(update={"provider": request.param})
+
+
+@pytest.fixture
+async def box(spec: BoxSpec) -> AsyncIterator[Box]:
+    async with await open_box(spec) as box:
         yield box
 
 
@@ -262,9 +267,7 @@ async def test_a_full_box_is_an_observation(box: Box) -> None:
         assert (await cell(opened, "1")).observation == "1"
 
 
-@pytest.mark.docker
-async def test_a_snapshot_has_the_files_and_a_new_session() -> None:
-    spec = SPEC.model_copy(update={"provider": "docker"})
+async def test_a_snapshot_has_the_files_and_a_new_session(spec: BoxSpec) -> None:
     tools = ToolSet(load(SETTINGS))
     async with await open_box(spec) as box, await open_box(spec) as copy:
         opened = await tools.open(ToolContext(seed=0, box=box))

@@ -111,6 +111,20 @@ async def test_bm25_ranks_passages(folder: Path) -> None:
     assert (await found(folder, "whale", top=1)).info["ids"] == ["6"]
 
 
+@pytest.mark.parametrize("encoder", ["", "encoder.py:letters"], ids=["bm25", "dense"])
+async def test_three_passages_are_shown_unless_top_is_set(encoder: str, folder: Path) -> None:
+    """All passages fit the query."""
+    texts = [f"whale number {n}" for n in range(12)]
+    (folder / "corpus.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    usual = await found(folder, "whale", encoder=encoder)
+    assert len(usual.info["ids"]) == len(usual.info["scores"]) == 3
+    shown = [line.split()[0] for line in usual.observation.splitlines() if line]
+    assert shown == ["[1]", "[2]", "[3]"]
+    more = await found(folder, "whale", encoder=encoder, top=4)
+    assert more.info["ids"][:3] == usual.info["ids"]
+    assert len(more.info["ids"]) == 4
+
+
 @pytest.mark.parametrize(
     ("query", "ids"),
     [

@@ -97,6 +97,60 @@ async def test_the_words_differ_from_answer_to_answer_and_with_the_seed() -> Non
     assert len(set(seen)) == 3
 
 
+REPLY = (200, {"choices": [{"message": {"role": "assistant", "content": "I think so."}}]})
+"""A reply that is no verdict."""
+
+
+async def requests_of(**settings: Any) -> list[dict[str, Any]]:
+    """The bodies of the requests of a judge whose replies are no verdicts, on an answer and the gold one."""
+    attempts = settings.setdefault("attempts", 3)
+    with (
+        answering(*[REPLY] * 2 * attempts) as (address, requests),
+        pytest.raises(InfrastructureError, match="no verdict"),
+    ):
+        await judge(f"http://{address}/v1", **settings)(
+            prediction="London", question=QUESTION, answer="Paris"
+        )
+    assert len(requests) == 2 * attempts
+    return requests
+
+
+async def test_the_request_has_the_model_and_the_settings_of_sampling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIR_TEST_JUDGE_KEY", "a-key-of-the-test")
+    settings = {"model": "a/judge", "seed": 41, "max_tokens": 77, "attempts": 1}
+    for request in await requests_of(**settings, api_key_var="AIR_TEST_JUDGE_KEY"):
+        messages = request.pop("messages")
+        assert [message["role"] for message in messages] == ["system", "user"]
+        assert request == {
+            "model": "a/judge",
+            "temperature": 0.0,
+            "seed": 41,
+            "max_tokens": 77,
+            "path": "/v1/chat/completions",
+            "authorization": "Bearer a-key-of-the-test",
+        }
+
+
+async def test_the_request_has_the_usual_settings_of_sampling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (request, _) = await requests_of(attempts=1)
+    shown = ("model", "temperature", "seed", "max_tokens", "authorization")
+    assert [request[name] for name in shown] == ["m", 0.0, 0, 1024, "Bearer EMPTY"]
+
+
+async def test_a_reply_without_a_verdict_is_asked_for_again_with_the_next_seed() -> None:
+    """The same prompt with the same seed would give the same reply."""
+    requests = await requests_of(seed=41)
+    assert [request["seed"] for request in requests] == [41, 42, 43] * 2
+    assert {request["temperature"] for request in requests} == {0.0}
+    assert requests[0]["messages"] == requests[1]["messages"] == requests[2]["messages"]
+    assert requests[0]["messages"] != requests[3]["messages"]
+
+
 async def test_invisible_characters_do_not_reach_the_judge() -> None:
     seen = []
 
