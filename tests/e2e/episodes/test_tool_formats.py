@@ -1,10 +1,12 @@
 """Episodes with real tool calls are token-exact in each action format: the trainer trains on the sampled
-tokens, and on no others."""
+tokens, and on no others. They record why they ended."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,15 @@ import pytest
 import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
-from air.testing import replies
+from air.testing import Script, ScriptedServer, replies
 from air.train.algorithms import GRPOConfig
 from air.train.evaluation.play import served
-from air.train.loop.rollout import Group, Rollout, seeded
+from air.train.loop.rollout import Group, Rollout, Source, context, play_group, seeded
 from air.train.loop.samples import samples
 from air.train.model import policy as policies
+from air.trajectories import Trajectory, load
 from tests.e2e.conftest import played_by, research, warm
-from tests.e2e.train.test_train import check_exact
+from tests.e2e.train.test_train import check_exact, check_tokens
 
 PYTHON, BASH = "code_interpreter", "bash"
 CALL = '{"name": "code_interpreter", "arguments": {"code": "print(6 * 7)"}}'
@@ -95,3 +98,141 @@ async def test_real_calls_are_trained_on_the_sampled_tokens(
         (branch,) = trace.branches
         assert list(sample.token_ids) == list(branch.token_ids)
         assert list(sample.mask) == list(branch.sampled_mask)
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose tokenizer and chat template are used; a script says what it samples."""
+    texts = ["What is 6 * 7? <answer>42</answer> <search> <tool_call> name arguments expression"]
+    folder = tmp_path_factory.mktemp("untrained") / "m"
+    return policies.build(folder, texts, hidden=32, layers=1, heads=2, vocab=320)
+
+
+def asked(folder: Path, tools: str, options: str, **settings: Any) -> ResearchEnvConfig:
+    """The environment of one question with these `tools`, a list in TOML. It records its episodes."""
+    (folder / "rows.jsonl").write_text('{"question": "What is 6 * 7?", "answer": "42"}\n')
+    task = folder / "task.toml"
+    task.write_text(
+        f'data = "rows.jsonl"\nchecker = "math_string_equal"\nturns = 3\ntools = {tools}\n'
+    )
+    name = f"rows:{task}#split=all&{options}"
+    record_dir = folder / "records"
+    return research([name], "subprocess", max_turns=None, record_dir=record_dir, **settings)
+
+
+@asynccontextmanager
+async def group_of(
+    size: int,
+    script: Script,
+    config: ResearchEnvConfig,
+    policy: policies.Policy,
+    max_tokens: int | None = None,
+) -> AsyncIterator[Group]:
+    """Plays a group as training does: the client sends token ids, and the server samples the script."""
+    env = vf.load_environment(config)
+    with ScriptedServer(script, policy.tokenizer) as server:
+        url = server.url.removesuffix("/v1")
+        ctx = context(policy, url, temperature=1.0, max_tokens=max_tokens)
+        async with env.serving():
+            tasks = list(env.taskset)
+            yield await play_group(Source("s", 1.0, size, env, tasks), tasks[0], ctx)
+
+
+def recorded(folder: Path) -> list[Trajectory]:
+    return [load(path) for path in (folder / "records").glob("*.jsonl")]
+
+
+def call(name: str, **arguments: Any) -> str:
+    said = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{said}\n</tool_call>"
+
+
+PASSAGES = [
+    {"title": "Moby-Dick", "text": "A captain hunts a white whale."},
+    {"title": "Emma", "text": "A young woman arranges marriages."},
+    {"title": "Oceans", "text": "They are salty, and they are deep."},
+]
+CALCULATE = call("calculator", expression="6 * 7")
+SAID = {
+    "search_r1": (
+        '[{ name = "search", corpus = "passages.jsonl", top = 1 }]',
+        "<think>Hm.</think>\n<search>the white whale</search>",
+        "<think>So.</think>\n<answer>42</answer>",
+        "<information>[1] Moby-Dick\nA captain hunts a white whale.\n[",
+    ),
+    "tool_calls": ('["calculator"]', f"Hm.\n{CALCULATE}", "42", "42\n["),
+}
+"""For each format: the tools, a reply that calls one, a reply with the answer, and how the result begins."""
+
+
+@pytest.mark.parametrize("name", SAID)
+async def test_scripted_calls_are_trained_on_the_sampled_tokens(
+    name: str, untrained: Path, tmp_path: Path
+) -> None:
+    """Searches in tags, and calls that the server takes out of the text."""
+    tools, calls, answers, shown = SAID[name]
+    lines = [f"{json.dumps(one)}\n" for one in PASSAGES]
+    (tmp_path / "passages.jsonl").write_text("".join(lines))
+    policy = policies.load(untrained)
+    config = asked(tmp_path, tools, f"format={name}")
+    async with group_of(1, replies(calls, answers), config, policy) as group:
+        (rollout,) = group.rollouts
+    assert rollout.ok, rollout.error
+    trace = rollout.trace
+    assert (trace.reward, trace.metrics["tool_calls"], trace.metrics["tool_errors"]) == (1, 1, 0)
+    result = trace.nodes[3].message
+    assert str(result.content).startswith(shown)
+    assert result.role == ("tool" if name == "tool_calls" else "user")
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.start is not None
+    assert bool(trajectory.start.tools) == (name == "tool_calls")
+    branch, _ = check_tokens(policy, trace, trajectory.start.tools)
+    drawn = [t for t, own in zip(branch.token_ids, branch.sampled_mask, strict=True) if own]
+    assert policy.tokenizer.decode(drawn) == f"{calls}<|im_end|>{answers}<|im_end|>"
+    (sample,) = samples([group], GRPOConfig().build(), 1.0, keep_zeros=True)
+    assert list(sample.token_ids) == list(branch.token_ids)
+    assert list(sample.mask) == list(branch.sampled_mask)
+
+
+LONG = "42 " * 400
+ENDS: dict[str, tuple[Sequence[str], int | None, str, dict[str, int]]] = {
+    # replies, limit of the context, why the episode ended, and the metrics that are not 0
+    "a reply without a call": ([CALCULATE, "42"], None, "done", {"turns": 2, "answered": 1}),
+    "a tool that ends it": (
+        [CALCULATE, call("answer", answer="42")],
+        None,
+        "done",
+        {"turns": 2, "answered": 1},
+    ),
+    "no turn is left": ([CALCULATE], None, "turns", {"turns": 3}),
+    "the context is full": ([CALCULATE], 64, "context", {"turns": 1, "context_ends": 1}),
+    "a reply is cut": ([CALCULATE, LONG], None, "length", {"turns": 2, "cut_replies": 1}),
+    "a reply is cut by the context": (
+        [LONG],
+        64,
+        "context",
+        {"turns": 1, "cut_replies": 1, "context_ends": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+async def test_an_episode_records_why_it_ended(way: str, untrained: Path, tmp_path: Path) -> None:
+    said, limit, why, counts = ENDS[way]
+    harness = {"max_context_tokens": limit}
+    config = asked(tmp_path, '["calculator", "answer"]', "format=tool_calls", harness=harness)
+    policy = policies.load(untrained)
+    async with group_of(1, replies(*said), config, policy, max_tokens=160) as group:
+        (rollout,) = group.rollouts
+    assert rollout.ok, rollout.error
+    metrics = rollout.trace.metrics
+    names = ("turns", "answered", "context_ends", "cut_replies")
+    assert {name: metrics[name] for name in names if metrics[name]} == counts
+    assert rollout.terms["world"] == counts.get("answered", 0)
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.end is not None
+    assert rollout.info["why_ended"] == trajectory.end.why == why
+    cut = bool(counts.get("cut_replies"))
+    assert trajectory.steps[-1].problem == ("length" if cut else "")
+    # Also an episode without an answer is trained on.
+    assert len(samples([group], GRPOConfig().build(), 1.0, keep_zeros=True)) == 1

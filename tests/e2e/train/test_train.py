@@ -77,12 +77,17 @@ def check_exact(policy: policies.Policy, trace: Any) -> None:
     assert theirs == pytest.approx(logprobs, abs=2e-3)
 
 
-def check_tokens(policy: policies.Policy, trace: Any) -> tuple[Any, list[float]]:
-    """One branch; prompts are what the renderer makes of them; the mask is what was drawn, no more."""
+def check_tokens(
+    policy: policies.Policy, trace: Any, tools: Sequence[Any] = ()
+) -> tuple[Any, list[float]]:
+    """One branch; prompts are what the renderer makes of them; the mask is what was drawn, no more.
+
+    `tools` are those that each request offers."""
     (branch,) = trace.branches
     renderer = policy.renderer()
     opening = [{"role": n.message.role, "content": n.message.content} for n in branch.nodes[:2]]
-    ids = list(renderer.render_ids(opening, add_generation_prompt=True))
+    offered = [dict(tool) for tool in tools] or None
+    ids = list(renderer.render_ids(opening, tools=offered, add_generation_prompt=True))
     mask = [False] * len(ids)
     for node, shown in zip(branch.nodes[2::2], [*branch.nodes[3::2], None], strict=False):
         drawn = [t for t, sampled in zip(node.token_ids, node.mask, strict=True) if sampled]
