@@ -15,8 +15,8 @@ class Limits:
     this value is better than the mean over the first steps, so that a change in the first steps counts."""
 
     fewest_steps: int = 6
-    """Smallest number of steps for which all checks run. In shorter runs, only the checks in `examine.ALWAYS`
-    run: those for failed or ungraded episodes and for the sampler's weights."""
+    """Smallest number of steps for which all checks run. In shorter runs, only the checks for failed or
+    ungraded episodes and for the sampler's weights run."""
     no_spread: float = 0.6
     """Report if the mean share of groups with equal rewards is at least this number: the policy then learns
     from too few groups."""
