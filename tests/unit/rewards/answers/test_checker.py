@@ -152,7 +152,7 @@ async def test_the_event_loop_goes_on_while_an_answer_is_checked() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(CHECKERS) - {"judge"}))
 def test_every_checker_says_what_it_pays(name: str) -> None:
-    assert (CHECKERS[name].__doc__ or "").startswith("The checker: the reward is ")
+    assert "reward is" in " ".join((CHECKERS[name].__doc__ or "").split()).lower()
     assert check(name).needs
 
 
