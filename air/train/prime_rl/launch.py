@@ -10,27 +10,24 @@ the launcher's process group are killed.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-from air.env.failure_breaker import fresh, opened
+from air.env.failure_breaker import fresh
 from air.errors import ConfigError, MissingError
 from air.sandbox.pool import gpus
 from air.tasks import splits
 from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import gpu_placement, run_file, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
+from air.train.prime_rl.launcher_process import supervise
 
 PLACE_ENV = "AIR_PRIME_RL"
 LAUNCHER = "prime_rl.entrypoints.rl"
@@ -39,7 +36,6 @@ NO_GPU = "this machine has no NVIDIA GPU"
 HOW_TO_INSTALL = (
     f"{PLACE_ENV}=DIR names a checkout of it whose .venv has air too; scripts/pod.sh makes one"
 )
-INTERRUPTED = 130
 _PROBE = """
 import importlib.util as u, json, sys
 def there(name):
@@ -202,58 +198,6 @@ def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
         )
     finally:
         breaker.unlink(missing_ok=True)
-
-
-def supervise(
-    command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
-) -> int:
-    """Runs a command in a process group of its own with the environment variables `env`, and waits for its
-    end. Forwards SIGINT, SIGTERM and SIGHUP to the command. Also sends SIGTERM to the command when the file
-    `breaker` says that too many consecutive episodes failed.
-
-    Returns 130 if this process got one of these signals; 1 if too many consecutive episodes failed; otherwise
-    the exit code of the command (128 + N if signal N ended the command). Kills the process group `grace`
-    seconds after the command got its first signal; the default is long because prime-rl may need minutes to
-    end.
-    """
-    received: list[int] = []
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-
-    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, receive) for number in handled}
-    child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, process_group=0)
-    passed, ending, reason = 0, 0.0, ""
-    try:
-        while child.poll() is None:
-            for number in received[passed:]:
-                child.send_signal(number)
-                passed, ending = passed + 1, ending or time.monotonic()
-            if not reason and (reason := opened(breaker)):
-                print(f"error: {reason}", file=sys.stderr, flush=True)
-                child.terminate()
-                ending = ending or time.monotonic()
-            if ending and time.monotonic() - ending > grace:
-                os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.5)
-    finally:
-        _end_group(child)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if received:
-        return INTERRUPTED
-    if reason:
-        return 1
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills all processes of the launcher's process group, so that none of them still occupies a GPU."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _has_it_here() -> bool:

@@ -17,6 +17,7 @@ from air.env.failure_breaker import FILE_ENV
 from air.errors import MissingError
 from air.train.config import overrides
 from air.train.prime_rl import launch
+from air.train.prime_rl.launcher_process import supervise
 from tests.fork_server import of_this_run
 
 EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
@@ -173,7 +174,7 @@ def test_an_interpreter_that_lacks_it_is_named(
 
 def run(body: str, breaker: Path, **settings: float) -> int:
     env = {**os.environ, FILE_ENV: str(breaker)}
-    return launch.supervise([sys.executable, "-c", body], env, breaker, **settings)
+    return supervise([sys.executable, "-c", body], env, breaker, **settings)
 
 
 def test_exit_codes_are_passed_on(tmp_path: Path) -> None:
@@ -221,7 +222,7 @@ def test_signals_are_passed_on(number: signal.Signals, tmp_path: Path) -> None:
         "print('ready', flush=True); time.sleep(600)"
     )
     parent = (
-        "import os, sys, pathlib; from air.train.prime_rl.launch import supervise\n"
+        "import os, sys, pathlib; from air.train.prime_rl.launcher_process import supervise\n"
         f"sys.exit(supervise([sys.executable, '-c', {child!r}], os.environ, pathlib.Path('none')))"
     )
     ours, theirs = os.pipe()
