@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,14 @@ from air.train.coevolve.files import (
     ROWS,
     SAMPLING_FILE,
 )
-from air.train.coevolve.plan import Plan, expanded
+from air.train.coevolve.plan import Plan
 from air.train.coevolve.questions import select_rows
+from air.train.coevolve.sides import Training, expanded, free_device
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.loop import run_folder
 from air.train.matrix.training import Logged, last_checkpoint, train
+from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.posed import read_rows
 
@@ -62,11 +65,11 @@ class CoevolveRun:
         """Runs all rounds, and writes the report after each round. Round 0 trains nothing: it measures both
         models.
 
-        Raises the errors that `EmbeddedRun.run` raises for a training. Outside trainings, raises
-        InfrastructureError if an episode ends with an infrastructure error, UserCodeError if a tool of the
-        user hangs, and UsageError if the recorded episodes on held-out questions were played with other
-        weights or settings. After SIGINT (Ctrl-C), raises CancelledError; the files of all finished stages
-        are kept.
+        Raises the errors that `EmbeddedRun.run` or `PrimeTraining.run` raises for a training. Outside
+        trainings, raises InfrastructureError if an episode ends with an infrastructure error, UserCodeError
+        if a tool of the user hangs, and UsageError if the recorded episodes on held-out questions were played
+        with other weights or settings. After SIGINT (Ctrl-C), raises CancelledError; the files of all
+        finished stages are kept.
         """
         proposer, executor = map(
             expanded, (self._config.proposer.model, self._config.executor.model)
@@ -92,18 +95,18 @@ class CoevolveRun:
         be rewarded. Returns `model` if the settings freeze the proposer."""
         if self._config.proposer.frozen:
             return model
-        config = self._plan.proposer_run(number, model)
-        if (done := last_checkpoint(config)) is not None:
+        training = self._plan.proposer_run(number, model)
+        if (done := _result(training)) is not None:
             return str(done)
         async with AsyncExitStack() as stack:
-            answers: Answerer = await stack.enter_async_context(self._executor(executor))
+            device = free_device(training, self._plan.executor)
+            answers: Answerer = await stack.enter_async_context(self._executor(executor, device))
             if not self._config.answers.tools:  # what a tool returns may change from call to call
                 answers = RememberingExecutor(answers)
             service = serving_evaluations(answers, self._config.answers.equality)
             url = await stack.enter_async_context(service)
             self._write(number, PAYMENT_FILE, [self._plan.payment(url)])
-            title = self._place(number, "proposer")
-            return str(await train(config, title, self._say, self._logged))
+            return await self._train(training, self._place(number, "proposer"))
 
     async def _propose(self, number: int, model: str) -> None:
         """Samples proposals (questions with the proposer's own answers) from the model `model`, and writes
@@ -194,10 +197,16 @@ class CoevolveRun:
         if not rows:
             self._say(f"{self._place(number, 'executor')}: no question was kept; it stays as it is")
             return model
-        config = self._plan.executor_run(number, model, rows)
+        training = self._plan.executor_run(number, model, rows)
         self._write_posed(number, POSED_FILE, self._folder(number) / ROWS)
-        title = self._place(number, "executor")
-        return str(await train(config, title, self._say, self._logged))
+        return await self._train(training, self._place(number, "executor"))
+
+    async def _train(self, training: Training, title: str) -> str:
+        """Runs a training, or continues it, by the engine of its settings. Returns the folder of the trained
+        model. `title` says which training it is."""
+        if isinstance(training, PrimeTraining):
+            return str(await training.run(lambda text: self._say(f"{title}: {text}")))
+        return str(await train(training, title, self._say, self._logged))
 
     async def _hold_out(self, number: int, model: str) -> None:
         """Lets the executor (the model `model`) answer those held-out questions of round `number` whose
@@ -223,11 +232,17 @@ class CoevolveRun:
         if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
-    def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
+    def _executor(
+        self, model: str, device: str | None = None
+    ) -> AbstractAsyncContextManager[Executor]:
         """Returns an async context manager that loads the model `model` (a folder or hub id) and yields an
-        `Executor`, which lets this model answer questions."""
+        `Executor`, which lets this model answer questions. `device` is the device for the model; None: as the
+        settings say."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
+        if device is not None:
+            compute = settings.compute.model_copy(update={"device": device})
+            settings = replace(settings, compute=compute)
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
@@ -244,6 +259,13 @@ class CoevolveRun:
     def _write(self, number: int, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         text = "".join(f"{json.dumps(line)}\n" for line in lines)
         paths.write_whole(self._folder(number) / name, text.encode())
+
+
+def _result(training: Training) -> Path | None:
+    """Returns the folder of the model that a training has made; None if the training is not finished."""
+    if isinstance(training, PrimeTraining):
+        return training.result()
+    return last_checkpoint(training)
 
 
 def _read(text: str, longest: int) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from air import paths
-from air.env.config import ResearchEnvConfig
-from air.errors import ConfigError, UsageError
+from air.errors import UsageError
 from air.rewards.proposals.agreement import check_equality
 from air.tools import ToolSet, load
 from air.train.coevolve.files import (
@@ -30,23 +30,12 @@ from air.train.coevolve.files import (
     ROUND,
     ROWS,
 )
-from air.train.config import overrides
-from air.train.config.coevolve_config import CoevolveConfig, SideConfig
-from air.train.config.run_config import RunConfig
+from air.train.coevolve.sides import Side, Training, read_side
+from air.train.config.coevolve_config import CoevolveConfig
 from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
-from air.train.matrix.plan import single_taskset
+from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.posed import read_rows, tool_set
-
-_SET_BY_COEVOLUTION = {
-    "output_dir": "set `output_dir` of the co-evolution (--output-dir)",
-    "run.name": "set `name` of the co-evolution (--name)",
-    "embedded.seed": "set `seed` of the co-evolution (--seed)",
-    "resume": "remove it; the same command continues a co-evolution",
-}
-"""Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
-co-evolution sets it for each training, to a text that says what the user can do instead. The co-evolution
-sets `model.name`, too, but a run file needs this key."""
 
 RUNS = (f"{PROPOSER} run", f"{EXECUTOR} run")
 """The keys of `coevolve.json` with the settings of the trainings of the proposer and of the executor."""
@@ -58,11 +47,11 @@ class Plan:
     function `plan`. Its methods return the settings of single stages."""
 
     config: CoevolveConfig
-    proposer: RunConfig
-    """The settings of the training of the proposer, the model that writes questions. Each round replaces the
-    run's name and folder, the model to start from, the seed and the task. `executor` has the same for the
+    proposer: Side
+    """The proposer, the model that writes questions, with the settings of its trainings. Each round replaces
+    the run's name and folder, the model to start from, the seed and the task. `executor` has the same for the
     executor, the model that answers questions."""
-    executor: RunConfig
+    executor: Side
 
     @property
     def folder(self) -> Path:
@@ -71,31 +60,23 @@ class Plan:
     def round_folder(self, number: int) -> Path:
         return self.folder / f"{ROUND}{number}"
 
-    def proposer_run(self, number: int, model: str) -> RunConfig:
+    def proposer_run(self, number: int, model: str) -> Training:
         """Returns the settings of the proposer's training in round `number`. The proposer is the model that
         writes questions; the training starts from `model`, a folder or hub id."""
         task = f"proposal:{self.round_folder(number) / PAYMENT_FILE}"
-        prompts = self.proposer.max_steps * self.proposer.orchestrator.batch_size
-        return self._run(self.config.proposer, PROPOSER, number, model, task, prompts)
+        return self._training(self.proposer, number, model, task, self.proposer.episodes)
 
-    def executor_run(self, number: int, model: str, rows: int) -> RunConfig:
+    def executor_run(self, number: int, model: str, rows: int) -> Training:
         """Returns the settings of the executor's training in round `number`. The executor is the model that
         answers questions; the training starts from `model`, a folder or hub id. `rows` is the number of
         questions to train on."""
         folder = self.round_folder(number)
         task = f"posed:{folder / (POSED_FILE if self.has_posed_files else ROWS)}"
-        return self._run(self.config.executor, EXECUTOR, number, model, task, rows)
+        return self._training(self.executor, number, model, task, rows)
 
-    def _run(
-        self, side: SideConfig, name: str, number: int, model: str, task: str, prompts: int
-    ) -> RunConfig:
-        own = {
-            "output_dir": str(self.round_folder(number)),
-            "run": {"name": name},
-            "model": {"name": model},
-            "embedded": {"seed": 1000 * self.config.seed + number},
-        }
-        return _run_config(side, name, task, prompts, own)
+    def _training(self, side: Side, number: int, model: str, task: str, prompts: int) -> Training:
+        seed = 1000 * self.config.seed + number
+        return side.training(self.round_folder(number), model, task, prompts, seed)
 
     def payment(self, url: str | None) -> dict[str, Any]:
         """Returns the settings of a task `proposal:FILE`, as the JSON content of FILE. In this task, the
@@ -142,10 +123,11 @@ class Plan:
         answers = self.config.answers
         return {"temperature": answers.temperature, "max_tokens": answers.max_tokens}
 
-    def settings(self, run: RunConfig, task: str, temperature: float, **changes: Any) -> Settings:
+    def settings(self, side: Side, task: str, temperature: float, **changes: Any) -> Settings:
         """Returns the settings for playing episodes of the task `task` outside a training. They are taken
-        from the training `run`; only the task, the sampling temperature (`temperature`) and the settings
+        from the trainings of `side`; only the task, the sampling temperature (`temperature`) and the settings
         `changes` of the taskset (the table that lists tasks) are replaced."""
+        run = side.played
         (source,) = run.orchestrator.train.source
         env: Any = source.env
         taskset = env.taskset.model_copy(update={"tasks": [task], "weights": {}, **changes})
@@ -170,10 +152,22 @@ class Plan:
 
     def check(self) -> None:
         """Checks that the held-out questions, the executor's tools and the packages that compare answers can
-        be used. Raises MissingError or ConfigError otherwise."""
+        be used. If prime-rl trains a model, also checks that it can, with tasks like those of a round. Raises
+        MissingError or ConfigError otherwise."""
         check_equality(self.config.answers.equality)
         read_rows(self.held_out_rows)
         self.tools  # noqa: B018 (loads them)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "task.json"
+            tasks = {
+                f"proposal:{file}": (self.proposer, self.payment(None)),
+                f"posed:{file}": (self.executor, self.posed(self.held_out_rows)),
+            }
+            for task, (side, settings) in tasks.items():
+                file.write_text(json.dumps(settings))
+                training = side.training(self.folder, side.config.model, task, 1, 0)
+                if isinstance(training, PrimeTraining) and not side.config.frozen:
+                    training.check()
 
     @functools.cached_property
     def tools(self) -> ToolSet:
@@ -234,47 +228,16 @@ class Plan:
             del config["answers"]["equality"]
         if config["generation"]["rows"] is None:
             del config["generation"]["rows"]
-        runs = (self.proposer, self.executor)
-        trainings = {n: run.model_dump(mode="json") for n, run in zip(RUNS, runs, strict=True)}
-        for training in trainings.values():
-            training["embedded"].pop("seed")
-            for key in ("output_dir", "run", "resume"):
-                training.pop(key)
-        return {"v": 1, **config, **trainings}
+        for side in (self.proposer, self.executor):
+            for key, default in (("engine", "auto"), ("compute", None)):
+                if config[side.name][key] == default:
+                    del config[side.name][key]
+        sides = (self.proposer, self.executor)
+        return {"v": 1, **config, **{n: s.identity() for n, s in zip(RUNS, sides, strict=True)}}
 
 
 def plan(config: CoevolveConfig) -> Plan:
     """Returns the settings of all trainings and evaluations of a co-evolution. Raises ConfigError or
     MissingError if a run file cannot be used."""
-    sides = {PROPOSER: config.proposer, EXECUTOR: config.executor}
-    proposer, executor = (
-        _run_config(side, name, "posed:later", 1, {"run": {"name": name}})
-        for name, side in sides.items()
-    )
-    return Plan(config, proposer, executor)
-
-
-def _run_config(
-    side: SideConfig, name: str, task: str, prompts: int, own: dict[str, Any]
-) -> RunConfig:
-    merged = overrides.read_files([f"@{path}" for path in side.run_files])
-    overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
-    set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
-    overrides.refuse(side.settings, set_here, "the co-evolution", f"{name}.settings.{{}}".format)
-    overrides.put(merged, side.settings, f"{name}.settings")
-    taskset = single_taskset(merged, f"the training of the {name}")
-    taskset |= {"tasks": [task], "examples_per_task": prompts}
-    taskset.pop("weights", None)
-    overrides.put(merged, {"model": {"name": expanded(side.model)}}, f"{name}.model")
-    overrides.put(merged, own, name)
-    run = overrides.build(RunConfig, merged).with_checkout()
-    (source,) = run.orchestrator.train.source
-    if not isinstance(source.env, ResearchEnvConfig):
-        raise ConfigError("needs an environment of air", where=f"{name}.run_files")
-    return run
-
-
-def expanded(model: str) -> str:
-    """Returns a model's folder or hub id, `model`, with a leading `~` replaced by the path of the home
-    folder."""
-    return str(Path(model).expanduser()) if model.startswith("~") else model
+    proposer, executor = config.proposer, config.executor
+    return Plan(config, read_side(proposer, PROPOSER), read_side(executor, EXECUTOR))

@@ -4,6 +4,7 @@ answers them), `report.json` and `report.txt`, from the files in its folder."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -21,6 +22,9 @@ from air.train.matrix.intervals import interval
 BINS = 10
 """The number of bars in the histogram of p, the share of equal answers to a question. Bar n (from 0) counts
 the questions with n/10 ≤ p < (n + 1)/10; the last bar also counts p = 1."""
+_MEAN_REWARD = re.compile(r"reward|train/agg/all/[^/]+/reward/mean")
+"""Matches the name of the mean reward of a step in `metrics.jsonl`: that of the embedded engine or, with the
+name of an agent, that of prime-rl (which has it only in some of its lines)."""
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -41,7 +45,7 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
     played = [one.success or 0.0 for one in plan.held_out(number, "").episodes()]
     accuracy = interval([played]) if played else None
     steps = folder / PROPOSER / run_folder.METRICS_FILE
-    rewards = [row.get("reward") for _, row in json_lines.read(steps)] if steps.is_file() else []
+    metrics = [row for _, row in json_lines.read(steps)] if steps.is_file() else []
     return {
         **of_proposals(lines, plan.config),
         "kept": rows,
@@ -54,7 +58,9 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
             "high": accuracy.high,
             "episodes": len(played),
         },
-        "proposer_reward_by_step": rewards,
+        "proposer_reward_by_step": [
+            row[key] for row in metrics for key in row if _MEAN_REWARD.fullmatch(key)
+        ],
     }
 
 

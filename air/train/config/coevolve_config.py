@@ -9,13 +9,14 @@ of the executor's k answers that equal the most frequent answer; it is 0 in the 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from air.config import BaseConfig
 from air.rewards.proposals.agreement import Definition, Equality
 from air.rewards.proposals.novelty import MOST_TEXTS
+from air.train.config.embedded_config import ComputeConfig
 from air.train.config.run_name import RunNameConfig
 from air.worlds.proposals.proposer import INSTRUCTIONS, LEAST, MOST
 
@@ -31,6 +32,14 @@ class SideConfig(BaseConfig):
     Together they must define exactly one source of prompts; its tasks are replaced in each round by those of
     the co-evolution. They may not set `output_dir`, `run.name`, `embedded.seed` or `resume`, which the
     co-evolution sets. If a path `configs/…` does not exist, air's own file of this name is read."""
+    engine: Literal["auto", "embedded", "prime-rl"] = "auto"
+    """The engine that trains this model. `auto`: prime-rl if the run files have a table `[inference]` or
+    `[deployment]` and none `[embedded]`; otherwise the embedded engine. prime-rl needs GPUs, and its sampling
+    has no seed, so its trainings cannot be repeated exactly."""
+    compute: ComputeConfig | None = None
+    """How this machine computes with the model when it plays outside a training, if prime-rl trains it: the
+    same keys as in the table `[embedded]` of a run file. The embedded engine takes them from that table, so
+    this table must then be left out."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings that override those of `run_files`, with the same tables and keys, such as `max_steps`."""
     frozen: bool = False

@@ -2,21 +2,20 @@
 run, and runs prime-rl's launcher.
 
 The launcher gets the run file unchanged, and starts `inference`, `orchestrator`, `env-server` and `torchrun`
-from the PATH, which begins with the folder of prime-rl's Python. This process forwards SIGINT, SIGTERM and
-SIGHUP to the launcher. It also sends SIGTERM to the launcher if too many consecutive episodes fail (see
-`air.env.failure_breaker`). When the launcher has ended, or a while after the first signal, all processes in
-the launcher's process group are killed.
+from the PATH, which begins with the folder of prime-rl's Python. The module `launcher_process` runs the
+launcher.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from air.tasks import splits
 from air.train.config.overrides import MergedSettings
 from air.train.prime_rl import gpu_placement, run_file, schema, throughput
 from air.train.prime_rl import throughput_inputs as load
-from air.train.prime_rl.launcher_process import supervise
+from air.train.prime_rl.launcher_process import supervise, supervise_in_task
 
 PLACE_ENV = "AIR_PRIME_RL"
 LAUNCHER = "prime_rl.entrypoints.rl"
@@ -128,24 +127,41 @@ def make_plan(merged: MergedSettings, flag_gpus: Sequence[str] | None) -> Plan:
     late. Raises MissingError if a task or a SLURM template does not exist.
     """
     view = run_file.read(merged)
-    placement, inventory = None, gpus.inventory()
+    placement = None
     if view.slurm is None:
-        placement = gpu_placement.place(
-            run_file.gpu_request(view),
-            inventory or gpu_placement.assumed(view.deployment.gpus_per_node),
-            flag_gpus=flag_gpus,
-            visible=run_file.visible_devices() if inventory else None,
-        )
-        _check_sharing(view, placement)
+        placement = placed(view, flag_gpus)
     else:
         _check_template(view.slurm)
     inputs = load.of_prime(view, boxes=None if placement is None else len(placement.boxes))
     if reason := throughput.impossible(inputs):
         raise ConfigError(reason, where="plan")
-    plan = Plan(view, placement, bool(inventory), throughput.plan(inputs))
+    plan = Plan(view, placement, bool(gpus.inventory()), throughput.plan(inputs))
     if reason := plan.load.absurd():
         raise ConfigError(reason, where="plan")
     return plan
+
+
+def placed(
+    view: run_file.PrimeView, flag_gpus: Sequence[str] | None = None
+) -> gpu_placement.Placement:
+    """Returns which GPUs of this machine a run gets. If this machine has no GPU, invents some. `flag_gpus`
+    and the errors are those of `make_plan`."""
+    inventory = gpus.inventory()
+    placement = gpu_placement.place(
+        run_file.gpu_request(view),
+        inventory or gpu_placement.assumed(view.deployment.gpus_per_node),
+        flag_gpus=flag_gpus,
+        visible=run_file.visible_devices() if inventory else None,
+    )
+    _check_sharing(view, placement)
+    return placement
+
+
+def real_placement(view: run_file.PrimeView) -> gpu_placement.Placement:
+    """Returns the same as `placed`. Raises MissingError if this machine has no GPU."""
+    if not gpus.inventory():
+        raise MissingError(NO_GPU, remedy="`nvidia-smi` must list some")
+    return placed(view)
 
 
 def arguments(rest: Sequence[str], merged: MergedSettings, *, dry_run: bool) -> list[str]:
@@ -186,16 +202,34 @@ def environment(python: Path, plan: Plan, breaker: Path) -> dict[str, str]:
 
 def hand_over(python: Path, args: Sequence[str], plan: Plan) -> int:
     """Runs prime-rl's launcher with the interpreter `python` and the arguments `args`, waits until the
-    launcher has ended, and returns an exit code. The code is 130 if this process got SIGINT, SIGTERM or
-    SIGHUP; 1 if too many consecutive episodes failed; 128 + N if signal N ended the launcher; otherwise the
-    launcher's exit code."""
+    launcher has ended, and returns an exit code (see `launcher_process.supervise`)."""
+    with _breaker(plan) as breaker:
+        return supervise(_command(python, args), environment(python, plan, breaker), breaker)
+
+
+async def hand_over_in_task(
+    python: Path, args: Sequence[str], plan: Plan, *, keep: Sequence[int] = ()
+) -> int:
+    """Does the same as `hand_over` in an asyncio task, and leaves signals alone (see
+    `launcher_process.supervise_in_task`). The launcher inherits the open files `keep`."""
+    with _breaker(plan) as breaker:
+        env = environment(python, plan, breaker)
+        return await supervise_in_task(_command(python, args), env, breaker, keep=keep)
+
+
+def _command(python: Path, args: Sequence[str]) -> list[str]:
+    return [str(python), "-m", LAUNCHER, *args]
+
+
+@contextlib.contextmanager
+def _breaker(plan: Plan) -> Iterator[Path]:
+    """Context manager: yields the path of a file in which the run's processes count consecutive failed
+    episodes. Creates its folder, and removes the file at the end."""
     folder = Path(plan.view.output_dir).expanduser().absolute()
     folder.mkdir(parents=True, exist_ok=True)
     breaker = folder / f".breaker-{secrets.token_hex(4)}"
     try:
-        return supervise(
-            [str(python), "-m", LAUNCHER, *args], environment(python, plan, breaker), breaker
-        )
+        yield breaker
     finally:
         breaker.unlink(missing_ok=True)
 

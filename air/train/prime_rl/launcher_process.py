@@ -1,7 +1,12 @@
-"""Runs prime-rl's launcher as a process, and ends it together with all processes that it has started."""
+"""Runs prime-rl's launcher as a process, and ends it together with all processes that it has started.
+
+The launcher also ends if this process is killed: the kernel then sends SIGTERM to it, after which prime-rl
+ends its own processes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -15,10 +20,92 @@ from types import FrameType
 from air.env.failure_breaker import opened
 
 INTERRUPTED = 130
+GRACE = 150.0
+"""Seconds until the launcher is killed after its first signal; long, because prime-rl may need minutes to
+end."""
+LOOK = 0.5
+"""Seconds between two looks at the launcher."""
+_TIED = """
+import ctypes, os, signal, sys
+PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the process that started prime-rl has ended")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""A Python program that asks the kernel to send SIGTERM to this process when its parent ends, and then
+becomes the command in its arguments. Arguments: the parent's process id, and the command."""
+
+
+class LauncherProcess:
+    """A command, prime-rl's launcher, that runs in a process group of its own with the environment variables
+    `env`. If the file `breaker` says that too many consecutive episodes failed, `look` ends the command.
+    `grace` is the number of seconds between its first signal and its death. The command inherits the open
+    files `keep` (file descriptors), such as a locked file."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        breaker: Path,
+        *,
+        grace: float = GRACE,
+        keep: Sequence[int] = (),
+    ) -> None:
+        self._breaker, self._grace = breaker, grace
+        self._first_signal: float | None = None
+        self._reason = ""
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _TIED, str(os.getpid()), *command],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+            pass_fds=keep,
+        )
+
+    def is_running(self) -> bool:
+        """Returns whether the command has not ended yet."""
+        return self._child.poll() is None
+
+    def send(self, number: int) -> None:
+        """Sends a signal to the command."""
+        self._child.send_signal(number)
+        if self._first_signal is None:
+            self._first_signal = time.monotonic()
+
+    def look(self) -> None:
+        """Sends SIGTERM to the command if too many consecutive episodes failed, and prints the reason. Kills
+        its process group if the command has had enough time since its first signal. Call this repeatedly."""
+        if not self._reason and (reason := opened(self._breaker)):
+            self._reason = reason
+            print(f"error: {reason}", file=sys.stderr, flush=True)
+            self.send(signal.SIGTERM)
+        if self._first_signal is not None and time.monotonic() - self._first_signal > self._grace:
+            os.killpg(self._child.pid, signal.SIGKILL)
+
+    def wait(self, seconds: float) -> None:
+        """Waits until the command has ended, at most for `seconds`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(timeout=seconds)
+
+    def end(self) -> None:
+        """Kills all processes of the command's process group, so that none of them still occupies a GPU."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the ended command: 1 if too many consecutive episodes failed, 128 + N if signal N
+        ended the command."""
+        if self._reason:
+            return 1
+        code = self._child.returncode
+        return code if code >= 0 else 128 - code
 
 
 def supervise(
-    command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = 150.0
+    command: Sequence[str], env: Mapping[str, str], breaker: Path, *, grace: float = GRACE
 ) -> int:
     """Runs a command in a process group of its own with the environment variables `env`, and waits for its
     end. Forwards SIGINT, SIGTERM and SIGHUP to the command. Also sends SIGTERM to the command when the file
@@ -26,8 +113,7 @@ def supervise(
 
     Returns 130 if this process got one of these signals; 1 if too many consecutive episodes failed; otherwise
     the exit code of the command (128 + N if signal N ended the command). Kills the process group `grace`
-    seconds after the command got its first signal; the default is long because prime-rl may need minutes to
-    end.
+    seconds after the command got its first signal. Call this function in the main thread.
     """
     received: list[int] = []
 
@@ -36,34 +122,47 @@ def supervise(
 
     handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, receive) for number in handled}
-    child = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL, process_group=0)
-    passed, ending, reason = 0, 0.0, ""
+    process, passed = LauncherProcess(command, env, breaker, grace=grace), 0
     try:
-        while child.poll() is None:
+        while process.is_running():
             for number in received[passed:]:
-                child.send_signal(number)
-                passed, ending = passed + 1, ending or time.monotonic()
-            if not reason and (reason := opened(breaker)):
-                print(f"error: {reason}", file=sys.stderr, flush=True)
-                child.terminate()
-                ending = ending or time.monotonic()
-            if ending and time.monotonic() - ending > grace:
-                os.killpg(child.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.5)
+                process.send(number)
+                passed += 1
+            process.look()
+            process.wait(LOOK)
     finally:
-        _end_group(child)
+        process.end()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if received:
-        return INTERRUPTED
-    if reason:
-        return 1
-    return child.returncode if child.returncode >= 0 else 128 - child.returncode
+    return INTERRUPTED if received else process.exit_code
 
 
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """Kills all processes of the launcher's process group, so that none of them still occupies a GPU."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+async def supervise_in_task(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    breaker: Path,
+    *,
+    grace: float = GRACE,
+    keep: Sequence[int] = (),
+) -> int:
+    """Does the same as `supervise`, but in an asyncio task, and leaves signals alone. If the task is
+    cancelled (Ctrl-C), sends SIGTERM to the command, waits for its end, and raises CancelledError; if it is
+    cancelled once more, kills the command at once. The command inherits the open files `keep`. Call this
+    function in the main thread, because the command gets SIGTERM when the calling thread ends."""
+    process = LauncherProcess(command, env, breaker, grace=grace, keep=keep)
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        while process.is_running():
+            try:
+                await asyncio.sleep(LOOK)
+            except asyncio.CancelledError as error:
+                if cancelled is not None:
+                    raise
+                cancelled = error
+                process.send(signal.SIGTERM)
+            process.look()
+    finally:
+        process.end()
+    if cancelled is not None:
+        raise cancelled
+    return process.exit_code

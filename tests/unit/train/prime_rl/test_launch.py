@@ -19,8 +19,8 @@ from air.train.config import overrides
 from air.train.prime_rl import launch
 from air.train.prime_rl.launcher_process import supervise
 from tests.fork_server import of_this_run
+from tests.unit.train.prime_rl.checkout import checkout
 
-EIGHT = ",".join(f"{index}=GPU-{index}" for index in range(8))
 DEBUG = "configs/mlgym/rl_debug.toml"
 STANDIN = """
 import json, os, sys
@@ -34,17 +34,8 @@ sys.exit(int(os.environ.get("CODE", "0")))
 @pytest.fixture
 def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with eight GPUs and a launcher that writes down how it was called."""
-    checkout = tmp_path / "checkout"
-    package = checkout / "prime_rl" / "entrypoints"
-    package.mkdir(parents=True)
-    (package / "rl.py").write_text(STANDIN)
-    python = checkout / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    roots = os.pathsep.join([str(checkout), str(Path(air.__file__).parents[1])])
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{roots}" exec "{sys.executable}" "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setenv("AIR_PRIME_RL", str(checkout))
-    monkeypatch.setenv("AIR_GPU_INVENTORY", EIGHT)
+    for name, value in checkout(tmp_path / "checkout", STANDIN).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("CALLED", str(tmp_path / "called.json"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.chdir(tmp_path)

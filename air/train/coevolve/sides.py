@@ -1,0 +1,222 @@
+"""Turns the settings of one side of a co-evolution into those of its trainings, by either engine.
+
+A side is one of the two models: the proposer, which writes questions, or the executor, which answers them.
+The run files of a side decide which engine trains it: the embedded one, or prime-rl.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from air.env.config import ResearchEnvConfig
+from air.errors import ConfigError
+from air.train.choose_engine import Engine, choose
+from air.train.config import overrides
+from air.train.config.coevolve_config import SideConfig
+from air.train.config.embedded_config import ComputeConfig, EmbeddedConfig
+from air.train.config.overrides import MergedSettings
+from air.train.config.run_config import RunConfig
+from air.train.matrix.plan import single_taskset
+from air.train.prime_rl import run_file
+from air.train.prime_rl.throughput_inputs import DEFAULT_BATCH
+from air.train.prime_rl.training import PrimeTraining
+
+Training = RunConfig | PrimeTraining
+"""The settings of one training: those of the embedded engine, or of prime-rl."""
+
+_FOLDER = "remove it; the co-evolution gives each training a folder of its own"
+_SET_BY_COEVOLUTION = {
+    "output_dir": "set `output_dir` of the co-evolution (--output-dir)",
+    "run.name": "set `name` of the co-evolution (--name)",
+    "embedded.seed": "set `seed` of the co-evolution (--seed)",
+    "resume": "remove it; the same command continues a co-evolution",
+    **dict.fromkeys(("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"), _FOLDER),
+}
+"""Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
+co-evolution sets it for each training, to a text that says what the user can do instead. The keys of the last
+line are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two models of a co-evolution, with the settings of its trainings. `name` is `proposer` or
+    `executor`."""
+
+    name: str
+    config: SideConfig
+    engine: Engine
+    played: RunConfig
+    """The settings with which this process plays episodes of the model outside its trainings. If the embedded
+    engine trains the model, these are the settings of the training, too."""
+    episodes: int
+    """The number of episodes in a training."""
+
+    def training(self, folder: Path, model: str, task: str, prompts: int, seed: int) -> Training:
+        """Returns the settings of a training in a new folder, named as the side, in `folder`. It starts from
+        `model`, a folder or hub id, and plays `prompts` prompts of the task `task`. prime-rl has no `seed`
+        for a whole training."""
+        own = {
+            "output_dir": str(folder),
+            "run": {"name": self.name},
+            "model": {"name": model},
+        }
+        if self.engine == "prime-rl":
+            merged = _merged(self.config, self.name, task, prompts, own)
+            _read_prime(merged)
+            return PrimeTraining({**merged.data, "ckpt": merged.data.get("ckpt") or {}})
+        own["embedded"] = {"seed": seed}
+        return _embedded(_merged(self.config, self.name, task, prompts, own), self.name)
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the settings on which the results of a training depend, as JSON data."""
+        if self.engine == "prime-rl":
+            data = _merged(self.config, self.name, "posed:later", 1, {}).data
+            return {"engine": self.engine, "settings": data}
+        data = self.played.model_dump(mode="json")
+        data["embedded"].pop("seed")
+        for key in ("output_dir", "run", "resume"):
+            data.pop(key)
+        return data
+
+
+def read_side(config: SideConfig, name: str) -> Side:
+    """Returns the side `name` (`proposer` or `executor`) with the user's settings `config`. Raises
+    ConfigError or MissingError if a run file cannot be used."""
+    merged = _merged(config, name, "posed:later", 1, {"run": {"name": name}})
+    engine = choose(config.engine, merged, dry_run=True)
+    if engine == "embedded":
+        if config.compute is not None:
+            raise ConfigError(
+                "is for models that prime-rl trains",
+                where=f"{name}.compute",
+                remedy=f"set `{name}.settings.embedded`",
+            )
+        run = _embedded(merged, name)
+        return Side(name, config, engine, run, run.max_steps * run.orchestrator.batch_size)
+    view = _read_prime(merged)
+    _check_prime(view, merged)
+    steps, batch = view.max_steps or 0, view.orchestrator.batch_size or DEFAULT_BATCH
+    return Side(name, config, engine, _played(merged, config, name), steps * batch)
+
+
+def _merged(
+    config: SideConfig, name: str, task: str, prompts: int, own: Mapping[str, Any]
+) -> MergedSettings:
+    """Returns the settings of a training: those of the side's run files and its table `settings`, then those
+    that the co-evolution sets."""
+    merged = overrides.read_files([f"@{path}" for path in config.run_files])
+    overrides.refuse(merged.data, _SET_BY_COEVOLUTION, "the co-evolution", merged.place)
+    set_here = {**_SET_BY_COEVOLUTION, "model.name": f"set `{name}.model`"}
+    overrides.refuse(config.settings, set_here, "the co-evolution", f"{name}.settings.{{}}".format)
+    overrides.put(merged, config.settings, f"{name}.settings")
+    taskset = single_taskset(merged, f"the training of the {name}")
+    taskset |= {"tasks": [task], "examples_per_task": prompts}
+    taskset.pop("weights", None)
+    overrides.put(merged, {"model": {"name": expanded(config.model)}}, f"{name}.model")
+    overrides.put(merged, own, name)
+    return merged
+
+
+def _embedded(merged: MergedSettings, name: str) -> RunConfig:
+    """Returns the settings of a training by the embedded engine. Raises ConfigError if they are wrong."""
+    run = overrides.build(RunConfig, merged).with_checkout()
+    (source,) = run.orchestrator.train.source
+    if not isinstance(source.env, ResearchEnvConfig):
+        raise ConfigError("needs an environment of air", where=f"{name}.run_files")
+    return run
+
+
+def _read_prime(merged: MergedSettings) -> run_file.PrimeView:
+    """Checks the settings of a training by prime-rl, and returns the keys that air reads."""
+    data = copy.deepcopy(merged.data)  # because validation changes its input
+    return run_file.read(MergedSettings(data, merged.files, merged.origin))
+
+
+def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
+    """Raises ConfigError if the settings of a prime-rl run do not fit a co-evolution, which waits for the end
+    of a training and continues with its model."""
+    problems = {
+        "slurm": (
+            view.slurm is not None,
+            "SLURM starts a run and does not wait for it",
+            "remove it",
+        ),
+        "max_steps": (view.max_steps is None, "must be set, so that a training ends", "set it"),
+        "trainer.model.lora": (
+            view.trainer.model.lora is not None,
+            "adapters of prime-rl cannot be handed to the next stage",
+            "train all weights, or train with the embedded engine",
+        ),
+    }
+    for key, (wrong, problem, remedy) in problems.items():
+        if wrong:
+            raise ConfigError(problem, where=merged.place(key), remedy=remedy)
+
+
+def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
+    """Returns the settings with which this process plays episodes of a model that prime-rl trains: those keys
+    of the run file that say how an episode is played, and the table `compute` of the side."""
+    compute = (config.compute or ComputeConfig()).model_dump()
+    orchestrator = merged.data["orchestrator"]
+    train = orchestrator["train"]
+    played = MergedSettings(
+        {
+            "max_steps": 1,
+            "model": merged.data["model"],
+            "orchestrator": {
+                "batch_size": 1,
+                "group_size": 1,
+                "renderer": orchestrator.get("renderer"),
+                "train": {
+                    "source": [{"name": name, "env": train["source"][0]["env"]}],
+                    "sampling": {
+                        key: value
+                        for key, value in (train.get("sampling") or {}).items()
+                        if key in ("temperature", "max_completion_tokens")
+                    },
+                },
+            },
+            "embedded": EmbeddedConfig(**compute).model_dump(),
+            **({"seq_len": merged.data["seq_len"]} if merged.data.get("seq_len") else {}),
+        },
+        merged.files,
+        merged.origin,
+    )
+    return _embedded(played, name)
+
+
+def free_device(training: Training, other: Side) -> str | None:
+    """Returns the device on which the model of `other` can play during `training`: a GPU that the training
+    does not use, as `cuda:N`. Returns None, which means the device in the settings of `other`, if these name
+    one, or if the embedded engine trains, which leases its GPU itself. Raises ConfigError if the training by
+    prime-rl leaves no GPU, or needs the GPU that the settings name."""
+    device = other.played.embedded.device
+    if not isinstance(training, PrimeTraining) or device == "cpu":
+        return None
+    visible = run_file.visible_devices()
+    unused = [
+        f"cuda:{gpu.index}"
+        for gpu in training.placement().unused
+        if visible is None or {str(gpu.index), gpu.uuid} & {*visible}
+    ]
+    if device.startswith("cuda:") and device in unused:
+        return None
+    if device.startswith("cuda:") or not unused:
+        key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
+        raise ConfigError(
+            f"the training by prime-rl uses {'this GPU' if unused else 'all GPUs'}, and the {other.name} "
+            "answers meanwhile",
+            where=f"{other.name}.{key}",
+            remedy=f"set it to {' or '.join([*unused, 'cpu'])}, or train on fewer GPUs (deployment)",
+        )
+    return unused[0]
+
+
+def expanded(model: str) -> str:
+    """Returns a model's folder or hub id, `model`, with a leading `~` replaced by the path of the home
+    folder."""
+    return str(Path(model).expanduser()) if model.startswith("~") else model

@@ -1,0 +1,176 @@
+"""A co-evolution whose models are trained by prime-rl."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from air.errors import ConfigError, MissingError, UsageError
+from air.train.coevolve import report
+from air.train.coevolve.coevolve_run import CoevolveRun
+from air.train.coevolve.files import FILE
+from air.train.coevolve.plan import Plan, plan
+from air.train.coevolve.sides import free_device
+from air.train.config.coevolve_config import CoevolveConfig
+from air.train.prime_rl.training import PrimeTraining
+from tests.e2e.train.test_coevolve import PROPOSALS, coevolve_toml
+from tests.unit.train.coevolve.test_plan import config
+from tests.unit.train.prime_rl.checkout import checkout
+
+LAUNCHER = Path(__file__).parents[1] / "prime_rl" / "training_launcher.py"
+PRIME_RL = {"inference": {}, "deployment": {"num_infer_gpus": 1, "num_train_gpus": 1}}
+
+
+@pytest.fixture
+def prime_rl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that trains in truth, by the embedded engine, on a machine with eight GPUs."""
+    for name, value in checkout(tmp_path / "checkout", LAUNCHER.read_text()).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CALLED", str(tmp_path / "called"))
+    monkeypatch.setenv("TRAINS", "yes")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def by_prime_rl(tmp_path: Path, **of_side: Any) -> CoevolveConfig:
+    """A co-evolution of one round, whose sides have the further settings `of_side`."""
+    file = "configs/agent0/{}_prime_rl.toml"
+    sides = {
+        name: {"model": name, "run_files": [file.format(name)], **of_side}
+        for name in ("proposer", "executor")
+    }
+    return config(tmp_path, rounds=1, **sides)
+
+
+async def test_both_models_are_trained_and_handed_on(prime_rl: None, tmp_path: Path) -> None:
+    data = tomllib.loads(coevolve_toml(tmp_path).read_text())
+    for name in ("proposer", "executor"):
+        data[name]["compute"] = {"device": "cpu", "threads": 1}
+        settings = data[name]["settings"] | PRIME_RL
+        del settings["embedded"]
+        settings["orchestrator"] |= {"concurrency": {"max_inflight": 4}}
+        settings["orchestrator"].pop("algo", None)
+        settings.pop("trainer", None)
+        data[name]["settings"] = settings
+    planned = plan(CoevolveConfig.model_validate(data))
+    assert planned.proposer.engine == planned.executor.engine == "prime-rl"
+    planned.check()
+    planned.claim()
+    said: list[str] = []
+    await run(planned, said)
+    folder = tmp_path / "c" / "round1"
+    argv = [json.loads(line)["argv"] for line in (tmp_path / "called").read_text().splitlines()]
+    assert argv == [
+        ["@", str(folder / "proposer_prime_rl.json")],
+        ["@", str(folder / "executor_prime_rl.json")],
+    ]
+    content = report.report(planned)
+    assert [one["proposals"] for one in content["rounds"]] == [PROPOSALS, PROPOSALS]
+    assert len(content["rounds"][1]["proposer_reward_by_step"]) == 1
+    # The evaluation of round 1 was played with the weights that the stand-in trained.
+    identity = json.loads((folder / "held_out" / "evaluation.json").read_text())
+    assert str(folder / "executor" / "merged") in json.dumps(identity)
+    await run(planned, said)
+    assert len((tmp_path / "called").read_text().splitlines()) == 2
+
+
+async def run(planned: Plan, said: list[str]) -> None:
+    await CoevolveRun(planned, said.append, lambda _: nullcontext(lambda: None)).run()
+
+
+def test_the_shipped_files_of_prime_rl_are_trainings_of_a_round(
+    prime_rl: None, tmp_path: Path
+) -> None:
+    planned = plan(by_prime_rl(tmp_path))
+    training = planned.executor_run(2, "model", 17)
+    assert isinstance(training, PrimeTraining)
+    assert training.folder == tmp_path / "c" / "round2" / "executor"
+    taskset = training.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
+    assert taskset["tasks"] == [f"posed:{tmp_path}/c/round2/posed.json"]
+    assert taskset["examples_per_task"] == 17
+    assert training.settings["model"] == {"name": "model"}
+    proposer = planned.proposer_run(1, "other")
+    assert isinstance(proposer, PrimeTraining)
+    taskset = proposer.settings["orchestrator"]["train"]["source"][0]["env"]["taskset"]
+    assert taskset["examples_per_task"] == 20 * 128
+    settings = planned.settings(planned.executor, "posed:x", 0.5)
+    assert (settings.context, settings.max_tokens, settings.temperature) == (8192, 6144, 0.5)
+
+
+def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path: Path) -> None:
+    plan(by_prime_rl(tmp_path)).claim()
+    plan(by_prime_rl(tmp_path)).claim()
+    with pytest.raises(UsageError, match="begun with another `proposer`"):
+        plan(by_prime_rl(tmp_path, settings={"max_steps": 3})).claim()
+    content = json.loads((tmp_path / "c" / FILE).read_text())
+    assert content["executor run"]["engine"] == "prime-rl"
+    with pytest.raises(UsageError, match="begun with another"):
+        plan(config(tmp_path, rounds=1)).claim()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"slurm": {}}, "slurm.*SLURM starts a run and does not wait"),
+        ({"max_steps": "None"}, "max_steps: must be set"),
+        (
+            {"trainer": {"model": {"lora": {"rank": 8}}}},
+            "adapters .* cannot be handed to the next stage",
+        ),
+        ({"ckpt": {"output_dir": "x"}}, "sets this key for each training — remove it"),
+        ({"run": {"dir": "x"}}, "sets this key for each training — remove it"),
+        ({"clean": True}, "sets this key for each training — remove it"),
+        ({"trainer": {"optim": {"rate": 1}}}, r"`trainer\.optim\.rate`.*prime-rl 0\.8"),
+    ],
+)
+def test_what_a_round_cannot_hand_to_prime_rl_is_refused(
+    settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        plan(by_prime_rl(tmp_path, settings=settings))
+
+
+def test_compute_is_for_models_of_prime_rl(tmp_path: Path) -> None:
+    small = {"model": "m", "run_files": ["configs/agent0/small_executor.toml"]}
+    with pytest.raises(ConfigError, match=r"executor.compute: is for models that prime-rl trains"):
+        plan(config(tmp_path, executor={**small, "compute": {"device": "cpu"}}))
+
+
+def test_a_missing_prime_rl_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIR_PRIME_RL", raising=False)
+    planned = plan(by_prime_rl(tmp_path, frozen=True))
+    planned.check()
+    with pytest.raises(MissingError, match="prime-rl is not installed here"):
+        plan(by_prime_rl(tmp_path)).check()
+
+
+def test_the_executor_answers_on_a_gpu_that_prime_rl_leaves(
+    prime_rl: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def device(given: str | None = None) -> str | None:
+        compute = {} if given is None else {"compute": {"device": given}}
+        planned = plan(by_prime_rl(tmp_path, **compute))
+        return free_device(planned.proposer_run(1, "m"), planned.executor)
+
+    assert device() == "cuda:4"  # two of inference, two of the trainer
+    assert device("cpu") is None
+    assert device("cuda:7") is None
+    with pytest.raises(
+        ConfigError, match=r"executor.compute.device: .* uses this GPU, and .* cuda:4"
+    ):
+        device("cuda:1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,6")
+    assert device() == "cuda:6"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    with pytest.raises(
+        ConfigError, match=r"uses all GPUs, and .* set it to cpu, or train on fewer"
+    ):
+        device()
+    embedded = plan(config(tmp_path))
+    assert free_device(embedded.proposer_run(1, "m"), embedded.executor) is None

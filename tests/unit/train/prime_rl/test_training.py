@@ -1,0 +1,168 @@
+"""A training with prime-rl as a stage: its model is handed on, and an interrupted one continues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from air.errors import InfrastructureError, MissingError, UsageError
+from air.train.config import overrides
+from air.train.model import policy
+from air.train.prime_rl.training import PrimeTraining
+from tests.fork_server import of_this_run
+from tests.unit.train.prime_rl.checkout import checkout
+from tests.until import until
+
+LAUNCHER = Path(__file__).with_name("training_launcher.py")
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrimeTraining:
+    """A training of three steps; each halves the weights of a tiny model."""
+    for name, value in checkout(tmp_path / "checkout", LAUNCHER.read_text()).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CALLED", str(tmp_path / "called"))
+    monkeypatch.setenv("HANGING", str(tmp_path / "hanging"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    policy.build(tmp_path / "model", ["abc"], hidden=16, layers=1, heads=2, kv_heads=1, vocab=280)
+    merged = overrides.read_files(["@configs/agent0/executor_prime_rl.toml"])
+    own = {
+        "output_dir": str(tmp_path / "round"),
+        "run": {"name": "executor"},
+        "model": {"name": str(tmp_path / "model")},
+        "max_steps": 3,
+    }
+    overrides.put(merged, own, "test")
+    merged.data["orchestrator"]["train"]["source"][0]["env"]["taskset"]["tasks"] = [
+        "game:sokoban4x5"
+    ]
+    return PrimeTraining(merged.data)
+
+
+def calls(tmp_path: Path) -> list[list[str]]:
+    """The flags of all calls of the launcher."""
+    lines = (tmp_path / "called").read_text().splitlines()
+    return [json.loads(line)["argv"][2:] for line in lines]
+
+
+def weight(folder: Path) -> torch.Tensor:
+    return policy.load(folder).model.get_input_embeddings().weight
+
+
+def say(text: str) -> None:
+    print(text)
+
+
+async def test_the_trained_model_is_handed_on(training: PrimeTraining, tmp_path: Path) -> None:
+    assert training.result() is None
+    done = await training.run(say)
+    assert done == training.result() == tmp_path / "round" / "executor" / "merged"
+    assert torch.equal(weight(done), weight(tmp_path / "model") / 8)
+    assert await training.run(say) == done
+    assert calls(tmp_path) == [[]]
+    assert json.loads(training.run_file.read_text())["max_steps"] == 3
+
+
+async def test_an_error_of_prime_rl_is_ours(
+    training: PrimeTraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CODE", "3")
+    with pytest.raises(InfrastructureError, match=r"ended with exit code 3; its logs: .*latest"):
+        await training.run(say)
+    monkeypatch.delenv("CODE")
+    # All steps were done, so nothing is trained again.
+    assert torch.equal(weight(await training.run(say)), weight(tmp_path / "model") / 8)
+    assert calls(tmp_path) == [[]]
+
+
+async def test_a_launcher_that_writes_no_checkpoint_is_an_error(
+    training: PrimeTraining, tmp_path: Path
+) -> None:
+    (tmp_path / "checkout/prime_rl/entrypoints/rl.py").write_text("")
+    with pytest.raises(InfrastructureError, match="without a checkpoint of step 3"):
+        await training.run(say)
+
+
+async def test_ctrl_c_ends_prime_rl_and_the_training_continues(
+    training: PrimeTraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HANGS", "2")
+    task = asyncio.create_task(training.run(say))
+    await until(lambda: task.done() or (tmp_path / "hanging").exists())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_alive(pid(tmp_path))
+    monkeypatch.delenv("HANGS")
+    # A checkpoint that was being written when prime-rl ended is not used.
+    (tmp_path / "round/executor/checkpoints/step_3/trainer").mkdir(parents=True)
+    assert torch.equal(weight(await training.run(say)), weight(tmp_path / "model") / 8)
+    assert calls(tmp_path) == [[], ["--resume.step", "2"]]
+
+
+async def test_without_a_complete_checkpoint_it_begins_anew(
+    training: PrimeTraining, tmp_path: Path
+) -> None:
+    part = tmp_path / "round/executor/checkpoints/step_1/orchestrator"
+    part.mkdir(parents=True)
+    (part / "progress.pt").touch()
+    await training.run(say)
+    assert calls(tmp_path) == [["--clean"]]
+
+
+async def test_a_killed_process_takes_prime_rl_with_it(
+    training: PrimeTraining, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Otherwise the next process would train in the same folder, on the same GPUs."""
+    monkeypatch.setenv("HANGS", "1")
+    body = (
+        "import asyncio, json, sys; from air.train.prime_rl.training import PrimeTraining\n"
+        "asyncio.run(PrimeTraining(json.loads(sys.argv[1])).run(print))"
+    )
+    argv = ["python", "-c", body, json.dumps(dict(training.settings))]
+    with of_this_run().spawn(argv, cwd=tmp_path, env=os.environ, streams=[1, 2]) as process:
+        await until(lambda: process.poll() is not None or (tmp_path / "hanging").exists())
+        with pytest.raises(UsageError, match="still runs in this folder"):
+            await training.run(say)
+        process.send_signal(signal.SIGKILL)
+        process.wait(120)
+    await until(lambda: not is_alive(pid(tmp_path)))
+    monkeypatch.delenv("HANGS")
+    await training.run(say)
+    assert calls(tmp_path) == [[], ["--resume.step", "1"]]
+
+
+def test_gpus_and_prime_rl_are_checked_before(
+    training: PrimeTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training.check()
+    assert [gpu.index for gpu in training.placement().unused] == []
+    monkeypatch.setenv("AIR_GPU_INVENTORY", "none")
+    with pytest.raises(MissingError, match="no NVIDIA GPU"):
+        training.check()
+    monkeypatch.setenv("AIR_PRIME_RL", sys.executable)
+    with pytest.raises(MissingError, match="has no prime_rl"):
+        training.check()
+    monkeypatch.delenv("AIR_PRIME_RL")
+    with pytest.raises(MissingError, match="prime-rl is not installed here"):
+        training.check()
+
+
+def pid(tmp_path: Path) -> int:
+    value: Any = json.loads((tmp_path / "called").read_text().splitlines()[-1])["pid"]
+    return int(value)
+
+
+def is_alive(number: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False

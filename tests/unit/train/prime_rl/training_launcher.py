@@ -1,0 +1,80 @@
+"""Takes the place of prime-rl's launcher: obeys its rules about folders, and writes checkpoints as it does.
+
+The training is real if TRAINS is set: air's embedded engine plays and trains. Otherwise, each step halves the
+weights. HANGS=N: after the checkpoint of step N, waits for a signal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.state_dict_saver import save
+
+
+def trained(settings: dict[str, Any], folder: Path) -> Path:
+    """Trains with the embedded engine. Returns the folder of its last checkpoint."""
+    from air import train
+
+    settings["orchestrator"].pop("concurrency")  # a key that only prime-rl has
+    keys = ("max_steps", "seq_len", "model", "trainer", "orchestrator")
+    own = {"output_dir": str(folder), "run": {"name": "embedded"}, "embedded": {"threads": 1}}
+    outcome = train.run(train.load({key: settings[key] for key in keys} | own), quiet=True)
+    assert outcome.checkpoint is not None
+    with (folder / "metrics.jsonl").open(
+        "a"
+    ) as file:  # one line of the trainer, one of the orchestrator
+        for row in outcome.rows:
+            file.write(json.dumps({"step": row["step"], "loss/mean": 0.0}) + "\n")
+            file.write(json.dumps({"train/agg/all/agent/reward/mean": row["reward"]}) + "\n")
+    return outcome.checkpoint
+
+
+def write(folder: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
+    place = folder / "checkpoints" / f"step_{step}"
+    (place / "orchestrator").mkdir(parents=True, exist_ok=True)
+    app = {"model": weights, "progress": {"step": step}}
+    save({"app": app}, checkpoint_id=place / "trainer", no_dist=True)
+    torch.save({"progress": step}, place / "orchestrator" / "progress.pt")
+
+
+def main() -> None:
+    words = sys.argv[1:]
+    settings = json.loads(Path(words[words.index("@") + 1]).read_text())
+    folder = Path(settings["output_dir"]) / settings["run"]["name"]
+    with Path(os.environ["CALLED"]).open("a") as file:
+        file.write(json.dumps({"argv": words, "pid": os.getpid()}) + "\n")
+    first = 1
+    if "--resume.step" in words:
+        first = int(words[words.index("--resume.step") + 1]) + 1
+        assert (
+            folder / "checkpoints" / f"step_{first - 1}" / "orchestrator" / "progress.pt"
+        ).is_file()
+    elif "--clean" in words:
+        shutil.rmtree(folder)
+    elif folder.exists() and any(folder.iterdir()):
+        sys.exit(f"Run directory '{folder}' already contains artifacts from a previous run.")
+    trains = "TRAINS" in os.environ
+    start = trained(settings, folder) if trains else settings["model"]["name"]
+    weights = load_file(Path(start) / "model.safetensors")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    for step in range(1, settings["max_steps"] + 1):
+        if not trains:
+            weights = {name: tensor / 2 for name, tensor in weights.items()}
+        if step >= first:
+            write(folder, step, weights)
+        if str(step) == os.environ.get("HANGS"):
+            Path(os.environ["HANGING"]).touch()
+            time.sleep(600)
+    sys.exit(int(os.environ.get("CODE", "0")))
+
+
+main()
