@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
 from air.train.coevolve.plan import plan as coevolution
+from air.train.coevolve.sides import free_device
 from air.train.config import overrides
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.config.matrix_config import MatrixConfig
@@ -25,6 +27,7 @@ from air.train.matrix.plan import plan
 from air.train.prime_rl import run_file, schema
 from air.train.prime_rl.schema import Root
 from air.train.prime_rl.schema.read import walk
+from tests.unit.train.prime_rl.checkout import checkout
 
 CONFIGS = paths.shipped("configs")
 FILES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.toml"))
@@ -50,7 +53,7 @@ EMBEDDED = {
 }
 MATRICES = {"grl/matrix.toml", "grl/matrix_small.toml", "matrix/tiny.toml"}
 """Files of `air matrix`."""
-COEVOLUTIONS = {"agent0/small.toml"}
+COEVOLUTIONS = {"agent0/small.toml", "agent0/prime_rl.toml"}
 """Files of `air coevolve`."""
 OVERLAYS = [name for name in FILES if name.startswith("embedded/")]
 OTHERS = {*MATRICES, *COEVOLUTIONS, *OVERLAYS, VERIFIERS}
@@ -136,13 +139,34 @@ def test_every_training_and_task_of_a_matrix_is_there(name: str) -> None:
     assert len(planned.trained) == 1 + len(planned.config.rows) * len(planned.config.seeds)
 
 
-@pytest.mark.parametrize("name", sorted(COEVOLUTIONS))
-def test_both_trainings_of_a_coevolution_can_be_read(name: str) -> None:
+def read_coevolution(name: str, **changes: Any) -> CoevolveConfig:
     sources = overrides.read_files(["@", str(CONFIGS / name)])
-    planned = coevolution(overrides.build(CoevolveConfig, sources))
-    assert planned.executor_run(1, "model", 7).orchestrator.algo.type == "adpo"
-    assert planned.proposer_run(1, "model").model.name == "model"
+    overrides.put(sources, changes, "test")
+    return overrides.build(CoevolveConfig, sources)
+
+
+def test_both_trainings_of_a_coevolution_can_be_read() -> None:
+    planned = coevolution(read_coevolution("agent0/small.toml"))
+    run, other = planned.executor_run(1, "model", 7), planned.proposer_run(1, "model")
+    assert isinstance(run, RunConfig)
+    assert isinstance(other, RunConfig)
+    assert (run.orchestrator.algo.type, other.model.name) == ("adpo", "model")
     assert list(planned.tools.tools) == ["calculator"]
+
+
+def test_a_coevolution_with_prime_rl_has_a_plan_that_makes_sense(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in checkout(tmp_path / "checkout", "").items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.chdir(CONFIGS.parent)
+    rows = tmp_path / "held_out.jsonl"
+    rows.write_text('{"question": "What is 1 + 1?", "answer": "2"}\n')
+    planned = coevolution(read_coevolution("agent0/prime_rl.toml", held_out={"data": str(rows)}))
+    planned.check()
+    assert list(planned.tools.tools) == ["code_interpreter"]
+    assert free_device(planned.proposer_run(1, "model"), planned.executor) == "cuda:4"
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
