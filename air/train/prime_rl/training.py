@@ -12,6 +12,7 @@ import copy
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,11 +104,14 @@ class PrimeTraining:
             )
 
     def _how_to_begin(self) -> list[str]:
-        """Returns the flags with which prime-rl continues after the last complete checkpoint. If there is
-        none, the flags let prime-rl start anew, and delete what an interrupted start has left."""
+        """Returns the flags with which prime-rl continues after the last complete checkpoint, and deletes the
+        incomplete ones after it. If no checkpoint is complete, the flags let prime-rl start anew, and delete
+        what an interrupted start has left."""
         for step in sorted(self._saved_steps(), reverse=True):
             if all(self._has(step, part) for part in _FILES):
                 return ["--resume.step", str(step)]
+            # Otherwise its files, which say that it is complete, would remain while it is written once more.
+            shutil.rmtree(self._checkpoint(step))
         return ["--clean"] if self.folder.exists() else []
 
     def _saved_steps(self) -> list[int]:

@@ -102,7 +102,7 @@ async def test_ctrl_c_ends_prime_rl_and_the_training_continues(
         await task
     assert not is_alive(pid(tmp_path))
     monkeypatch.delenv("HANGS")
-    # A checkpoint that was being written when prime-rl ended is not used.
+    # A checkpoint that was being written when prime-rl ended is not used, but deleted.
     (tmp_path / "round/executor/checkpoints/step_3/trainer").mkdir(parents=True)
     assert torch.equal(weight(await training.run(say)), weight(tmp_path / "model") / 8)
     assert calls(tmp_path) == [[], ["--resume.step", "2"]]
@@ -136,6 +136,10 @@ async def test_a_killed_process_takes_prime_rl_with_it(
         process.wait(120)
     await until(lambda: not is_alive(pid(tmp_path)))
     monkeypatch.delenv("HANGS")
+    # The trainer had finished its part of this checkpoint, the orchestrator not.
+    part = tmp_path / "round/executor/checkpoints/step_2/trainer"
+    part.mkdir(parents=True)
+    (part / ".metadata").touch()
     await training.run(say)
     assert calls(tmp_path) == [[], ["--resume.step", "1"]]
 

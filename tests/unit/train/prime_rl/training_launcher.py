@@ -55,9 +55,9 @@ def main() -> None:
     first = 1
     if "--resume.step" in words:
         first = int(words[words.index("--resume.step") + 1]) + 1
-        assert (
-            folder / "checkpoints" / f"step_{first - 1}" / "orchestrator" / "progress.pt"
-        ).is_file()
+        last, later = (folder / "checkpoints" / f"step_{step}" for step in (first - 1, first))
+        assert (last / "orchestrator" / "progress.pt").is_file()
+        assert not later.exists()
     elif "--clean" in words:
         shutil.rmtree(folder)
     elif folder.exists() and any(folder.iterdir()):
