@@ -79,7 +79,7 @@ def validate(kind: type[ConfigT], data: dict[str, Any], *, where: str) -> Config
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        bad = first_bad_key(error, data)
+        bad = first_problem(error, data)
         if bad.unknown:
             message = f"there is no key `{bad.name}`{bad.more}"
             raise ConfigError(
@@ -168,7 +168,7 @@ some pydantic error types: for example, `int` stands for `int_parsing` and `int_
 
 
 @dataclass(frozen=True)
-class BadKey:
+class ConfigProblem:
     """One error that pydantic found in a config (a set of settings), for example an unknown key, a missing
     key or a wrong value: where it is, and the pieces of an error message about it."""
 
@@ -191,7 +191,7 @@ class BadKey:
         return ".".join(self.path) or TOP_LEVEL
 
 
-def first_bad_key(error: ValidationError, data: Any) -> BadKey:
+def first_problem(error: ValidationError, data: Any) -> ConfigProblem:
     """Returns one of the errors that pydantic found in `data`: the error to report to the user. This is the
     first error about an unknown key or, if there is none, the first error. An unknown key is often a mistyped
     key, and so the reason why a required key is missing."""
@@ -205,7 +205,7 @@ def first_bad_key(error: ValidationError, data: Any) -> BadKey:
         message += f", got {first.get('input')!r:.80}"
     text = f"`{'.'.join(path) or TOP_LEVEL}`: {message}{more}"
     remedy = next((r for name, r in _REMEDIES.items() if first["type"].startswith(name)), "")
-    return BadKey(path, first["type"] == "extra_forbidden", text, more, remedy)
+    return ConfigProblem(path, first["type"] == "extra_forbidden", text, more, remedy)
 
 
 def key_paths(

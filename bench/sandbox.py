@@ -347,7 +347,7 @@ def main() -> int:
     parser.add_argument("--only", choices=SECTIONS, nargs="+", default=[], help="these parts")
     parser.add_argument("--json", type=Path, default=Path("outputs/bench-sandbox.json"))
     args = parser.parse_args()
-    if why := images.unready():
+    if why := images.why_not_ready():
         parser.error(f"{why} — run `air setup`")
     return asyncio.run(run(args))
 

@@ -47,7 +47,7 @@ def docker_problem() -> str:
     """Why Docker tests cannot run here; empty where they can. The engine is asked once."""
     from air.sandbox.docker import images
 
-    return images.unready()
+    return images.why_not_ready()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -112,7 +112,7 @@ def warn_of_trust(specs: Sequence[TaskSpec]) -> None:
 
 
 def check_docker(image: str) -> None:
-    if reason := images.unready(image):
+    if reason := images.why_not_ready(image):
         raise MissingError(
             f"Docker boxes cannot be started: {reason}",
             where="env.agent.runtime.type",

@@ -11,7 +11,7 @@ import verifiers.v1 as vf
 from air.env.environment import ResearchEnv
 from air.errors import ConfigError
 from air.integrity.attack import DEFAULT, AttackEpisode, Setup
-from air.rewards.delta import which_counts
+from air.rewards.delta import validate_that_counts
 from air.testing import ScriptedServer, replies, tool_calls
 from air.trajectories import Trajectory, load
 
@@ -55,7 +55,7 @@ def _counted(record: Trajectory) -> str:
     episode. Returns an empty string if there is none, or if it was unreadable."""
     assert record.start is not None
     counts, direction = record.start.counts, record.start.direction or "higher"
-    at = which_counts([one.score for one in record.validations], counts, direction)
+    at = validate_that_counts([one.score for one in record.validations], counts, direction)
     return "" if at is None else record.validations[at].artefact
 
 

@@ -26,7 +26,7 @@ from air.tasks.spec import RewardScale, TaskSpec
 from air.trajectories import Start
 
 
-class Pay(RewardSettings, BaseConfig):
+class RecordedRewardSettings(RewardSettings, BaseConfig):
     """The reward settings of a recorded episode: everything that decides how its scores become its reward
     (such as penalties), except the scale. The scale, which normalises the scores, is in the task's
     `RewardScale`."""
@@ -85,7 +85,7 @@ def format_of(start: Start, path: Path) -> ActionFormat:
 
 def reward(
     start: Start, task: TaskSpec, changes: Mapping[str, Any], path: Path
-) -> tuple[RewardScale, Pay]:
+) -> tuple[RewardScale, RecordedRewardSettings]:
     """Returns the settings from which the reward of a recorded episode is computed, in two parts: the scale
     (baseline, target and normalisation of scores), and all other settings. `changes` maps names of settings
     to values that replace the recorded ones; unknown names are ignored.
@@ -96,9 +96,14 @@ def reward(
     recorded = start.scale or task.reward_scale().model_dump()
     scale = {**recorded, **{n: v for n, v in changes.items() if n in RewardScale.model_fields}}
     pay = {"unscored": "unchanged"}  # what air did before it recorded this setting
-    pay |= {**start.pay, **{n: v for n, v in changes.items() if n in Pay.model_fields}}
+    pay |= {
+        **start.pay,
+        **{n: v for n, v in changes.items() if n in RecordedRewardSettings.model_fields},
+    }
     where = f"the reward of {path}"
-    return validate(RewardScale, scale, where=where), validate(Pay, pay, where=where)
+    return validate(RewardScale, scale, where=where), validate(
+        RecordedRewardSettings, pay, where=where
+    )
 
 
 def harness(start: Start, path: Path) -> AirHarnessConfig:

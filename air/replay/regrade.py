@@ -17,8 +17,8 @@ from typing import Any
 from air.errors import ArtefactError, ConfigError, boundary
 from air.replay.ignored_differences import Difference, values
 from air.replay.options import ReplayOptions
-from air.replay.recorded_settings import Pay, load_task, reward
-from air.rewards.delta import Counts, DeltaReward, which_counts
+from air.replay.recorded_settings import RecordedRewardSettings, load_task, reward
+from air.rewards.delta import Counts, DeltaReward, validate_that_counts
 from air.rewards.terms import EpisodeFacts, reward_terms
 from air.tasks.artefact import Artefact
 from air.tasks.grading import Grader, Split
@@ -59,8 +59,8 @@ class RescoreResult:
 
 def check_names(changes: Mapping[str, Any]) -> None:
     """Raises ConfigError if a key of `changes` is not the name of a reward setting. These are the fields of
-    `RewardScale` (how scores are normalised) and of `Pay` (how they become a reward)."""
-    names = {*RewardScale.model_fields, *Pay.model_fields}
+    `RewardScale` (how scores are normalised) and of `RecordedRewardSettings` (how they become a reward)."""
+    names = {*RewardScale.model_fields, *RecordedRewardSettings.model_fields}
     for name in changes:
         if name not in names:
             raise ConfigError(
@@ -76,9 +76,9 @@ async def rescore(
     """Grades the artefacts (the agent's graded files) of one recorded episode again. Returns the new scores,
     the new reward, and all differences from the record.
 
-    `changes` maps names of reward settings (fields of `RewardScale`, which normalises scores, and of `Pay`,
-    all others) to new values. Raises UsageError if the recorded episode failed, if the record has no
-    artefacts, or if a new value is invalid. Raises InfrastructureError if a grader failed.
+    `changes` maps names of reward settings (fields of `RewardScale`, which normalises scores, and of
+    `RecordedRewardSettings`, all others) to new values. Raises UsageError if the recorded episode failed, if
+    the record has no artefacts, or if a new value is invalid. Raises InfrastructureError if a grader failed.
     """
     start, end, where = trajectory.start, trajectory.end, str(trajectory.path)
     if start is None or end is None or not end.ok or end.reward is None:
@@ -171,7 +171,7 @@ async def _regrade_test(
     recorded = None if trajectory.end is None else trajectory.end.test
     one: Test | Validation | None = recorded
     if counts is not None:
-        index = which_counts(regraded.scores, counts, task.direction)
+        index = validate_that_counts(regraded.scores, counts, task.direction)
         one = None if index is None else trajectory.validations[index]
     if one is None or not one.artefact:
         return

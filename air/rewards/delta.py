@@ -35,7 +35,7 @@ episode: that of the last `validate` (graded attempt), or that of the `validate`
 
 
 @dataclass(frozen=True)
-class Paid:
+class ValidateReward:
     """The reward for one `validate` (an action with which the agent has its work graded), and the normalised
     scores φ from which the reward was computed."""
 
@@ -63,7 +63,7 @@ def delta(phi: float, anchor: float, *, mode: Mode, noise_floor: float = 0.0) ->
     return move
 
 
-def which_counts(
+def validate_that_counts(
     scores: Sequence[float | None], counts: Counts, direction: Literal["higher", "lower"]
 ) -> int | None:
     """Returns the index, from 0, of the `validate` (graded attempt of the agent) whose artefact (the graded
@@ -97,7 +97,7 @@ class DeltaReward:
         self._anchor = phi_on(scale, scale.baseline)
         self._anchor_error = 0.0
 
-    def __call__(self, score: float, stderr: float | None = None) -> Paid:
+    def __call__(self, score: float, stderr: float | None = None) -> ValidateReward:
         """Returns the reward for one `validate` (a graded attempt of the agent), from its unnormalised
         `score` and the standard error of the score (None counts as 0).
 
@@ -109,7 +109,7 @@ class DeltaReward:
         error = phi_error(self._scale, score, 0.0 if stderr is None else stderr)
         return self._pay(phi, error)
 
-    def of(self, score: float | None, stderr: float | None = None) -> Paid | None:
+    def of(self, score: float | None, stderr: float | None = None) -> ValidateReward | None:
         """Returns the reward for one `validate` (a graded attempt of the agent), as `__call__` does. `score`
         may also be None: the artefact (the graded file or folder) has no score. Then returns the reward for
         the lowest φ, or None (the validate earns nothing) if the setting `unscored` is `unchanged`."""
@@ -117,11 +117,11 @@ class DeltaReward:
             return self(score, stderr)
         return None if self._unscored == "unchanged" else self._pay(self._scale.phi_clip[0], 0.0)
 
-    def _pay(self, phi: float, error: float) -> Paid:
+    def _pay(self, phi: float, error: float) -> ValidateReward:
         of_the_move = math.hypot(error, self._anchor_error)
         floor = max(self._scale.noise_floor, self._scale.noise_sigmas * of_the_move)
         anchor = self._anchor
         reward = delta(phi, anchor, mode=self._mode, noise_floor=floor)
         if reward:
             self._anchor, self._anchor_error = phi, error
-        return Paid(phi=phi, delta=reward, floor=floor, anchor=anchor)
+        return ValidateReward(phi=phi, delta=reward, floor=floor, anchor=anchor)

@@ -304,7 +304,7 @@ class TaskSpec(RewardScale):
         """The file with the task's reference solutions and recorded scores; it might not exist."""
         return self._source.solvers if self._source else self._folder / "solvers.toml"
 
-    def read_from(
+    def set_origin(
         self,
         folder: Path,
         digest: str,

@@ -32,9 +32,9 @@ _STRUCTURE_ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError
 _BASELINE = re.compile(r"^Baseline Score: (\{.*\})\s*$", re.MULTILINE)
 
 
-class Paid(Protocol):
+class ScoreReward(Protocol):
     """The interface of a reward for a score: the reward (`delta`), the normalised score φ (`phi`), and the
-    earlier φ with which `phi` was compared (`anchor`). `air.rewards.delta.Paid` has this interface.
+    earlier φ with which `phi` was compared (`anchor`). `air.rewards.delta.ValidateReward` has this interface.
     """
 
     @property
@@ -56,7 +56,7 @@ class About:
     """The baseline score. None: it is read from the imported file."""
     scale: Mapping[str, Any] | None = None
     """The fields of the task's reward scale (`air.tasks.spec.RewardScale`); None if unknown."""
-    pay: Callable[[float], Paid] | None = None
+    pay: Callable[[float], ScoreReward] | None = None
     """A function that returns the reward for a score, as a task's reward settings define it. It is called
     with the scores of an episode in order. None: the episode gets no rewards."""
 

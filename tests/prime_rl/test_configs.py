@@ -126,7 +126,7 @@ async def _served(source: str, config: dict[str, Any], folder: Path) -> str:
 
     env = config["env"]
     env.update({key: [] for key in GPU_KEYS})  # none of them is here, and these tasks need none
-    if images.unready():
+    if images.why_not_ready():
         env["agent"]["runtime"] = {"type": "subprocess"}
     file, log = _written(source, config, folder), folder / f"{source}.log"
     settings = EnvServerConfig.model_validate(config)

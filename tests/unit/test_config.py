@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from air.config import (
     BaseConfig,
-    first_bad_key,
+    first_problem,
     is_server,
     plugin,
     read_toml,
@@ -65,7 +65,7 @@ def test_the_first_error_is_one_line(
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         Drawing.model_validate(data)
-    bad = first_bad_key(caught.value, data)
+    bad = first_problem(caught.value, data)
     assert (bad.path, bad.message, bad.unknown) == (path, message, False)
 
 
@@ -84,7 +84,7 @@ def test_data_that_is_no_table() -> None:
 
     with pytest.raises(ValidationError) as caught:
         Point.model_validate([])
-    assert first_bad_key(caught.value, []).name == "(top level)"
+    assert first_problem(caught.value, []).name == "(top level)"
 
 
 def test_a_plugin_of_a_file_is_executed_once(tmp_path: Path) -> None:

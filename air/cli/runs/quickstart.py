@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from air.train.config.run_config import RunConfig
 
     runtime = "docker"
-    if reason := images.unready():
+    if reason := images.why_not_ready():
         runtime = "subprocess"
         if not os.environ.get("AIR_SETUP_SAID_SO"):  # `make quickstart` has just printed this line
             print(paths.runnable(f"No Docker boxes: {reason}. {NOT_ISOLATED}."), flush=True)

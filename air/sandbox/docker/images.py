@@ -45,7 +45,7 @@ class Image:
     """Whether the image is up to date: built from the present contents of its folder."""
 
 
-def unready(name: str = "air-base") -> str:
+def why_not_ready(name: str = "air-base") -> str:
     """Returns the reason why boxes of the image `name` cannot start on this machine, in one line. Returns ""
     if they can start."""
     try:

@@ -55,7 +55,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class _SubPool:
+class _SpareBoxes:
     """A group of boxes in a `Pool` that no caller has at present. All of them have the same settings `spec`
     and the same version of the container image. (A box is an isolated place for commands.) `ready` contains
     the boxes that a caller can get at once, and `starting` is the number of boxes that are starting."""
@@ -77,7 +77,7 @@ class _SubPool:
 
 @dataclass
 class _Waiter:
-    subpool: _SubPool
+    subpool: _SpareBoxes
     box: asyncio.Future[GuestBox]
 
 
@@ -124,9 +124,9 @@ class Pool:
         self.digests = Digests()
         """A cache of the ids of container images. A caller that has just asked the container engine for the
         id of an image may store it here, so that the pool does not ask for it again."""
-        self._subpools: dict[str, _SubPool] = {}
+        self._subpools: dict[str, _SpareBoxes] = {}
         self._waiters: list[_Waiter] = []
-        self._lent: dict[GuestBox, _SubPool] = {}
+        self._lent: dict[GuestBox, _SpareBoxes] = {}
         self._starts: set[asyncio.Task[None]] = set()
         self._closes: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(STARTS_AT_ONCE)
@@ -260,7 +260,7 @@ class Pool:
         if box in self._lent:
             self._spawn(self._closes, self._recycled(box, self._lent[box]))
 
-    async def _recycled(self, box: GuestBox, subpool: _SubPool) -> None:
+    async def _recycled(self, box: GuestBox, subpool: _SpareBoxes) -> None:
         try:
             async with asyncio.timeout(RESET_SECONDS):
                 reason = await box.reset()
@@ -285,13 +285,13 @@ class Pool:
         subpool.ready.appendleft(box)  # first in line: its data may be in the CPU's caches
         self._balance()
 
-    async def _subpool_of(self, spec: BoxSpec) -> _SubPool:
+    async def _subpool_of(self, spec: BoxSpec) -> _SpareBoxes:
         """Returns the group of boxes for the settings `spec` and the image to which the tag in `spec` now
         refers; makes the group if there is none. Marks groups with the same settings but an earlier image as
         outdated."""
         digest = await self.digests.of(spec)
         key = f"{digest} {spec.model_dump_json()}"
-        subpool = self._subpools.pop(key, None) or _SubPool(spec)
+        subpool = self._subpools.pop(key, None) or _SpareBoxes(spec)
         self._subpools[key] = subpool  # moves it to the end: sorted by last request
         self._drop_rare_spares()
         for other in self._subpools.values():
@@ -379,7 +379,7 @@ class Pool:
         self._later = None
         self._balance()
 
-    def _next(self, subpool: _SubPool) -> GuestBox | None:
+    def _next(self, subpool: _SpareBoxes) -> GuestBox | None:
         """Takes a usable box from the ready boxes of `subpool` (spare boxes with equal settings) and returns
         it, or None if there is none. Removes ready boxes that are dead or too old."""
         while subpool.ready:
@@ -399,12 +399,12 @@ class Pool:
                 self._retire(subpool.ready.popleft())
                 removals -= 1
 
-    def _start(self, subpool: _SubPool, *, spare: bool = False) -> None:
+    def _start(self, subpool: _SpareBoxes, *, spare: bool = False) -> None:
         subpool.starting += 1
         self.stats.live += 1
         self._spawn(self._starts, self._started(subpool, spare))
 
-    async def _started(self, subpool: _SubPool, spare: bool) -> None:
+    async def _started(self, subpool: _SpareBoxes, spare: bool) -> None:
         try:
             box = await self._box_with_slot(subpool.spec, spare)
         except BaseException as error:  # cancellation too: the waiter must learn of it
@@ -439,14 +439,14 @@ class Pool:
         self._held[box] = share
         return box
 
-    def _stock(self, subpool: _SubPool, box: GuestBox) -> None:
+    def _stock(self, subpool: _SpareBoxes, box: GuestBox) -> None:
         self.stats.started += 1
         if self._open:
             subpool.ready.append(box)
         else:
             self._retire(box)
 
-    def _failed(self, subpool: _SubPool, error: AirError) -> None:
+    def _failed(self, subpool: _SpareBoxes, error: AirError) -> None:
         """Handles the failed start of a box in `subpool`, a group of boxes with equal settings. In the first
         caller that waits for such a box, `take` raises `error`; other callers keep waiting.
 

@@ -167,7 +167,7 @@ class GpuPool:
                     lease.add(gpu, locks)
         if len(lease.gpus) == count:
             try:
-                self._occupied = await asyncio.to_thread(occupied, lease.label)
+                self._occupied = await asyncio.to_thread(clean_and_find_users, lease.label)
             except MissingError:
                 if containers:
                     raise
@@ -256,7 +256,7 @@ def _slot(part: str) -> tuple[str, str]:
     return uuid, slot or "0"
 
 
-def occupied(label: str) -> dict[str, str]:
+def clean_and_find_users(label: str) -> dict[str, str]:
     """Returns which GPUs of a lease (the right of a process to use certain GPUs) are still used by existing
     containers, as a dict {GPU's UUID: "container NAME of OWNER"}. `label` is the `GpuLease.label` of the
     lease, which lists its GPUs.

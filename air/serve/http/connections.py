@@ -56,7 +56,7 @@ class Connections:
         self.open = options["server_state"].connections
         return Connection(self, **options)
 
-    def closed(self, why: str) -> None:
+    def count_closed(self, why: str) -> None:
         """Counts, in the metrics, one connection that the server has closed (the caller closes it). `why` is
         a short text, the reason."""
         text = "Connections that the server closed, by why."
@@ -219,7 +219,7 @@ class Connection(HttpToolsProtocol):
     def cut(self, why: str) -> None:
         """Closes the connection at once, even while a request runs. `why` is a short text, the reason, which
         the metrics show."""
-        self._all.closed(why)
+        self._all.count_closed(why)
         self._gone()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
@@ -233,7 +233,7 @@ class Connection(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False  # a request runs: the connection ends with its answer
             return
-        self._all.closed(str(status))
+        self._all.count_closed(str(status))
         body = json.dumps({"detail": text, "code": status, "message": text}).encode()
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"

@@ -126,7 +126,7 @@ def _read(file: Path) -> TaskSpec:
     if not script.is_file():
         raise ConfigError(f"`grader.script`: there is no {script}", where=str(file))
     shared = _shared_files(task, file)
-    return task.read_from(folder, _task_hash(folder, shared), shared=shared)
+    return task.set_origin(folder, _task_hash(folder, shared), shared=shared)
 
 
 def _shared_files(task: TaskSpec, file: Path) -> tuple[Path, ...]:

@@ -43,7 +43,7 @@ from air.train.coevolve.sides import Training, expanded, free_device
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
 from air.train.loop import run_folder
-from air.train.matrix.training import Logged, last_checkpoint, train
+from air.train.matrix.training import OpenTrainingLog, last_checkpoint, train
 from air.train.prime_rl.training import PrimeTraining
 from air.worlds.proposals.comparison_threads import compare_in_thread
 from air.worlds.proposals.posed import read_rows
@@ -56,9 +56,9 @@ class CoevolveRun:
     """Runs all stages of a co-evolution (training in rounds of a proposer, which writes questions, and an
     executor, which answers them) that are not finished. `say` prints a line for the user. `logged` returns a
     context manager that can direct the log lines of a training to a file in the training's folder (see
-    `air.train.matrix.training.Logged`)."""
+    `air.train.matrix.training.OpenTrainingLog`)."""
 
-    def __init__(self, plan: Plan, say: Callable[[str], None], logged: Logged) -> None:
+    def __init__(self, plan: Plan, say: Callable[[str], None], logged: OpenTrainingLog) -> None:
         self._plan, self._config, self._say, self._logged = plan, plan.config, say, logged
 
     async def run(self) -> None:

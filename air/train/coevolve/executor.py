@@ -30,7 +30,7 @@ from air.errors import InfrastructureError, UserCodeError
 from air.rewards.proposals.reading import last_boxed
 from air.tools import ToolSet
 from air.train.config.run_config import SourceConfig
-from air.train.evaluation.local_model import LocalModel, loaded
+from air.train.evaluation.local_model import SampledModel, loaded
 from air.train.evaluation.play import endpoint
 from air.train.evaluation.settings import Settings
 from air.train.loop.rollout import Rollout, Source, play, seeded, serving
@@ -61,7 +61,7 @@ class Executor:
 
     def __init__(
         self,
-        model: LocalModel,
+        model: SampledModel,
         env: ResearchEnvConfig,
         seed: int = 0,
         tools: ToolSet | None = None,
@@ -212,7 +212,7 @@ async def open_executor(
                 temperature=settings.temperature,
                 max_tokens=settings.max_tokens,
             )
-            answers = LocalModel(ctx, lambda env: env, f"model: {name} at {model}")
+            answers = SampledModel(ctx, lambda env: env, f"model: {name} at {model}")
         else:
             answers = await stack.enter_async_context(loaded(model, settings))
         yield Executor(answers, settings.envs[0], seed, tools)

@@ -72,7 +72,7 @@ class LevelsConfig(BaseConfig):
         return levels
 
 
-class RoundsConfig(BaseConfig):
+class TurnStagesConfig(BaseConfig):
     """Settings in the table `[embedded.rounds]`: episodes are short in the first stage of the run and longer
     in each later stage, as in AgentGym-RL. The table applies to all sources of prompts for training. Their
     tasks must be tasks of air, such as games, but not research tasks (which run in a sandbox), and the rules
@@ -116,7 +116,7 @@ class RoundsConfig(BaseConfig):
 
 
 def check_curricula(
-    levels: Sequence[LevelsConfig], rounds: RoundsConfig | None, sources: Sequence[EnvSource]
+    levels: Sequence[LevelsConfig], rounds: TurnStagesConfig | None, sources: Sequence[EnvSource]
 ) -> None:
     """Raises ValueError if a curriculum (an element of `levels`, or `rounds`) cannot be used with `sources`,
     the sources of prompts for training: for example if it names a task that no source has, or if two elements

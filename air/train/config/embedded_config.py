@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from air.config import BaseConfig
 from air.train.algorithms import Estimator, imported
-from air.train.config.curriculum_config import LevelsConfig, RoundsConfig
+from air.train.config.curriculum_config import LevelsConfig, TurnStagesConfig
 from air.train.config.further_models_config import ReferenceConfig, ValueModelConfig
 from air.train.config.loss_options import KLConfig
 
@@ -156,7 +156,7 @@ class EmbeddedConfig(ComputeConfig):
     levels: list[LevelsConfig] = Field(default_factory=list)
     """Curricula of levels, at most one for each source of prompts: the source begins with easy tasks, and
     later plays harder ones. Empty: no such curriculum."""
-    rounds: RoundsConfig | None = None
+    rounds: TurnStagesConfig | None = None
     """A curriculum in which episodes get longer from stage to stage. None: no such curriculum."""
     kl: KLConfig | None = None
     """A penalty for moving away from the reference model. None: no penalty."""

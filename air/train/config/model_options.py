@@ -134,7 +134,7 @@ SchedulerConfig = Annotated[
 ]
 
 
-class HeldOutDataConfig(BaseConfig):
+class DemonstrationsConfig(BaseConfig):
     """Settings of a file of demonstrations (recorded conversations): its path, and the length at which the
     demonstrations are cut."""
 
@@ -147,7 +147,7 @@ class HeldOutDataConfig(BaseConfig):
     """Largest number of tokens of a demonstration; longer demonstrations are cut."""
 
 
-class SFTDataConfig(HeldOutDataConfig):
+class SFTDataConfig(DemonstrationsConfig):
     """Settings of the data for supervised training: a file of demonstrations (recorded conversations), and
     how the demonstrations are divided into steps."""
 
@@ -167,7 +167,7 @@ class SFTValConfig(BaseConfig):
     """Number of steps between two evaluations. The last step is always followed by an evaluation."""
     eval_on_start: bool = False
     """Whether to evaluate before the first step, too."""
-    data: HeldOutDataConfig = HeldOutDataConfig()
+    data: DemonstrationsConfig = DemonstrationsConfig()
     """The file of held-out demonstrations, and the length at which they are cut (`seq_len`)."""
 
 

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_config import ConfigFileError
 
 from air import paths
-from air.config import first_bad_key, key_paths, read_toml, suggestion, toml_or_text
+from air.config import first_problem, key_paths, read_toml, suggestion, toml_or_text
 from air.errors import ConfigError
 from air.train.prime_rl import schema
 
@@ -360,7 +360,7 @@ def _explain(error: ValidationError, merged: MergedSettings, kind: type[BaseMode
     """Turns pydantic's `error` about the merged settings into a ConfigError, which the caller raises. Its
     text names the key that is unknown or has an invalid value, the file or flag that set the key, and a
     remedy. `kind` is the pydantic class of the settings."""
-    bad = first_bad_key(error, merged.data)
+    bad = first_problem(error, merged.data)
     where = merged.where(bad.path)
     if not bad.unknown:
         return ConfigError(bad.message, where=where, remedy=bad.remedy)

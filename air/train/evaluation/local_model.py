@@ -20,7 +20,7 @@ from air.train.model.policy import Policy, load
 
 
 @dataclass(frozen=True)
-class LocalModel:
+class SampledModel:
     """A model whose replies evaluations can sample: `ctx`, a `ModelContext` of `verifiers` (the library that
     runs episodes), says how to reach the model and how to sample. The model runs in this process or, if `ctx`
     leads to an endpoint, elsewhere."""
@@ -34,7 +34,7 @@ class LocalModel:
 
 
 @asynccontextmanager
-async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
+async def loaded(model: str, settings: Settings) -> AsyncIterator[SampledModel]:
     """Async context manager: loads `model`, a folder or a Hugging Face hub id, and runs an inference server
     for it during the `with` block. Yields the model. `settings` has the device, the context length and the
     sampling settings. Raises UsageError if the model or the device cannot be used."""
@@ -63,7 +63,7 @@ async def loaded(model: str, settings: Settings) -> AsyncIterator[LocalModel]:
             temperature=settings.temperature,
             max_tokens=settings.max_tokens,
         ) as ctx:
-            yield LocalModel(ctx, fill_in_settings, _description(place, policy))
+            yield SampledModel(ctx, fill_in_settings, _description(place, policy))
 
 
 def _description(place: Device, policy: Policy) -> str:

@@ -28,7 +28,7 @@ from air.train.tree.statistics import (
 )
 
 
-class LocalModel(Reference, Protocol):
+class InProcessModel(Reference, Protocol):
     """Interface of a frozen model in the trainer's process. The model computes the log-probabilities of given
     tokens. In two steps, `hidden` and `logits`, it also computes the logits of the whole vocabulary."""
 

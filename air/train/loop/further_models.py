@@ -26,7 +26,7 @@ from air.train.config.model_options import AdamWConfig
 from air.train.config.run_config import RunConfig
 from air.train.further_models.frozen_model import (
     FrozenModel,
-    LocalModel,
+    InProcessModel,
     WithoutAdapter,
     check_same_tokens,
     divergences,
@@ -46,7 +46,7 @@ in place of the policy."""
 
 
 class Scorer(Protocol):
-    """Interface of a model that computes the log-probabilities of given tokens: a `LocalModel` in this
+    """Interface of a model that computes the log-probabilities of given tokens: a `InProcessModel` in this
     process, or a `TeacherEndpoint` on a server."""
 
     def score(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -63,7 +63,7 @@ class Divergence:
     distribution over the whole vocabulary from that of the model `reference`."""
 
     policy: Policy
-    reference: LocalModel
+    reference: InProcessModel
     micro_batch_tokens: int
 
     def __call__(self, samples: Sequence[Sample]) -> list[list[float]]:
@@ -287,7 +287,7 @@ class _ModelLoader:
     context: int
     """The largest number of tokens in a sample."""
 
-    def reference(self, name: str) -> LocalModel:
+    def reference(self, name: str) -> InProcessModel:
         """Returns the reference model `name` (a folder or Hugging Face id). If this model is the base model
         under the policy's LoRA adapter, returns the policy with its adapter switched off, so that no second
         copy is loaded."""

@@ -12,7 +12,7 @@ from air.train.evaluation.local_model import loaded
 from air.train.evaluation.recorded import Evaluation
 from air.train.loop import run_folder
 from air.train.matrix.plan import Plan, TrainedRow
-from air.train.matrix.training import Logged, train
+from air.train.matrix.training import OpenTrainingLog, train
 
 
 class MatrixRun:
@@ -26,7 +26,7 @@ class MatrixRun:
         self,
         plan: Plan,
         say: Callable[[str], None],
-        logged: Logged,
+        logged: OpenTrainingLog,
         on_cells: Callable[[], None] = lambda: None,
     ) -> None:
         self._plan, self._say, self._logged, self._on_cells = plan, say, logged, on_cells

@@ -14,7 +14,7 @@ from air.train.loop import run_folder
 from air.train.loop.progress import Progress
 from air.train.loop.run import EmbeddedRun
 
-Logged = Callable[[Path], AbstractContextManager[Callable[[], None]]]
+OpenTrainingLog = Callable[[Path], AbstractContextManager[Callable[[], None]]]
 """The type of functions that take the folder of a training and return a context manager. The context manager
 yields a function; after a call of this function, log lines go to a file in the folder, until the `with` block
 ends."""
@@ -28,10 +28,12 @@ def last_checkpoint(config: RunConfig) -> Path | None:
     return run_folder.step_folder(root, config.max_steps) if done else None
 
 
-async def train(config: RunConfig, title: str, say: Callable[[str], None], logged: Logged) -> Path:
+async def train(
+    config: RunConfig, title: str, say: Callable[[str], None], logged: OpenTrainingLog
+) -> Path:
     """Runs a training, or resumes it, until it is finished, and returns the folder of its last checkpoint.
     `title` is the title of the progress display; `say` prints a line for the user; `logged` opens the
-    training's log file (see `Logged`). Raises the errors that `EmbeddedRun.run` raises."""
+    training's log file (see `OpenTrainingLog`). Raises the errors that `EmbeddedRun.run` raises."""
     if (done := last_checkpoint(config)) is not None:
         return done
     steps = run_folder.steps(config.folder / run_folder.CHECKPOINTS)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import verifiers.v1 as vf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from air.config import first_bad_key
+from air.config import first_problem
 from air.env.config import ResearchEnvConfig, check_history
 from air.errors import ConfigError
 from air.train.config.env_source import EnvSource
@@ -179,7 +179,7 @@ def read(merged: MergedSettings) -> PrimeView:
         for source in view.orchestrator.train.source:
             check_history(source.env)
     except ValidationError as error:
-        bad = first_bad_key(error, merged.data)
+        bad = first_problem(error, merged.data)
         message = f"`{bad.name}`: no such key; check its spelling" if bad.unknown else bad.message
         raise ConfigError(message, where=merged.where(bad.path)) from None
     _check_lengths(view, where)

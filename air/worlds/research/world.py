@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from air.actions.base import Action, ActionFormat, Standing, ToolCall
 from air.errors import ArtefactError, BoxEndedError, BrokenTaskError, ConfigError, StagingError
-from air.rewards.delta import Counts, DeltaReward, which_counts
+from air.rewards.delta import Counts, DeltaReward, validate_that_counts
 from air.sandbox.contract.box import Box, ExecResult
 from air.tasks import stage
 from air.tasks.artefact import Artefact, collect
@@ -402,7 +402,9 @@ class ResearchWorld:
         """The index in `validations` of the grading whose artefact (state of the agent's files) is to be
         graded on the test split in the end. The setting `counts` decides: the last grading (`last`), or the
         first one with the best score (`best`). None before the first grading."""
-        return which_counts([v.score for v in self.validations], self.counts, self.task.direction)
+        return validate_that_counts(
+            [v.score for v in self.validations], self.counts, self.task.direction
+        )
 
     @property
     def _graded_in_place(self) -> bool:

@@ -100,7 +100,7 @@ def rootless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rootless]:
     missing = [p for p in ("podman", "newuidmap", "setpriv") if shutil.which(p) is None]
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed: {INSTALL}")
-    if problem := images.unready():
+    if problem := images.why_not_ready():
         pytest.skip(f"the base image is taken from Docker: {problem}")
     with contextlib.ExitStack() as stack:
         user = stack.enter_context(_user()) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())

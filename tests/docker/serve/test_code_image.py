@@ -57,7 +57,7 @@ SECONDS = 300
 def server() -> Iterator[Served]:
     from air.sandbox.docker import images
 
-    if reason := images.unready("air-code"):
+    if reason := images.why_not_ready("air-code"):
         pytest.skip(f"{reason}: air images build code")
     with serving("--max-boxes", "2", "--queue-seconds", "600", image="air-code") as served:
         yield served

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from air.rewards.delta import Counts, DeltaReward, Mode, delta, which_counts
+from air.rewards.delta import Counts, DeltaReward, Mode, delta, validate_that_counts
 from air.rewards.normalise import phi_on
 from air.tasks.spec import RewardScale
 
@@ -106,7 +106,7 @@ def test_which_artefact_counts(
     index: int | None,
 ) -> None:
     """The first of equally good ones; the last one if none has a score."""
-    assert which_counts(scores, counts, direction) == index
+    assert validate_that_counts(scores, counts, direction) == index
 
 
 def test_without_normalisation_the_first_delta_starts_at_the_baseline() -> None:

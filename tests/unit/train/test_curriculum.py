@@ -12,7 +12,7 @@ import verifiers.v1 as vf
 
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
-from air.train.config.curriculum_config import LevelsConfig, RoundsConfig, check_curricula
+from air.train.config.curriculum_config import LevelsConfig, TurnStagesConfig, check_curricula
 from air.train.config.env_source import EnvSource
 from air.train.curriculum import Curriculum, Levels
 from air.train.loop.rollout import Group, Rollout, Source, prompts
@@ -157,7 +157,7 @@ def test_two_tables_for_one_source_are_refused() -> None:
 
 
 def test_stages_of_turns() -> None:
-    rounds = RoundsConfig(max_turns=[10, 20, 30])
+    rounds = TurnStagesConfig(max_turns=[10, 20, 30])
     steps = (1, 100, 101, 200, 201, 900)
     assert [rounds.at(step) for step in steps] == [10, 10, 20, 20, 30, 30]
     check_curricula([], rounds, [of(EASY)])
@@ -167,4 +167,4 @@ def test_stages_of_turns() -> None:
         with pytest.raises(ValueError, match=f"cannot shorten '{told}'"):
             check_curricula([], rounds, [of(EASY, told)])
     with pytest.raises(ValueError, match="1 or more"):
-        RoundsConfig(max_turns=[5, 0])
+        TurnStagesConfig(max_turns=[5, 0])

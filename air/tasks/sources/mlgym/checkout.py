@@ -144,7 +144,7 @@ class Checkout:
             grader=TaskGrader(gpus=gpus if kind in ("model", "lm") else 0, repeats=entry.repeats),
             **scale,
         )
-        return task.read_from(self.root, source.digest(task.model_dump_json()), source)
+        return task.set_origin(self.root, source.digest(task.model_dump_json()), source)
 
     def _script(self, config: TaskConfig) -> str:
         """Returns the path of the task's evaluation script, relative to the workspace. Raises Unusable if the

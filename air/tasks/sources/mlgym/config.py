@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from air.config import first_bad_key
+from air.config import first_problem
 
 Kind = Literal["csv", "python", "model", "lm"]
 KINDS: dict[str, Kind] = {
@@ -129,4 +129,4 @@ def _read(kind: type[ForeignT], root: Path, name: str) -> ForeignT:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise Unusable(f"{name}: {first_bad_key(error, data).message}") from None
+        raise Unusable(f"{name}: {first_problem(error, data).message}") from None

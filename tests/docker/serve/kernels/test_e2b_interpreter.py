@@ -22,7 +22,7 @@ pytestmark = [
 def options() -> Iterator[dict[str, Any]]:
     from air.sandbox.docker import images
 
-    if reason := images.unready("air-e2b"):
+    if reason := images.why_not_ready("air-e2b"):
         pytest.skip(f"{reason}: air images build e2b")
     with serving("--max-boxes", "2", "--warm", "0") as server:
         yield {"api_url": server.url, "sandbox_url": server.url, "api_key": "e2b_" + "0" * 40}

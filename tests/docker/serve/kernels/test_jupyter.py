@@ -24,7 +24,7 @@ SECONDS = 300
 def server() -> Iterator[Served]:
     from air.sandbox.docker import images
 
-    ready = [name for name in IMAGES if not images.unready(name)]
+    ready = [name for name in IMAGES if not images.why_not_ready(name)]
     if not ready:
         pytest.skip("no image with a kernel is built: air images build code")
     with serving("--max-boxes", "2", "--queue-seconds", "600", image=ready[0]) as served:

@@ -71,7 +71,7 @@ def test_a_failure_line_is_one_line_with_a_remedy(
 
 def test_no_engine_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    assert images.unready() == (
+    assert images.why_not_ready() == (
         f"DOCKER_HOST=unix://{tmp_path}/none.sock: no Docker engine answers: its socket is not there — "
         "start the engine there, or correct or unset DOCKER_HOST"
     )

@@ -18,7 +18,7 @@ from air.errors import InfrastructureError, UserCodeError
 from air.testing import ScriptedServer
 from air.tools import ToolSet, load
 from air.train.coevolve.executor import Executor, RememberingExecutor, _answered
-from air.train.evaluation.local_model import LocalModel
+from air.train.evaluation.local_model import SampledModel
 from air.train.loop.rollout import Rollout
 from air.worlds.proposals.scorer import Answered
 
@@ -46,7 +46,7 @@ def scripted(said: Sequence[str], tools: Sequence[Any], env: Any = None) -> Iter
     with ScriptedServer(reply) as server:
         client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
         ctx = vf.ModelContext(model="scripted", client=client)
-        model = LocalModel(ctx, lambda env: env, "scripted")
+        model = SampledModel(ctx, lambda env: env, "scripted")
         agent = {"runtime": {"type": "subprocess"}, "harness": {"id": "air", **(env or {})}}
         config = ResearchEnvConfig.model_validate({"taskset": {"id": "air"}, "agent": agent})
         loaded = ToolSet(tool for spec in tools for tool in load(spec))
