@@ -39,9 +39,11 @@ from air.train.coevolve.files import (
 )
 from air.train.coevolve.plan import Plan
 from air.train.coevolve.questions import select_rows
-from air.train.coevolve.sides import Training, expanded, free_device
+from air.train.coevolve.sides import Side, Training, expanded
+from air.train.devices.device import give_back_memory
 from air.train.evaluation.local_model import loaded
 from air.train.evaluation.play import evaluate
+from air.train.evaluation.settings import Settings
 from air.train.loop import run_folder
 from air.train.matrix.training import OpenTrainingLog, last_checkpoint, train
 from air.train.prime_rl.training import PrimeTraining
@@ -99,8 +101,7 @@ class CoevolveRun:
         if (done := _result(training)) is not None:
             return str(done)
         async with AsyncExitStack() as stack:
-            device = free_device(training, self._plan.executor)
-            answers: Answerer = await stack.enter_async_context(self._executor(executor, device))
+            answers: Answerer = await stack.enter_async_context(self._executor(executor))
             if not self._config.answers.tools:  # what a tool returns may change from call to call
                 answers = RememberingExecutor(answers)
             service = serving_evaluations(answers, self._config.answers.equality)
@@ -125,7 +126,7 @@ class CoevolveRun:
             examples_per_task=count,
             first_seed=number * count,
         )
-        async with loaded(model, settings) as served:
+        async with loaded(model, self._placed(settings, self._plan.proposer)) as served:
             (env,) = settings.envs
             rollouts = await evaluate(served.fill_in_settings(env), served.ctx, {task: count})
         failed = [rollout.error for rollout in rollouts if not rollout.ok]
@@ -205,6 +206,7 @@ class CoevolveRun:
         """Runs a training, or continues it, by the engine of its settings. Returns the folder of the trained
         model. `title` says which training it is."""
         if isinstance(training, PrimeTraining):
+            give_back_memory()  # of the models that have played, because prime-rl needs it
             return str(await training.run(lambda text: self._say(f"{title}: {text}")))
         return str(await train(training, title, self._say, self._logged))
 
@@ -226,24 +228,28 @@ class CoevolveRun:
         if not any(missing.values()):
             return
         self._say(f"{self._place(number, 'held-out questions')}: {sum(missing.values())} episodes")
-        async with loaded(model, evaluation.settings) as served:
+        settings = self._placed(evaluation.settings, self._plan.executor)
+        async with loaded(model, settings) as served:
             with run_folder.locked(evaluation.folder):
                 rollouts = await evaluation.play(served.ctx, missing, served.fill_in_settings)
         if failed := [rollout.error for rollout in rollouts if not rollout.ok]:
             raise InfrastructureError(f"{len(failed)} episodes of the executor failed: {failed[0]}")
 
-    def _executor(
-        self, model: str, device: str | None = None
-    ) -> AbstractAsyncContextManager[Executor]:
+    def _executor(self, model: str) -> AbstractAsyncContextManager[Executor]:
         """Returns an async context manager that loads the model `model` (a folder or hub id) and yields an
-        `Executor`, which lets this model answer questions. `device` is the device for the model; None: as the
-        settings say."""
+        `Executor`, which lets this model answer questions."""
         temperature = self._config.answers.temperature
         settings = self._plan.settings(self._plan.executor, "posed:later", temperature)
-        if device is not None:
-            compute = settings.compute.model_copy(update={"device": device})
-            settings = replace(settings, compute=compute)
+        settings = self._placed(settings, self._plan.executor)
         return open_executor(model, settings, self._config.seed, tools=self._plan.tools)
+
+    def _placed(self, settings: Settings, side: Side) -> Settings:
+        """Returns `settings`, with which the model of `side` plays, on a device that the proposer's training
+        by prime-rl does not use."""
+        device = self._plan.device(side)
+        if device is None:
+            return settings
+        return replace(settings, compute=settings.compute.model_copy(update={"device": device}))
 
     def _write_posed(self, number: int, name: str, rows: Path) -> None:
         """Writes the file `name` into the folder of round `number`: the settings of a task in which the

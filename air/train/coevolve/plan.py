@@ -30,7 +30,7 @@ from air.train.coevolve.files import (
     ROUND,
     ROWS,
 )
-from air.train.coevolve.sides import Side, Training, read_side
+from air.train.coevolve.sides import Side, Training, free_device, read_side
 from air.train.config.coevolve_config import CoevolveConfig
 from air.train.evaluation.recorded import Evaluation
 from air.train.evaluation.settings import Settings
@@ -164,10 +164,22 @@ class Plan:
                 f"posed:{file}": (self.executor, self.posed(self.held_out_rows)),
             }
             for task, (side, settings) in tasks.items():
+                if side.config.frozen or side.engine != "prime-rl":
+                    continue
                 file.write_text(json.dumps(settings))
                 training = side.training(self.folder, side.config.model, task, 1, 0)
-                if isinstance(training, PrimeTraining) and not side.config.frozen:
-                    training.check()
+                assert isinstance(training, PrimeTraining)
+                training.check()
+        for side in (self.proposer, self.executor):
+            self.device(side)
+
+    def device(self, side: Side) -> str | None:
+        """Returns the device on which this process plays with the model of `side`. None: as its settings say.
+        Raises ConfigError if the proposer's training by prime-rl, during which the executor plays, leaves no
+        such device (see `free_device`)."""
+        if self.proposer.config.frozen:
+            return None
+        return free_device(self.proposer_run(0, self.proposer.config.model), side)
 
     @functools.cached_property
     def tools(self) -> ToolSet:
@@ -228,11 +240,10 @@ class Plan:
             del config["answers"]["equality"]
         if config["generation"]["rows"] is None:
             del config["generation"]["rows"]
-        for side in (self.proposer, self.executor):
-            for key, default in (("engine", "auto"), ("compute", None)):
-                if config[side.name][key] == default:
-                    del config[side.name][key]
         sides = (self.proposer, self.executor)
+        for side in sides:
+            # The engine is in the settings of the training; the device may change.
+            del config[side.name]["engine"], config[side.name]["compute"]
         return {"v": 1, **config, **{n: s.identity() for n, s in zip(RUNS, sides, strict=True)}}
 
 

@@ -58,10 +58,14 @@ def _round(plan: Plan, number: int) -> dict[str, Any]:
             "high": accuracy.high,
             "episodes": len(played),
         },
-        "proposer_reward_by_step": [
-            row[key] for row in metrics for key in row if _MEAN_REWARD.fullmatch(key)
-        ],
+        "proposer_reward_by_step": [*_rewards_by_step(metrics).values()],
     }
+
+
+def _rewards_by_step(metrics: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
+    """Returns the mean reward of each step of a training. `metrics` are the lines of its `metrics.jsonl`. If
+    prime-rl was interrupted, a step can be there twice; the later line counts."""
+    return {row["step"]: row[key] for row in metrics for key in row if _MEAN_REWARD.fullmatch(key)}
 
 
 def of_proposals(lines: Sequence[Mapping[str, Any]], config: CoevolveConfig) -> dict[str, Any]:

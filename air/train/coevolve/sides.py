@@ -14,6 +14,7 @@ from typing import Any
 
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
+from air.sandbox.pool import gpus
 from air.train.choose_engine import Engine, choose
 from air.train.config import overrides
 from air.train.config.coevolve_config import SideConfig
@@ -35,10 +36,14 @@ _SET_BY_COEVOLUTION = {
     "embedded.seed": "set `seed` of the co-evolution (--seed)",
     "resume": "remove it; the same command continues a co-evolution",
     **dict.fromkeys(("run.dir", "clean", "ckpt.output_dir", "trainer.ckpt.output_dir"), _FOLDER),
+    **dict.fromkeys(
+        ("trainer.model.name", "orchestrator.model.name", "inference.vllm.model"),
+        "remove it; `model` of the proposer or executor names the first model",
+    ),
 }
 """Maps each key that the user may set neither in the run files nor in the tables `settings`, because the
-co-evolution sets it for each training, to a text that says what the user can do instead. The keys of the last
-line are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
+co-evolution sets it for each training, to a text that says what the user can do instead. The last seven
+keys are prime-rl's. The co-evolution sets `model.name`, too, but a run file needs this key."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,20 @@ def _read_prime(merged: MergedSettings) -> run_file.PrimeView:
 def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
     """Raises ConfigError if the settings of a prime-rl run do not fit a co-evolution, which waits for the end
     of a training and continues with its model."""
+    renderer = _table(merged.data, "orchestrator", "renderer").get("name", "auto")
+    named = _table(merged.data, "tokenizer") or _table(merged.data, "orchestrator", "tokenizer")
     problems = {
+        "dry_run": (bool(merged.data.get("dry_run")), "trains nothing", "remove it"),
+        "inference": (
+            view.inference is None,
+            "without this table, prime-rl starts no server that samples",
+            "add it; it may be empty",
+        ),
+        "orchestrator.renderer.name": (
+            renderer == "auto" and not named.get("name"),
+            "must be named, because prime-rl finds it only by the names of models on the hub",
+            'set it, for example to "qwen3"',
+        ),
         "slurm": (
             view.slurm is not None,
             "SLURM starts a run and does not wait for it",
@@ -157,12 +175,22 @@ def _check_prime(view: run_file.PrimeView, merged: MergedSettings) -> None:
             raise ConfigError(problem, where=merged.place(key), remedy=remedy)
 
 
+def _table(data: Any, *keys: str) -> dict[str, Any]:
+    """Returns the table at the path `keys` in the nested tables `data`, or an empty one."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
 def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
-    """Returns the settings with which this process plays episodes of a model that prime-rl trains: those keys
-    of the run file that say how an episode is played, and the table `compute` of the side."""
+    """Returns the settings with which this process plays episodes of a model that prime-rl trains: the
+    environment, the limits of tokens, the temperature and the renderer of the run file, and the table
+    `compute` of the side."""
     compute = (config.compute or ComputeConfig()).model_dump()
     orchestrator = merged.data["orchestrator"]
-    train = orchestrator["train"]
+    (source,) = orchestrator["train"]["source"]
+    sampling = _table(orchestrator, "train", "sampling") | _table(source, "sampling")
+    length = merged.data.get("seq_len") or orchestrator.get("seq_len")
     played = MergedSettings(
         {
             "max_steps": 1,
@@ -172,16 +200,16 @@ def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
                 "group_size": 1,
                 "renderer": orchestrator.get("renderer"),
                 "train": {
-                    "source": [{"name": name, "env": train["source"][0]["env"]}],
+                    "source": [{"name": name, "env": source["env"]}],
                     "sampling": {
-                        key: value
-                        for key, value in (train.get("sampling") or {}).items()
-                        if key in ("temperature", "max_completion_tokens")
+                        key: sampling[key]
+                        for key in ("temperature", "max_completion_tokens")
+                        if key in sampling
                     },
                 },
             },
             "embedded": EmbeddedConfig(**compute).model_dump(),
-            **({"seq_len": merged.data["seq_len"]} if merged.data.get("seq_len") else {}),
+            **({"seq_len": length} if length else {}),
         },
         merged.files,
         merged.origin,
@@ -190,26 +218,31 @@ def _played(merged: MergedSettings, config: SideConfig, name: str) -> RunConfig:
 
 
 def free_device(training: Training, other: Side) -> str | None:
-    """Returns the device on which the model of `other` can play during `training`: a GPU that the training
-    does not use, as `cuda:N`. Returns None, which means the device in the settings of `other`, if these name
-    one, or if the embedded engine trains, which leases its GPU itself. Raises ConfigError if the training by
-    prime-rl leaves no GPU, or needs the GPU that the settings name."""
+    """Returns the device on which the model of `other` can play while `training` runs: a GPU that the
+    training does not use, as `cuda:N`. Returns None, which means the device in the settings of `other`, if
+    these name one, or if the embedded engine trains, which leases its GPU itself. Raises ConfigError if the
+    training by prime-rl leaves no GPU, or not the one that the settings name."""
     device = other.played.embedded.device
     if not isinstance(training, PrimeTraining) or device == "cpu":
         return None
-    visible = run_file.visible_devices()
+    names = run_file.visible_devices()
+    inventory = gpus.inventory()
+    visible = gpus.select(names, inventory) if names else inventory if names is None else []
+    (source,) = other.played.orchestrator.train.source
+    own = getattr(source.env, "gpus", [])
+    boxes = gpus.select(own, inventory) if own and own != "auto" else []
     unused = [
         f"cuda:{gpu.index}"
         for gpu in training.placement().unused
-        if visible is None or {str(gpu.index), gpu.uuid} & {*visible}
+        if gpu in visible and gpu not in boxes
     ]
     if device.startswith("cuda:") and device in unused:
         return None
     if device.startswith("cuda:") or not unused:
         key = "compute.device" if other.engine == "prime-rl" else "settings.embedded.device"
         raise ConfigError(
-            f"the training by prime-rl uses {'this GPU' if unused else 'all GPUs'}, and the {other.name} "
-            "answers meanwhile",
+            f"the {other.name} plays before, after or during a training by prime-rl, which leaves "
+            f"{', '.join(unused) or 'no GPU'} for it",
             where=f"{other.name}.{key}",
             remedy=f"set it to {' or '.join([*unused, 'cpu'])}, or train on fewer GPUs (deployment)",
         )

@@ -30,7 +30,7 @@ class SideConfig(BaseConfig):
     run_files: list[Path] = Field(min_length=1)
     """The run files (TOML) of `rl` with the settings of each training; a later file overrides earlier ones.
     Together they must define exactly one source of prompts; its tasks are replaced in each round by those of
-    the co-evolution. They may not set `output_dir`, `run.name`, `embedded.seed` or `resume`, which the
+    the co-evolution. They may not set the folder, the name, the seed or the resumption of a run, which the
     co-evolution sets. If a path `configs/…` does not exist, air's own file of this name is read."""
     engine: Literal["auto", "embedded", "prime-rl"] = "auto"
     """The engine that trains this model. `auto`: prime-rl if the run files have a table `[inference]` or

@@ -12,6 +12,7 @@ import asyncio
 import gc
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -103,7 +104,7 @@ def choose(
     for gpu in sorted(candidates, key=lambda gpu: gpu == inference):
         number = _torch_device(gpu)
         # The lease of vLLM's GPU belongs to vLLM, and lasts as long as the run.
-        lease = GpuLease() if gpu == inference else asyncio.run(GpuPool([gpu]).try_take(1))
+        lease = GpuLease() if gpu == inference else lease_of(gpu)
         if lease is not None:
             return Device(number, reason, gpu, lease, has_bfloat16(_capability(number)))
         held = ", ".join(str(holder) for holder in holders(gpu).values()) or "a container"
@@ -112,6 +113,13 @@ def choose(
     if setting == "auto":
         return Device(torch.device("cpu"), problem)
     raise UsageError(f"{setting} cannot be used: {problem}", where=_WHERE, remedy=problem_remedy)
+
+
+def lease_of(gpu: Gpu) -> GpuLease | None:
+    """Leases `gpu` for this process, and returns the lease; None if the GPU is not free. Can be called where
+    an event loop runs, which it blocks."""
+    with ThreadPoolExecutor(1) as thread:  # a thread of its own, in which no event loop runs
+        return thread.submit(asyncio.run, GpuPool([gpu]).try_take(1)).result()
 
 
 def choose_beside(envs: Iterable[Any], setting: str, *, inference: Gpu | None = None) -> Device:
@@ -140,12 +148,19 @@ def gpus_of_boxes(envs: Iterable[Any]) -> GpuSelection:
     return list(dict.fromkeys(boxes))
 
 
+def give_back_memory() -> None:
+    """Frees the GPU memory that torch keeps in this process although no tensor uses it, so that other
+    processes can have it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def cpu_instead(place: Device, reason: str) -> Device:
     """Releases the GPU of `place`, and returns the CPU as the policy's device instead. `reason` says in words
     why the CPU was chosen. Call this function only when no tensor on the GPU is in use any more."""
-    gc.collect()
-    if place.gpu is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if place.gpu is not None:
+        give_back_memory()
     place.release()
     return Device(torch.device("cpu"), reason)
 

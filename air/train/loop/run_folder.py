@@ -34,7 +34,8 @@ CHECKPOINTS = "checkpoints"
 TRAJECTORIES = "trajectories"
 EVALUATIONS = "evaluations"
 _LOCK_FILE = ".lock"
-_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+"""The numbers of the errors of file systems that have no locks."""
 _NAME = re.compile(r"step_(\d+)")
 _UNFINISHED = re.compile(r"\.(step_\d+)\.\d+(\.old)?")
 _LOG = logging.getLogger(__name__)
@@ -209,7 +210,7 @@ def _lock(folder: Path) -> int:
             if _is_same_file(path, lock):
                 return lock
         except OSError as error:
-            if error.errno in _WITHOUT_LOCKS:
+            if error.errno in WITHOUT_LOCKS:
                 _LOG.warning("%s: this file system has no locks; do not start a run twice", folder)
                 return lock
             os.close(lock)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -25,12 +26,18 @@ GRACE = 150.0
 end."""
 LOOK = 0.5
 """Seconds between two looks at the launcher."""
+MARK = "AIR_PRIME_RL_LAUNCH"
+"""An environment variable of the launcher and of all processes that it starts. Its value differs for each
+launcher, so they can be found, also those that have left its process group, as the processes of torchrun."""
 _TIED = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
-ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM):
+    sys.exit("prctl: " + os.strerror(ctypes.get_errno()))
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the process that started prime-rl has ended")
+for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(number, signal.SIG_DFL)  # Python ignores them, and the command would inherit that
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 """A Python program that asks the kernel to send SIGTERM to this process when its parent ends, and then
@@ -53,11 +60,12 @@ class LauncherProcess:
         keep: Sequence[int] = (),
     ) -> None:
         self._breaker, self._grace = breaker, grace
+        self._mark = f"{MARK}={secrets.token_hex(16)}"
         self._first_signal: float | None = None
         self._reason = ""
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _TIED, str(os.getpid()), *command],
-            env=dict(env),
+            [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command],
+            env={**env, MARK: self._mark.partition("=")[2]},
             stdin=subprocess.DEVNULL,
             process_group=0,
             pass_fds=keep,
@@ -81,7 +89,7 @@ class LauncherProcess:
             print(f"error: {reason}", file=sys.stderr, flush=True)
             self.send(signal.SIGTERM)
         if self._first_signal is not None and time.monotonic() - self._first_signal > self._grace:
-            os.killpg(self._child.pid, signal.SIGKILL)
+            self._kill_group()
 
     def wait(self, seconds: float) -> None:
         """Waits until the command has ended, at most for `seconds`."""
@@ -89,10 +97,21 @@ class LauncherProcess:
             self._child.wait(timeout=seconds)
 
     def end(self) -> None:
-        """Kills all processes of the command's process group, so that none of them still occupies a GPU."""
+        """Kills the command and all processes that it has started, so that none of them still occupies a
+        GPU."""
+        self._kill_group()
+        self._child.wait()
+        while found := marked(
+            self._mark
+        ):  # again, because one of them may have started another meanwhile
+            for process in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.01)
+
+    def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.wait()
 
     @property
     def exit_code(self) -> int:
@@ -102,6 +121,18 @@ class LauncherProcess:
             return 1
         code = self._child.returncode
         return code if code >= 0 else 128 - code
+
+
+def marked(mark: str) -> list[int]:
+    """Returns the ids of the processes whose environment has the entry `mark`, as `NAME=VALUE`. Leaves out
+    processes that have ended, and those of other users."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+    return found
 
 
 def supervise(
@@ -159,6 +190,8 @@ async def supervise_in_task(
                 if cancelled is not None:
                     raise
                 cancelled = error
+                text = "ends prime-rl, which may take minutes; Ctrl-C once more kills it"
+                print(text, file=sys.stderr, flush=True)
                 process.send(signal.SIGTERM)
             process.look()
     finally:

@@ -11,6 +11,7 @@ import asyncio
 import copy
 import fcntl
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -22,9 +23,11 @@ from typing import Any
 from air import paths
 from air.errors import InfrastructureError, MissingError, UsageError, boundary
 from air.train.config.overrides import MergedSettings, read_files
+from air.train.loop.run_folder import WITHOUT_LOCKS
 from air.train.prime_rl import launch, run_file
 from air.train.prime_rl.gpu_placement import Placement
 
+_LOG = logging.getLogger(__name__)
 MERGED = "merged"
 CHECKPOINTS = "checkpoints"
 _FILES = {"trainer": ".metadata", "orchestrator": "progress.pt"}
@@ -82,7 +85,14 @@ class PrimeTraining:
         with self._locked() as lock:
             if not self._has(self._steps, "trainer"):
                 await self._train(lock, say)
-            await asyncio.to_thread(self._merge)
+            say("prime-rl: converts the last checkpoint")
+            merging = asyncio.ensure_future(asyncio.to_thread(self._merge))
+            try:
+                await asyncio.shield(merging)
+            except asyncio.CancelledError:
+                say("prime-rl: stops when the checkpoint is converted")
+                await merging  # a thread cannot be stopped, and the lock must outlast it
+                raise
         return self._merged
 
     async def _train(self, lock: int, say: Callable[[str], None]) -> None:
@@ -96,11 +106,12 @@ class PrimeTraining:
         args = ["@", str(self.run_file), *begun]
         code = await launch.hand_over_in_task(self._interpreter(), args, plan, keep=[lock])
         logs = self.folder / "logs" / "latest"
+        further = f"; its logs: {logs}" if logs.exists() else ""
         if code:
-            raise InfrastructureError(f"prime-rl ended with exit code {code}; its logs: {logs}")
+            raise InfrastructureError(f"prime-rl ended with exit code {code}{further}")
         if not self._has(self._steps, "trainer"):
             raise InfrastructureError(
-                f"prime-rl ended without a checkpoint of step {self._steps}; its logs: {logs}"
+                f"prime-rl ended without a checkpoint of step {self._steps}{further}"
             )
 
     def _how_to_begin(self) -> list[str]:
@@ -110,8 +121,10 @@ class PrimeTraining:
         for step in sorted(self._saved_steps(), reverse=True):
             if all(self._has(step, part) for part in _FILES):
                 return ["--resume.step", str(step)]
-            # Otherwise its files, which say that it is complete, would remain while it is written once more.
-            shutil.rmtree(self._checkpoint(step))
+            # prime-rl writes this step again into the same folder, where an old `.metadata` or `progress.pt`
+            # would make the half-written step look complete.
+            with boundary(UsageError, str(self._checkpoint(step)), OSError):
+                shutil.rmtree(self._checkpoint(step))
         return ["--clean"] if self.folder.exists() else []
 
     def _saved_steps(self) -> list[int]:
@@ -128,6 +141,8 @@ class PrimeTraining:
         """Converts the last checkpoint to a Hugging Face folder. This folder appears when it is complete."""
         from air.train.model.shards.merge import merge
 
+        for unfinished in self.folder.glob(f".{MERGED}.*"):  # of a process that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)
         shards = self._checkpoint(self._steps) / "trainer"
         merge(shards, self._merged, base=self.settings["model"]["name"])
 
@@ -141,15 +156,18 @@ class PrimeTraining:
             self._output_dir.mkdir(parents=True, exist_ok=True)
             lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            with boundary(UsageError, str(file), OSError):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise UsageError(
-                        "prime-rl, which an earlier process started, still runs in this folder",
-                        where=str(self.folder),
-                        remedy="wait until it has ended",
-                    ) from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    "prime-rl, which an earlier process started, still runs in this folder",
+                    where=str(self.folder),
+                    remedy="wait until it has ended",
+                ) from None
+            except OSError as error:
+                if error.errno not in WITHOUT_LOCKS:
+                    raise UsageError(f"cannot be locked: {error}", where=str(file)) from error
+                _LOG.warning("%s: this file system has no locks; do not start it twice", file)
             yield lock
         finally:
             os.close(lock)

@@ -106,6 +106,8 @@ def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path:
     plan(by_prime_rl(tmp_path)).claim()
     with pytest.raises(UsageError, match="begun with another `proposer`"):
         plan(by_prime_rl(tmp_path, settings={"max_steps": 3})).claim()
+    plan(by_prime_rl(tmp_path, compute={"device": "cpu"})).claim()  # may change
+    plan(by_prime_rl(tmp_path, engine="prime-rl")).claim()
     content = json.loads((tmp_path / "c" / FILE).read_text())
     assert content["executor run"]["engine"] == "prime-rl"
     with pytest.raises(UsageError, match="begun with another"):
@@ -116,6 +118,10 @@ def test_the_folder_belongs_to_its_engine_and_settings(prime_rl: None, tmp_path:
     ("settings", "words"),
     [
         ({"slurm": {}}, "slurm.*SLURM starts a run and does not wait"),
+        ({"inference": "None"}, "inference: without this table, prime-rl starts no server"),
+        ({"orchestrator": {"renderer": {"name": "auto"}}}, r"renderer\.name: must be named"),
+        ({"dry_run": True}, "dry_run: trains nothing"),
+        ({"inference": {"vllm": {"model": "x"}}}, "sets this key for each training — remove it"),
         ({"max_steps": "None"}, "max_steps: must be set"),
         (
             {"trainer": {"model": {"lora": {"rank": 8}}}},
@@ -162,14 +168,14 @@ def test_the_executor_answers_on_a_gpu_that_prime_rl_leaves(
     assert device("cpu") is None
     assert device("cuda:7") is None
     with pytest.raises(
-        ConfigError, match=r"executor.compute.device: .* uses this GPU, and .* cuda:4"
+        ConfigError, match=r"executor.compute.device: .* leaves cuda:4, .*cuda:7 for it"
     ):
         device("cuda:1")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3,6")
     assert device() == "cuda:6"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     with pytest.raises(
-        ConfigError, match=r"uses all GPUs, and .* set it to cpu, or train on fewer"
+        ConfigError, match=r"leaves no GPU for it .* set it to cpu, or train on fewer"
     ):
         device()
     embedded = plan(config(tmp_path))

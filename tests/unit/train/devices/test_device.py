@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 import torch
 
@@ -29,6 +31,14 @@ def test_a_torch_without_cuda_trains_on_the_cpu_and_says_why() -> None:
     chosen = device.choose("auto", boxes="auto")
     assert (chosen.torch_device, chosen.gpu) == (torch.device("cpu"), None)
     assert str(chosen) == f"training: on the CPU (torch {torch.__version__} is built without CUDA)"
+
+
+async def test_a_gpu_is_leased_where_an_event_loop_runs() -> None:
+    gpu = Gpu(0, f"GPU-{uuid4()}")
+    lease = device.lease_of(gpu)
+    assert lease is not None
+    assert device.lease_of(gpu) is None
+    lease.release()
 
 
 @without_cuda

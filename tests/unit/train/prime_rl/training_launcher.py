@@ -1,7 +1,8 @@
 """Takes the place of prime-rl's launcher: obeys its rules about folders, and writes checkpoints as it does.
 
 The training is real if TRAINS is set: air's embedded engine plays and trains. Otherwise, each step halves the
-weights. HANGS=N: after the checkpoint of step N, waits for a signal.
+weights. HANGS=N: after the checkpoint of step N, waits for a signal, with a child in a session of its own, as
+torchrun has them. SLOW=FILE: after SIGTERM, ends only when FILE is there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -29,12 +31,11 @@ def trained(settings: dict[str, Any], folder: Path) -> Path:
     own = {"output_dir": str(folder), "run": {"name": "embedded"}, "embedded": {"threads": 1}}
     outcome = train.run(train.load({key: settings[key] for key in keys} | own), quiet=True)
     assert outcome.checkpoint is not None
-    with (folder / "metrics.jsonl").open(
-        "a"
-    ) as file:  # one line of the trainer, one of the orchestrator
+    with (folder / "metrics.jsonl").open("a") as file:
         for row in outcome.rows:
-            file.write(json.dumps({"step": row["step"], "loss/mean": 0.0}) + "\n")
-            file.write(json.dumps({"train/agg/all/agent/reward/mean": row["reward"]}) + "\n")
+            file.write(json.dumps({"step": row["step"], "loss/mean": 0.0}) + "\n")  # of the trainer
+            orchestrator = {"step": row["step"], "train/agg/all/agent/reward/mean": row["reward"]}
+            file.write(json.dumps(orchestrator) + "\n" + json.dumps(orchestrator) + "\n")
     return outcome.checkpoint
 
 
@@ -44,6 +45,12 @@ def write(folder: Path, step: int, weights: dict[str, torch.Tensor]) -> None:
     app = {"model": weights, "progress": {"step": step}}
     save({"app": app}, checkpoint_id=place / "trainer", no_dist=True)
     torch.save({"progress": step}, place / "orchestrator" / "progress.pt")
+
+
+def end(*_: object) -> None:
+    while (gate := os.environ.get("SLOW")) and not Path(gate).exists():
+        time.sleep(0.05)
+    sys.exit(1)
 
 
 def main() -> None:
@@ -65,14 +72,15 @@ def main() -> None:
     trains = "TRAINS" in os.environ
     start = trained(settings, folder) if trains else settings["model"]["name"]
     weights = load_file(Path(start) / "model.safetensors")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, end)
     for step in range(1, settings["max_steps"] + 1):
         if not trains:
             weights = {name: tensor / 2 for name, tensor in weights.items()}
         if step >= first:
             write(folder, step, weights)
         if str(step) == os.environ.get("HANGS"):
-            Path(os.environ["HANGING"]).touch()
+            child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+            Path(os.environ["HANGING"]).write_text(str(child.pid))
             time.sleep(600)
     sys.exit(int(os.environ.get("CODE", "0")))
 
