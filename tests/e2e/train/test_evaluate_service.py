@@ -14,6 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from air.errors import InfrastructureError, UsageError
 from air.serve.evaluate.protocol import Evaluate, opened
@@ -101,28 +105,32 @@ async def test_the_questions_of_agent0s_proposer_get_agent0s_scores() -> None:
     no such path: the rows are the tasks of `/evaluate`.
     """
     said = {question: iter(replies_) for question, _, replies_, _, _ in AGENT0}
-    lock = threading.Lock()
+    asked: list[dict[str, Any]] = []
 
-    def script(messages: Sequence[Any]) -> str:
-        (question,) = (one for one in said if one in str(messages[-1]["content"]))
-        with lock:
-            return next(said[question])
+    async def reply(request: Request) -> JSONResponse:
+        asked.append(await request.json())
+        (question,) = (one for one in said if one in str(asked[-1]["messages"][-1]["content"]))
+        message = {"role": "assistant", "content": next(said[question])}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        head = {"id": "c", "object": "chat.completion", "created": 0, "model": "m"}
+        return JSONResponse({**head, "choices": [choice]})
 
     rows = [{"question": question, "answer": answer} for question, answer, *_ in AGENT0]
-    body = {
-        "tasks": [{"id": str(number), **row} for number, row in enumerate(rows)],
-        "k": 10,
-        "max_turns": 4,
-        "sampling": {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048},
-    }
-    with ScriptedServer(script) as model:
-        async with service(model=model.url, model_name="m") as (_, http):
-            answer = await http.post("/evaluate", json=body)
-            assert answer.status_code == 200, answer.text
-            results = answer.json()["results"]
-            # Agent0 gives a row without a question, which was a malformed proposal, the score -1.
-            nothing = {"tasks": [{"id": "0", "question": "", "answer": ""}]}
-            assert (await http.post("/evaluate", json=nothing)).status_code == 400
+    sampling = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
+    tasks = [{"id": str(number), **row} for number, row in enumerate(rows)]
+    body = {"tasks": tasks, "k": 10, "max_turns": 4, "sampling": sampling}
+    model = Starlette(routes=[Route("/v1/chat/completions", reply, methods=["POST"])])
+    async with running(model) as url, service(model=f"{url}/v1", model_name="m") as (_, http):
+        answer = await http.post("/evaluate", json=body)
+        assert answer.status_code == 200, answer.text
+        results = answer.json()["results"]
+        # Agent0 gives a row without a question, which was a malformed proposal, the score -1.
+        nothing = {"tasks": [{"id": "0", "question": "", "answer": ""}]}
+        assert (await http.post("/evaluate", json=nothing)).status_code == 400
+    assert len(asked) == 40
+    for one in asked:
+        limit = one.get("max_completion_tokens", one.get("max_tokens"))
+        assert (one["temperature"], one["top_p"], limit) == (0.7, 0.9, 2048)
     for one, (_, _, replies_, score, majority) in zip(results, AGENT0, strict=True):
         assert (one["p_hat"], one["majority"], one["k"]) == (pytest.approx(score), majority, 10)
         assert one["n_valid"] == sum(text != "?" for text in replies_)
