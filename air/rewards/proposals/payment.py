@@ -56,7 +56,7 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it, but for malformed proposals: −1 for these, else
+    """Returns a proposal's reward as Agent0's code defines it, except if malformed: −1 then, else
     `weights.uncertainty` · min(p̂, 1 − p̂) + `weights.tool` · 0.05 · min(the proposer's tool calls, 4) −
     `weights.repetition` · (the share of similar proposals). p̂ is the agreement of the executor's answers."""
     if not proposal.well_formed:
