@@ -12,6 +12,9 @@ of tool calls: in `as_coded`, those of the proposer; in `published`, the executo
 Only calls that a tool carried out without an error count, not text that looks like a call. Both definitions
 are from Agent0 (arXiv 2511.16043; project aiming-lab/Agent0). The proposer of a task `proposal:…` has no
 tools, so there N is 0 in `as_coded`.
+
+In Agent0's code, −1 replaces only the first term: a malformed proposal also loses |c|/B and is paid for its
+calls. Here both terms are left out, because a malformed proposal has no question that could be compared.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class Weights:
 
 
 def as_coded(proposal: Proposal, weights: Weights = Weights()) -> float:
-    """Returns a proposal's reward as Agent0's code defines it: −1 if the proposal is malformed, else
+    """Returns a proposal's reward as Agent0's code defines it, except if malformed: −1 then, else
     `weights.uncertainty` · min(p̂, 1 − p̂) + `weights.tool` · 0.05 · min(the proposer's tool calls, 4) −
     `weights.repetition` · (the share of similar proposals). p̂ is the agreement of the executor's answers."""
     if not proposal.well_formed:

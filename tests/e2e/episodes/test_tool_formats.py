@@ -236,3 +236,64 @@ async def test_an_episode_records_why_it_ended(way: str, untrained: Path, tmp_pa
     assert trajectory.steps[-1].problem == ("length" if cut else "")
     # Also an episode without an answer is trained on.
     assert len(samples([group], GRPOConfig().build(), 1.0, keep_zeros=True)) == 1
+
+
+STATEFUL = """
+import itertools
+
+from air.errors import InfrastructureError
+from air.tools import tool
+
+CALLS = itertools.count()
+
+
+class State:
+    def __init__(self, context):
+        self.number = 0
+
+
+@tool(state=State)
+def count(state) -> str:
+    "Counts."
+    state.number += 1
+    return f"number {state.number}"
+
+
+@tool
+def fetch() -> str:
+    "Fails once."
+    if next(CALLS) == 0:
+        raise InfrastructureError("the disk is full")
+    return "fetched"
+"""
+
+
+async def test_chains_of_a_prompt_have_their_own_tools_and_fail_alone(tmp_path: Path) -> None:
+    """AgentFly's batch fails with one chain. Here a chain that fails is left out of the group."""
+    (tmp_path / "own.py").write_text(STATEFUL)
+    env = vf.load_environment(
+        asked(tmp_path, '["own.py:count", "own.py:fetch"]', "format=tool_calls")
+    )
+    # Without token ids: the lock of renderers belongs to one event loop.
+    with ScriptedServer(replies(*map(as_message, ("count", "fetch")), "42")) as server:
+        client = vf.EvalClientConfig(base_url=server.url, api_key_var="AIR_TEST_KEY")
+        ctx = vf.ModelContext(model="scripted", client=client)
+        async with env.serving():
+            tasks = list(env.taskset)
+            group = await play_group(Source("s", 1.0, 4, env, tasks), tasks[0], ctx)
+    good = [one for one in group.rollouts if one.ok]
+    (failed,) = (one for one in group.rollouts if not one.ok)
+    assert "the disk is full" in str(failed.error)
+    for rollout in good:
+        shown = [str(node.message.content) for node in rollout.trace.nodes]
+        assert shown[3].startswith("number 1\n[")
+        assert (rollout.trace.reward, rollout.info["why_ended"]) == (1, "done")
+    assert len({rollout.trace.id for rollout in good}) == len(good) == 3
+    assert len(recorded(tmp_path)) == 4
+
+
+def as_message(name: str) -> dict[str, Any]:
+    """A message of the model that calls a tool without arguments."""
+    function = {"name": name, "arguments": "{}"}
+    call = {"id": "call_0", "type": "function", "function": function}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}

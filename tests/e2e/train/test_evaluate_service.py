@@ -14,6 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from air.errors import InfrastructureError, UsageError
 from air.serve.evaluate.protocol import Evaluate, opened
@@ -80,6 +84,58 @@ async def test_answers_of_an_endpoint_are_counted_as_specified() -> None:
             assert refused.status_code == 403
             rebound = await http.get("/health", headers={"host": "example.com"})
             assert rebound.status_code == 403
+
+
+AGENT0 = [
+    # question, the proposer's answer, the executor's ten replies, and Agent0's score and answer
+    ("What is 2 + 2?", "4", ["\\boxed{4}"] * 6 + ["\\boxed{5}"] * 3 + ["?"], 0.6, "4"),
+    ("What is 2 + 3?", "6", ["\\boxed{5}"] * 7 + ["\\boxed{6}"] * 3, 0.0, "5"),
+    ("What is 2 + 4?", "12/2", ["\\boxed{6}"] * 9 + ["\\boxed{6.0}"], 1.0, "6"),
+    ("What is 2 + 5?", "7", ["\\boxed{7}"] + ["?"] * 9, 0.0, "7"),
+]
+
+
+async def test_the_questions_of_agent0s_proposer_get_agent0s_scores() -> None:
+    """The source is aiming-lab/Agent0 at 3cf8bfe, folder Agent0/curriculum_train.
+
+    `compute_score` of examples/reward_function/curriculum_reward.py writes rows of `question` and `answer`
+    into a file, and calls `GET /hello?name=FILE` of vllm_service_init/start_vllm_server_tool.py. It reads
+    back `question` and `score`; beside them are `answer` (the majority's), `extracted_results` and
+    `all_outputs`. There, k is 10, with at most 4 turns, temperature 0.7, top_p 0.9 and 2048 tokens. air has
+    no such path: the rows are the tasks of `/evaluate`.
+    """
+    said = {question: iter(replies_) for question, _, replies_, _, _ in AGENT0}
+    asked: list[dict[str, Any]] = []
+
+    async def reply(request: Request) -> JSONResponse:
+        asked.append(await request.json())
+        (question,) = (one for one in said if one in str(asked[-1]["messages"][-1]["content"]))
+        message = {"role": "assistant", "content": next(said[question])}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        head = {"id": "c", "object": "chat.completion", "created": 0, "model": "m"}
+        return JSONResponse({**head, "choices": [choice]})
+
+    rows = [{"question": question, "answer": answer} for question, answer, *_ in AGENT0]
+    sampling = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
+    tasks = [{"id": str(number), **row} for number, row in enumerate(rows)]
+    body = {"tasks": tasks, "k": 10, "max_turns": 4, "sampling": sampling}
+    model = Starlette(routes=[Route("/v1/chat/completions", reply, methods=["POST"])])
+    async with running(model) as url, service(model=f"{url}/v1", model_name="m") as (_, http):
+        answer = await http.post("/evaluate", json=body)
+        assert answer.status_code == 200, answer.text
+        results = answer.json()["results"]
+        # Agent0 gives a row without a question, which was a malformed proposal, the score -1.
+        nothing = {"tasks": [{"id": "0", "question": "", "answer": ""}]}
+        assert (await http.post("/evaluate", json=nothing)).status_code == 400
+    assert len(asked) == 40
+    for one in asked:
+        limit = one.get("max_completion_tokens", one.get("max_tokens"))
+        assert (one["temperature"], one["top_p"], limit) == (0.7, 0.9, 2048)
+    for one, (_, _, replies_, score, majority) in zip(results, AGENT0, strict=True):
+        assert (one["p_hat"], one["majority"], one["k"]) == (pytest.approx(score), majority, 10)
+        assert one["n_valid"] == sum(text != "?" for text in replies_)
+        extracted = [text.removeprefix("\\boxed{").rstrip("}") for text in replies_ if text != "?"]
+        assert sorted(text for text in one["answers"] if text is not None) == sorted(extracted)
 
 
 OWN = '''

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from air.cli.main import main
 
@@ -47,6 +49,51 @@ def test_rows_are_filtered_and_written_without_what_leaks(
         for split in ("train", "validation")
     }
     assert written == {"train": [1, 2], "validation": [4]}
+
+
+MIXED = [
+    {"question": "What is two and two?", "answer": "4", "level": 1, "part": "train"},
+    {"question": "What is three and three?", "answer": "6", "level": 2, "part": "train"},
+    {"question": "Who wrote Faust?", "answer": "Goethe", "level": 1, "part": "test"},
+    {
+        "messages": [{"role": "user", "content": "what is TWO and two"}],
+        "answer": "4",
+        "level": 1,
+        "part": "test",
+    },
+]
+"""Questions, and a conversation that is one of them in other letters."""
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+def test_each_kind_of_file_is_listed_filtered_and_split_alike(
+    suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, to = tmp_path / f"rows.{suffix}", tmp_path / "splits"
+    if suffix == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(every_column()), path)
+    else:
+        rows = [json.dumps(row) for row in MIXED]
+        path.write_text("\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]")
+    task = f"rows:{path}#splits.field=part"
+    assert main(["tasks", task, "--where", "level=1", "--without-leaks", "--to", str(to)]) == 0
+    assert "leakage: 0 questions" in capsys.readouterr().out
+    written = {
+        split: [json.loads(line) for line in (to / f"{split}.jsonl").read_text().splitlines()]
+        for split in ("train", "validation")
+    }
+    assert written == {"train": [], "validation": MIXED[2:]}
+    assert main(["tasks", task]) == 0
+    shown = capsys.readouterr().out
+    assert "leakage: 1 questions of validation are also in training, and 0 almost" in shown
+    assert "What is three and three?" in shown
+    assert "Who wrote Faust?" in shown
+
+
+def every_column() -> list[dict[str, object]]:
+    """The rows with all columns, as Parquet has them: a field that a row lacks is null there."""
+    columns = dict.fromkeys(key for row in MIXED for key in row)
+    return [{key: row.get(key) for key in columns} for row in MIXED]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,9 @@ async def ask(served: Served, **body: Any) -> httpx.Response:
 
 
 async def test_the_clients_of_the_original_get_the_last_message(tmp_path: Path) -> None:
-    """The request is that of the original's test, which has no `/v1` in its address."""
+    """The request is that of aiming-lab/Agent0 at 3cf8bfe, `main` of
+    Agent0/executor_train/eval_service/test/test_api.py, with a shorter problem and two answers. Its address
+    has no `/v1`. It reads the content of the first choice's message."""
     file = tmp_path / "tools.toml"
     file.write_text(f'tools = [{{name = "code_interpreter", box = {BOX}}}]')
     code = "import math; x = math.hypot(0, 3); print(x)"

@@ -99,7 +99,7 @@ def shown(text: str) -> str:
 
 
 async def test_code_runs_in_a_box_and_each_trajectory_has_its_own_state(boxed: str) -> None:
-    """The bodies are those of the original's tests."""
+    """`clients/test_verl_tool.py` names the sources of these bodies."""
     async with serving(boxed, session_seconds=600) as served:
         hello = "<python>print('Hello from Python!')</python> ..."
         body = {"trajectory_ids": ["test-python-001"], "actions": [hello], "extra_fields": [{}]}
@@ -133,7 +133,7 @@ async def test_code_runs_in_a_box_and_each_trajectory_has_its_own_state(boxed: s
 
 
 async def test_a_trainers_flow_ends_its_trajectories(counting: str) -> None:
-    """The fields are those that the original's rollout manager sends."""
+    """The fields are those of Agent0's trainer; `clients/test_verl_tool.py` names the source."""
     async with serving(counting) as served:
         more: dict[str, Any] = {
             "finish": [False, False, True],

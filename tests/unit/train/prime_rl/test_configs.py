@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -16,6 +18,7 @@ from verifiers.v1.configs.cli.eval import EvalConfig
 from air import paths
 from air.env.config import ResearchEnvConfig
 from air.errors import ConfigError
+from air.train.choose_engine import choose
 from air.train.coevolve.plan import plan as coevolution
 from air.train.coevolve.sides import free_device
 from air.train.config import overrides
@@ -44,6 +47,7 @@ EMBEDDED = {
     "qwen3-0.6b/grpo_embedded.toml",
     "harbor/small.toml",
     "questions/small.toml",
+    "agentfly/math_embedded.toml",
     "agentfly/small.toml",
     "grl/small.toml",
     "grl/sokoban.toml",
@@ -88,6 +92,112 @@ def test_prime_rls_files_have_a_plan_that_makes_sense(
     assert not plan.load.ages_over_bound
     for source in plan.view.sources:
         assert isinstance(source.env, ResearchEnvConfig)
+
+
+PUBLISHED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    # Agent-One-Lab/AgentFly at 1256586, examples/train_scripts/train_example.sh
+    "agentfly/math.toml": (
+        {
+            "model.name": "Qwen/Qwen2.5-3B-Instruct",
+            "max_steps": 100,  # total_training_steps
+            "seq_len": 8192,  # max_model_len
+            "inference.vllm.max_model_len": 8192,
+            "trainer.optim.lr": 5e-7,
+            "orchestrator.batch_size": 64 * 8,  # mini_batch_size and num_chains
+            "orchestrator.group_size": 8,
+            "orchestrator.algo.type": "grpo",
+            "orchestrator.train.sampling.max_completion_tokens": 512,  # max_new_tokens_per_turn
+            "orchestrator.eval.interval": 10,  # test_freq
+            "ckpt.interval": 50,  # save_freq
+        },
+        ["division of advantages by σ", "KL penalty", "0.001", "entropy bonus", "max_turns = 1"],
+    ),
+    # aiming-lab/Agent0 at 3cf8bfe, Agent0/executor_train/examples/train/math_tir/train_qwen3_4b_adpo.sh
+    "agent0/executor_prime_rl.toml": (
+        {
+            "model.name": "Qwen/Qwen3-4B-Base",
+            "max_steps": 100,  # total_training_steps
+            "seq_len": 1024 + 4096,  # max_prompt_length and max_response_length
+            "trainer.optim.lr": 1e-6,
+            "trainer.scheduler.warmup_steps": 10,
+            "orchestrator.batch_size": 128 * 16,  # batch_size and n
+            "orchestrator.group_size": 16,
+            "orchestrator.train.sampling.temperature": 1.0,
+            "orchestrator.train.sampling.max_completion_tokens": 2048,  # max_action_length
+            "ckpt.interval": 20,  # save_freq
+        },
+        ["ADPO", "ε_high", "KL loss", "not divided by σ"],
+    ),
+    # The same, Agent0/curriculum_train: scripts/curriculum_train.sh, and examples/config.yaml
+    "agent0/proposer_prime_rl.toml": (
+        {
+            "model.name": "Qwen/Qwen3-4B-Base",
+            "max_steps": 5
+            * 512
+            // 128,  # 5 batches of rollout_batch_size, updates of global_batch_size
+            "seq_len": 2048 + 4096,  # max_prompt_length and max_response_length
+            "trainer.optim.lr": 1e-6,
+            "trainer.optim.weight_decay": 0.01,
+            "trainer.optim.max_norm": 1.0,
+            "orchestrator.batch_size": 128 * 4,  # global_batch_size and n
+            "orchestrator.group_size": 4,
+            "orchestrator.algo.type": "grpo",
+            "orchestrator.train.sampling.temperature": 1.0,
+            "orchestrator.train.sampling.max_completion_tokens": 4096,
+        },
+        ["KL loss", "top_p = 0.99", "division by σ", "2048 proposals"],
+    ),
+}
+"""For each file: settings in the original's scripts, and words about those that prime-rl cannot express."""
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_settings_are_those_of_the_originals_scripts(name: str) -> None:
+    settings, words = PUBLISHED[name]
+    table = data(name)
+    (table["orchestrator"]["train"]["source"],) = table["orchestrator"]["train"]["source"]
+    found = {key: value for key, _, value in schema.leaves(table) if key in settings}
+    assert found == settings
+    if name == "agent0/executor_prime_rl.toml":
+        harness = table["orchestrator"]["train"]["source"]["env"]["agent"]["harness"]
+        assert harness["max_observation_tokens"] == 512  # max_obs_length
+    lines = (CONFIGS / name).read_text().splitlines()
+    comment = " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
+    assert "prime-rl" in comment
+    assert "cannot express" in comment
+    for word in words:
+        assert word in comment
+
+
+def test_the_executor_of_the_example_answers_as_agent0s() -> None:
+    """aiming-lab/Agent0 at 3cf8bfe, Agent0/curriculum_train/vllm_service_init/start_vllm_server_tool.py."""
+    example = json.loads((CONFIGS / "agent0/example_proposal.json").read_text())
+    assert (example["k"], example["max_turns"]) == (10, 4)
+    assert example["sampling"] == {"temperature": 0.7, "top_p": 0.9, "max_tokens": 2048}
+
+
+def test_the_embedded_engine_has_what_prime_rl_cannot_express_of_agentfly() -> None:
+    """With the same script's estimator, loss, KL penalty and entropy bonus."""
+    names = ("agentfly/math_embedded.toml", "embedded/agentfly.toml")
+    files = [arg for name in names for arg in ("@", str(CONFIGS / name))]
+    config = overrides.build(RunConfig, overrides.read_files(files))
+    assert config.orchestrator.algo.type == "grpo_std"
+    assert config.trainer.loss.model_dump()["entropy_coefficient"] == 1e-3
+    kl = config.embedded.kl
+    assert kl is not None
+    assert (kl.place, kl.estimator, kl.coefficient) == ("loss", "mse", 1e-3)
+
+
+def test_agentflys_file_for_the_embedded_engine_only_lacks_prime_rls_keys() -> None:
+    whole, embedded = data("agentfly/math.toml"), data("agentfly/math_embedded.toml")
+    for table in ("deployment", "inference"):
+        del whole[table]
+    (source,) = whole["orchestrator"]["train"]["source"]
+    del (
+        source["serve"],
+        source["env"]["record_dir"],
+    )  # the embedded engine records into the run's folder
+    assert embedded == whole
 
 
 @pytest.mark.parametrize("name", ["mlgym/rl.toml", "mlgym/rl_debug.toml"])
@@ -175,6 +285,29 @@ def test_an_overlay_lies_over_the_quickstart_and_is_embedded_alone(name: str) ->
     overrides.build(RunConfig, overrides.read_files(files))
     keys = [key for key, _, value in schema.leaves(data(name)) if not isinstance(value, dict)]
     assert [key for key in keys if not key.startswith(("embedded.", *OPEN))] == []
+
+
+COMMANDS = sorted(
+    {
+        tuple(re.findall(r"@ (configs/\S+\.toml)", line))
+        for name in FILES
+        for line in (CONFIGS / name).read_text().splitlines()
+        if line.startswith("#     rl @") and "@ configs/embedded/" in line
+    }
+)
+"""The files of each command with an overlay that a file's comment shows."""
+
+
+def test_comments_show_a_command_for_every_overlay() -> None:
+    assert {f"configs/{name}" for name in OVERLAYS} == {name for _, name in COMMANDS}
+
+
+@pytest.mark.parametrize("files", COMMANDS, ids=" ".join)
+def test_a_command_with_an_overlay_is_one_of_the_embedded_engine(files: tuple[str, ...]) -> None:
+    args = [arg for file in files for arg in ("@", str(CONFIGS.parent / file))]
+    merged = overrides.read_files(args)
+    assert choose("auto", merged, dry_run=True) == "embedded"
+    overrides.build(RunConfig, merged)
 
 
 @pytest.mark.parametrize("name", [n for n, root in ROOTS.items() if root == "sft"])
