@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers import PART_ATTACKS
 from air.integrity.tools_and_checkers.battery import PartBattery
 from air.integrity.verdict import AttackVerdict
@@ -265,6 +266,14 @@ async def test_what_cannot_be_attacked_is_said(tmp_path: Path) -> None:
         "not applicable",
         "the server runs programs in containers",
     )
+
+
+async def test_a_server_that_does_not_start_ends_the_battery_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(InfrastructureError, match=r"serve sandbox .* did not start: .*/nowhere"):
+        await played(["code_interpreter (server): kill the parent"], tmp_path)
 
 
 @pytest.mark.full
