@@ -39,7 +39,9 @@ def test_the_page_counts_the_attacks() -> None:
     counts = Counter(attack.family for attack in ATTACKS)
     counts += Counter(family for family, _ in BOX_ATTACKS)
     assert {family: int(count) for family, count in rows} == counts
-    of_parts = re.search(r"\[answer checker\]\S+: (\d+) attacks in six families \(([^)]*)\)", text)
+    of_parts = re.search(
+        r"\[answer checker\]\S+: (\d+) attacks in seven families \(([^)]*)\)", text
+    )
     assert of_parts, "the sentence on tools and answer checkers"
     assert int(of_parts[1]) == len(PART_ATTACKS)
     assert set(of_parts[2].split(", ")) == {attack.family for attack in PART_ATTACKS}

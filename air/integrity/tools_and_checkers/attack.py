@@ -8,7 +8,8 @@ observation contains `ANSWER`; if the trajectory is inconsistent; or if the atta
 
 The settings of a task, and replies, may contain placeholders, which are replaced by real values: `@ROWS@`
 (only in replies), the path of the file with the row; `@JUDGE@` and `@SEARCH@`, the addresses of a judge (a
-model that checks answers) and of a search service; `@PORT@`, the port of a server on this machine.
+model that checks answers) and of a search service; `@PORT@`, the port of a server on this machine; and the
+addresses of servers that run only if a tool uses them (`SANDBOX_URL`, `MCP_URL`, `RESTARTED_MCP_URL`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ ANSWER = "hidden-answer-7c1f09"
 attack's reply contains this text, so an observation that contains it proves a leak."""
 WRONG = "a-wrong-answer"
 """A plain wrong answer. Every attack on a tool ends with it."""
+SANDBOX_URL = "@SANDBOX@"
+"""The placeholder for the address of a server that runs programs for its clients (`air serve sandbox`)."""
+MCP_URL = "@MCP@"
+"""The placeholder for the address of an MCP server (a server of tools) over HTTP."""
+RESTARTED_MCP_URL = "@MCP-RESTARTED@"
+"""The placeholder for the address of an MCP server over HTTP that is started again whenever its process ends,
+as servers in production are."""
 Spec = str | Mapping[str, Any]
 """A tool or a checker: its name, or its settings with the key `name`."""
 Check = Callable[[AttackEpisode], str]
@@ -58,9 +66,19 @@ class AttackedPart:
     in_box: bool = False
     """Whether the tool or checker runs programs in a box (container or process). If so, its attacks are not
     run in process boxes that isolate nothing, because they would damage this machine."""
+    variant: str = ""
+    """The setting that makes the tool another one than with its defaults, such as `encoder` of the tool
+    `search`, which ranks by vectors then. Empty: the tool or checker as it is without the setting."""
+    packages: Sequence[str] = ()
+    """Python packages that the task's files import. If one is not installed, the attacks are not run."""
+
+    @property
+    def label(self) -> str:
+        """The name for messages and for the names of attacks: `name`, and the `variant` if there is one."""
+        return f"{self.name} ({self.variant})" if self.variant else self.name
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+        return f"{self.kind} {self.label}"
 
 
 @dataclass(frozen=True)
@@ -101,14 +119,14 @@ class PartAttacks(list[PartAttack]):
         def checked(played: AttackEpisode) -> str:
             return next((fault for one in checks if (fault := one(played))), "")
 
-        self.append(PartAttack(part, f"{part.name}: {name}", family, aim, replies, checked))
+        self.append(PartAttack(part, f"{part.label}: {name}", family, aim, replies, checked))
 
     def answers(
         self, part: AttackedPart, name: str, family: Family, aim: str, answer: str, *before: str
     ) -> None:
         """Appends an attack on `part` by the wrong answer `answer`, which is the agent's last reply. The
         replies `before` precede it. `aim` says what the agent would gain."""
-        self.append(PartAttack(part, f"{part.name}: {name}", family, aim, [*before, answer]))
+        self.append(PartAttack(part, f"{part.label}: {name}", family, aim, [*before, answer]))
 
 
 WORKS = "WORKS-42"

@@ -1,5 +1,6 @@
-"""Writes the tasks in which agents' tools and answer checkers are attacked, and runs the services that these
-tasks need: a judge (a model that checks answers; here a program) and a search service."""
+"""Writes the tasks in which agents' tools and answer checkers are attacked, and runs the servers that these
+tasks need: a judge (a model that checks answers; here a program), a search service, and those of
+`services.py`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from air.integrity.host import Host
+from air.integrity.tools_and_checkers import services
 from air.integrity.tools_and_checkers.attack import ANSWER, WORKS, AttackedPart
 from air.testing import Message, ScriptedServer
 
@@ -43,7 +45,7 @@ class AttackTasks:
 
     def replies(self, part: AttackedPart, texts: Sequence[str]) -> list[str]:
         """Returns the replies `texts` of an attack on `part`, with real paths, addresses and ports in place
-        of the placeholders `@ROWS@`, `@JUDGE@`, `@SEARCH@` and `@PORT@`."""
+        of the placeholders, such as `@ROWS@`."""
         rows = {"@ROWS@": str(self.folders[id(part)] / _ROWS)}
         return [_replaced(text, {**self.places, **rows}) for text in texts]
 
@@ -53,15 +55,17 @@ async def opened(
     parts: Sequence[AttackedPart], folder: Path, host: Host
 ) -> AsyncIterator[AttackTasks]:
     """Async context manager: writes the tasks in which `parts` (tools and answer checkers) are attacked into
-    a folder, and yields them. Runs the judge and the search service, which tasks use, while the block
-    runs."""
+    a folder, and yields them. Runs the servers that the tasks use while the block runs. Raises
+    InfrastructureError if a server does not start."""
+    await asyncio.to_thread(folder.mkdir, parents=True)
     search = await asyncio.start_server(_search, "127.0.0.1", 0, limit=_HEAD)
-    async with search:
+    async with search, services.opened(parts, folder) as servers:
         with ScriptedServer(_judge) as judge:
             places = {
                 "@JUDGE@": judge.url,
                 "@SEARCH@": f"http://localhost:{search.sockets[0].getsockname()[1]}",
                 "@PORT@": str(host.port),
+                **servers,
             }
             folders = {id(part): folder / f"part{n}" for n, part in enumerate(parts)}
             tasks = {

@@ -4,8 +4,10 @@ judges each attack by the reward of its episode."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from air.aio import run_concurrently
@@ -17,7 +19,13 @@ from air.integrity.attack_episode import play
 from air.integrity.battery import isolation
 from air.integrity.host import Host
 from air.integrity.tools_and_checkers import attack_tasks
-from air.integrity.tools_and_checkers.attack import ANSWER, AttackedPart, PartAttack, Spec
+from air.integrity.tools_and_checkers.attack import (
+    ANSWER,
+    SANDBOX_URL,
+    AttackedPart,
+    PartAttack,
+    Spec,
+)
 from air.integrity.tools_and_checkers.attack_tasks import AttackTasks
 from air.integrity.verdict import AttackVerdict, Result
 from air.sandbox.contract.kinds import KINDS
@@ -38,7 +46,7 @@ class PartBattery:
     at_once: int = 4
     """The number of episodes that run at the same time."""
     weaker: Mapping[str, Spec] | None = None
-    """Weaker tools or checkers that replace the shipped ones, by the name of the tool or checker. Tests use
+    """Weaker tools or checkers that replace the shipped ones, by the label of the attacked part. Tests use
     them to show that attacks succeed against a weaker defence."""
     on_verdict: Callable[[AttackVerdict], None] = lambda verdict: None
     """A function that is called with each verdict as soon as it is known."""
@@ -49,20 +57,27 @@ class PartBattery:
 
         Raises InfrastructureError if a plain episode (one with a plain wrong answer) failed.
         """
-        dangerous = isolation(self.provider) == "process/plain"
-        played = [one for one in self.attacks if not (dangerous and one.part.in_box)]
+        reasons = {id(one.part): self._not_applicable(one.part) for one in self.attacks}
+        played = [one for one in self.attacks if not reasons[id(one.part)]]
         verdicts = [
-            self._told(
-                one, "not applicable", "plain process boxes isolate nothing: it would hit here"
-            )
+            self._told(one, "not applicable", reason)
             for one in self.attacks
-            if dangerous and one.part.in_box
+            if (reason := reasons[id(one.part)])
         ]
         for verdict in verdicts:
             self.on_verdict(verdict)
         if played:
             verdicts += await self._played(played, folder)
         return verdicts
+
+    def _not_applicable(self, part: AttackedPart) -> str:
+        """Returns the reason why `part` cannot be attacked here, or an empty string if it can."""
+        if part.in_box and isolation(self.provider) == "process/plain":
+            return "plain process boxes isolate nothing: it would hit here"
+        if SANDBOX_URL in json.dumps(list(part.tools)) and self.provider != "docker":
+            return "the server runs programs in containers"
+        missing = [name for name in part.packages if find_spec(name) is None]
+        return f"a package is not installed: {', '.join(missing)}" if missing else ""
 
     async def _played(self, attacks: Sequence[PartAttack], folder: Path) -> list[AttackVerdict]:
         parts = list({id(one.part): one.part for one in attacks}.values())
@@ -81,7 +96,7 @@ class PartBattery:
                     return await run_concurrently(works, self.at_once)
 
     def _weaker(self, part: AttackedPart) -> AttackedPart:
-        spec = (self.weaker or {}).get(part.name)
+        spec = (self.weaker or {}).get(part.label)
         if spec is None:
             return replace(part)
         return replace(part, tools=[spec]) if part.kind == "tool" else replace(part, checker=spec)

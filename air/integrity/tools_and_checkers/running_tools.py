@@ -1,5 +1,5 @@
 """Attacks on the agents' tools that work in a box (container): code interpreter, bash, file tools, and tools
-of MCP (Model Context Protocol) servers."""
+of MCP (Model Context Protocol) servers that run there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MCP = AttackedPart(
     in_box=True,
 )
 
-_PYTHON = (
+PYTHON = (
     ("a loop without an end", "denial", _HANG, "while True: pass"),
     ("wait for input", "denial", _HANG, "input()"),
     ("a handler against every signal", "denial", _HANG, "import signal, time\n"
@@ -87,7 +87,7 @@ _STILL = {
 }
 """For each tool, by its name, a call that must still work after an attack."""
 
-for _name, _family, _aim, _code in _PYTHON:
+for _name, _family, _aim, _code in PYTHON:
     for _part, _call in (
         (INTERPRETER, call("code_interpreter", code=_code)),
         (BASH, call("bash", command=f"python3 - <<'END'\n{_code}\nEND")),

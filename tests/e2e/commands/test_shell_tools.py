@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from air.tools import TOOLS
 from air.trajectories import load
 from tests.e2e.commands.by_hand import shell
+from tests.unit.sandbox.fusion_server import DONE, answering
 
 ANSWER = "306"
 RAW_SERVER = Path(__file__).parents[2] / "unit" / "tools" / "mcp" / "raw_server.py"
@@ -46,6 +48,10 @@ PLAYED: dict[str, tuple[str, list[tuple[str, str]]]] = {
             ('code_interpreter {"code": "print(2 * x)"}', "306"),
         ],
     ),
+    "code_interpreter (server)": (
+        '{name = "code_interpreter", server = "http://CODE_SERVER"}',
+        [('code_interpreter {"code": "print(6 * 7)"}', "42")],
+    ),
     "files": (
         '"files"',
         [
@@ -60,9 +66,17 @@ PLAYED: dict[str, tuple[str, list[tuple[str, str]]]] = {
         f'{{name = "mcp", command = {json.dumps(SERVER)}, box = {{provider = "process"}}}}',
         [("ask {}", "the answer")],
     ),
+    "mcp (url)": (
+        '{name = "mcp", url = "MCP_URL", private = true, only = ["join"]}',
+        [('join {"first": "the ", "second": "answer"}', "the answer")],
+    ),
     "search": (
         '{name = "search", corpus = "corpus.jsonl"}',
         [('search {"query": "cat"}', "A cat sleeps.")],
+    ),
+    "search (encoder)": (
+        '{name = "search", corpus = "corpus.jsonl", encoder = "encoder.py:letters", top = 1}',
+        [('search {"query": "bark bark"}', "A dog barks.")],
     ),
     "sql": (
         '{name = "sql", database = "words.sqlite"}',
@@ -78,7 +92,12 @@ PLAYED: dict[str, tuple[str, list[tuple[str, str]]]] = {
         [('web_search {"query": "cats"}', "A result about cats")],
     ),
 }
-"""By the tool's name: how a run file names it, and calls with a part of what each shows."""
+"""How a run file names each tool, and calls with a part of what each shows. The keys are tools' names, some
+with a setting that makes it another tool."""
+ENCODER = """
+def letters(texts):
+    return [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+"""
 UNANSWERED = {"submit", "chess"}
 """Tools whose episode here has no right answer: of a game that is not over, the answer is a loss."""
 ENDS = {"answer": f'answer {{"answer": "{ANSWER}"}}', "submit": "submit {}"}
@@ -102,15 +121,35 @@ class _Site(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def port() -> Iterator[int]:
+def site() -> Iterator[str]:
+    """The port of a site with a page and a search service."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield server.server_port
+            yield str(server.server_port)
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture(scope="module")
+def mcp_url() -> Iterator[str]:
+    """The URL of a real MCP server."""
+    program = [sys.executable, "-m", "air.integrity.tools_and_checkers.mcp_server"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def places(site: str, mcp_url: str) -> Iterator[dict[str, str]]:
+    """The addresses and ports for the words that stand for them in `PLAYED`."""
+    with answering((200, DONE)) as (code_server, _):
+        yield {"PORT": site, "MCP_URL": mcp_url, "CODE_SERVER": code_server}
 
 
 @pytest.fixture(autouse=True)
@@ -118,29 +157,34 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"question": "What is 2 * 153?", "golden_answers": [ANSWER]}]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("encoder.py").write_text(ENCODER)
     Path("corpus.jsonl").write_text('{"text": "A cat sleeps."}\n{"text": "A dog barks."}\n')
     with contextlib.closing(sqlite3.connect("words.sqlite")) as database:
         database.executescript("CREATE TABLE words (word TEXT); INSERT INTO words VALUES ('milk')")
 
 
 def test_every_shipped_tool_is_played() -> None:
-    assert set(PLAYED) == set(TOOLS)
+    assert {name.partition(" ")[0] for name in PLAYED} == set(TOOLS)
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_tool_is_played_by_hand(name: str, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tool_is_played_by_hand(
+    name: str, places: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     spec, calls = PLAYED[name]
     lines = ['data = "rows.jsonl"', f"tools = [{spec}]", 'checker = "qa_em"', 'split = "all"']
-    task = "\n".join(lines).replace("PORT", str(port))
-    Path("task.toml").write_text(f"{task}\n")
     end = ENDS.get(name, ANSWER)
     script = "\n".join([*(call for call, _ in calls), end, ":save played.jsonl"])
-    shell(
-        f"{script.replace('PORT', str(port))}\n",
-        *("rows:task.toml", "--runtime", "subprocess"),
-    )
+    Path("task.toml").write_text(placed("\n".join(lines) + "\n", places))
+    shell(placed(f"{script}\n", places), "rows:task.toml", "--runtime", "subprocess")
     played = load(Path("played.jsonl"))
     assert len(played.steps) == len(calls) + 1
     for step, (call, shown) in zip(played.steps, calls, strict=False):
         assert shown in step.observation, (call, step.observation)
     assert played.steps[-1].reward == float(name not in UNANSWERED)
+
+
+def placed(text: str, places: dict[str, str]) -> str:
+    for word, place in places.items():
+        text = text.replace(word, place)
+    return text

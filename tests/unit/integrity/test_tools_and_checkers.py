@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from air.errors import InfrastructureError
 from air.integrity.tools_and_checkers import PART_ATTACKS
 from air.integrity.tools_and_checkers.battery import PartBattery
 from air.integrity.verdict import AttackVerdict
@@ -23,12 +24,29 @@ FAMILIES = {
     "injection",
     "resource attacks",
 }
+VARIANTS = {
+    "code_interpreter (server)": ("code_interpreter", "server"),
+    "search (encoder)": ("search", "encoder"),
+    "mcp (url)": ("mcp", "url"),
+}
+"""The settings with which a tool is another one, by the label of the part that has it: the tool and the
+setting."""
+CARRIES = "state carry-over"
+"""A further family, for tools on servers that several episodes use."""
 BY_NAME = {attack.name: attack for attack in PART_ATTACKS}
 QUICK = (
     "calculator: a tower of powers",
     "calculator: pass a list in a list, 5000 times",
     "sql: read a file",
     "search: write the result of a call into the call",
+    "search (encoder): a text without a character that the model knows",
+    "search (encoder): query after query",
+    "mcp (url): redirect to a server of this machine",
+    "mcp (url): look for what another episode kept",
+    "mcp (url): results of later requests",
+    "mcp (url): a result with a status that ends the episode",
+    "mcp (url): a body without an end",
+    "mcp (url, restarted): end the server",
     "chess: claim the win",
     "web_page: read a server of this machine",
     "web_search: a request in the query",
@@ -39,7 +57,20 @@ QUICK = (
     "gui: a click outside (click)",
     "judge: ask for the verdict",
 )
+ON_CODE_SERVER = (
+    "print a result of the server",
+    "print a status that ends the episode",
+    "kill every process",
+    "processes without an end",
+    "reach a server of this machine",
+    "look for what another episode left",
+    "leave files, modules and a process",
+    "print characters that are not seen",
+    "much output at once",
+)
 WEAK = '''
+import urllib.request
+
 from air.errors import InfrastructureError
 from air.tools import tool
 
@@ -62,6 +93,45 @@ def fails(expression: str) -> str:
         expression: what to calculate
     """
     raise InfrastructureError("the calculator is away")
+
+
+CODES = []
+
+
+@tool(name="code_interpreter")
+def remembers(code: str) -> str:
+    """Keeps programs, for all episodes, and does not run them.
+
+    Args:
+        code: a program
+    """
+    CODES.append(code)
+    return "\\n".join(CODES)
+
+
+@tool(name="search")
+def masks(query: str) -> str:
+    """Searches.
+
+    Args:
+        query: what to find
+    """
+    if not query.isascii():
+        raise InfrastructureError("the encoder fails")
+    return "WORKS" + "-42"
+
+
+@tool(name="respond")
+def follows(status: int, body: str, headers: dict[str, str]) -> str:
+    """Follows a redirect to any host.
+
+    Args:
+        status: an HTTP status
+        body: a body
+        headers: HTTP headers
+    """
+    with urllib.request.urlopen(headers["location"]) as answer:
+        return answer.read().decode()
 
 
 def long(prediction, answer):
@@ -90,23 +160,44 @@ async def played(
 )
 def test_every_shipped_part_is_attacked(kind: str, shipped: Mapping[str, Any]) -> None:
     """A new tool or checker needs attacks: add them in `air/integrity/tools_and_checkers/`."""
-    families: dict[str, set[str]] = {name: set() for name in shipped}
-    for attack in PART_ATTACKS:
-        if attack.part.kind == kind:
-            families[attack.part.name].add(attack.family)
+    families = {label: of for label, of in families_of(kind).items() if label in shipped}
+    assert set(families) == set(shipped)
     assert [name for name, of in families.items() if len(of) < 3] == []
     assert set().union(*families.values()) == FAMILIES
 
 
+def test_every_variant_of_a_tool_is_attacked() -> None:
+    """The code interpreter on a server, search with an encoder, and MCP servers with a URL share little but
+    the name with the tools without these settings."""
+    families = families_of("tool")
+    parts = {attack.part.label: attack.part for attack in PART_ATTACKS}
+    for label, (name, setting) in VARIANTS.items():
+        (spec,) = parts[label].tools
+        assert isinstance(spec, Mapping)
+        assert (spec["name"], bool(spec[setting])) == (name, True)
+        assert families[label] >= FAMILIES
+    on_servers = {label for label, of in families.items() if CARRIES in of}
+    assert on_servers == {"code_interpreter (server)", "mcp (url)"}
+
+
+def families_of(kind: str) -> dict[str, set[str]]:
+    """The families of attacks by the label of the attacked part."""
+    families: dict[str, set[str]] = {}
+    for attack in PART_ATTACKS:
+        if attack.part.kind == kind:
+            families.setdefault(attack.part.label, set()).add(attack.family)
+    return families
+
+
 def test_names_are_unique_and_parts_have_the_shipped_tools() -> None:
-    assert len(BY_NAME) == len(PART_ATTACKS) > 400
+    assert len(BY_NAME) == len(PART_ATTACKS) > 500
     for attack in PART_ATTACKS:
         named = [one if isinstance(one, str) else one["name"] for one in attack.part.tools]
         assert attack.part.kind == "checker" or attack.part.name in named
         assert set(named) <= set(TOOLS)
 
 
-async def test_a_dozen_attacks_are_held(tmp_path: Path) -> None:
+async def test_some_attacks_are_held(tmp_path: Path) -> None:
     verdicts = await played(QUICK, tmp_path)
     assert {name: one.reason for name, one in verdicts.items() if one.result != "held"} == {}
     assert len(verdicts) == len(QUICK)
@@ -122,6 +213,26 @@ async def test_a_dozen_attacks_are_held(tmp_path: Path) -> None:
         ),
         ("calculator: climb to the classes", "evaluates", "an observation has '<class'"),
         ("calculator: a tower of powers", "fails", "masked: the episode failed"),
+        (
+            "code_interpreter (server): look for what another episode left",
+            "remembers",
+            "an observation has 'left-by-another-episode'",
+        ),
+        (
+            "code_interpreter (server): print a result of the server",
+            "remembers",
+            "no observation has '[exit 7]'",
+        ),
+        (
+            "search (encoder): a text without a character that the model knows",
+            "masks",
+            "masked: the episode failed",
+        ),
+        (
+            "mcp (url): redirect to a server of this machine",
+            "follows",
+            "an observation has 'greeting-'",
+        ),
         ("math_equal: many numbers", "long", "paid: 1.000, and a plain wrong answer earns 0.000"),
         ("math_equal: no number", "raises", "masked: the episode failed"),
         ("judge: ask for the verdict", "obeys", "paid: 1.000"),
@@ -132,10 +243,37 @@ async def test_attacks_work_on_weaker_parts(
 ) -> None:
     file = tmp_path / "weak.py"
     file.write_text(WEAK)
-    part = BY_NAME[name].part.name
+    part = BY_NAME[name].part.label
     verdicts = await played([name], tmp_path, weaker={part: f"{file}:{weaker}"})
     assert verdicts[name].result == "broken"
     assert reason in verdicts[name].reason
+
+
+@pytest.mark.docker
+async def test_attacks_on_a_code_server_are_held(tmp_path: Path) -> None:
+    """The server is a real `air serve sandbox`."""
+    names = [f"code_interpreter (server): {name}" for name in ON_CODE_SERVER]
+    verdicts = await played(names, tmp_path)
+    assert {name: one.reason for name, one in verdicts.items() if one.result != "held"} == {}
+    assert len(verdicts) == len(names)
+
+
+async def test_what_cannot_be_attacked_is_said(tmp_path: Path) -> None:
+    (verdict,) = (
+        await played(["code_interpreter (server): kill the parent"], tmp_path, "process")
+    ).values()
+    assert (verdict.result, verdict.reason) == (
+        "not applicable",
+        "the server runs programs in containers",
+    )
+
+
+async def test_a_server_that_does_not_start_ends_the_battery_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(InfrastructureError, match=r"serve sandbox .* did not start: .*/nowhere"):
+        await played(["code_interpreter (server): kill the parent"], tmp_path)
 
 
 @pytest.mark.full

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import time
+from importlib.resources import files
 
 import pytest
 
@@ -136,3 +138,14 @@ def test_no_expression_takes_long(expression: str) -> None:
 def test_no_result_is_longer_than_an_observation() -> None:
     assert len(value("2**3999")) == 1204
     assert len(value("2**3999")) < calculator.max_length
+
+
+def test_no_text_of_the_model_is_executed() -> None:
+    """The calculator has a parser of its own: its files name nothing that executes or compiles text."""
+    folder = files("air.tools.calculator")
+    sources = [one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".py")]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    assert len(sources) == 3
+    assert "Fraction" in names
+    assert not names & {"eval", "exec", "compile", "__import__"}

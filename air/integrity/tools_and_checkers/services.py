@@ -1,0 +1,135 @@
+"""Runs the servers that attacked tools use, each as a process of this machine: a sandbox server (`air serve
+sandbox`) for the code interpreter, and MCP servers (servers of tools)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from air.aio import cancel_and_wait
+from air.errors import InfrastructureError
+from air.integrity.tools_and_checkers.attack import (
+    MCP_URL,
+    RESTARTED_MCP_URL,
+    SANDBOX_URL,
+    AttackedPart,
+)
+
+START_SECONDS, STOP_SECONDS = 300.0, 120.0
+_SANDBOX = (
+    *("air.cli.main", "serve", "sandbox", "--port", "0", "--image", "air-base"),
+    *("--memory-mb", "256", "--disk-mb", "64", "--pids", "64", "--queue-seconds", "120"),
+)
+_MCP = ("air.integrity.tools_and_checkers.mcp_server",)
+_RUN = """
+import ctypes, runpy, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+"""A program that runs a module, given by its first argument, with the other arguments. If the process that
+started it ends, even by SIGKILL, the kernel sends it SIGTERM (`PR_SET_PDEATHSIG`)."""
+
+
+@asynccontextmanager
+async def opened(parts: Sequence[AttackedPart], folder: Path) -> AsyncIterator[dict[str, str]]:
+    """Async context manager: runs those servers whose placeholders occur in the tools of `parts`, and yields
+    their URLs by placeholder. Writes the servers' logs to `folder`. Raises InfrastructureError if a server
+    does not start."""
+    settings = json.dumps([list(part.tools) for part in parts])
+    async with AsyncExitStack() as stack:
+        used = [name for name in SERVERS if name in settings]
+        yield {name: await stack.enter_async_context(SERVERS[name](folder)) for name in used}
+
+
+@asynccontextmanager
+async def _sandbox(folder: Path) -> AsyncIterator[str]:
+    async with _running(_SANDBOX, folder / "sandbox.log") as (_, url):
+        yield url
+
+
+@asynccontextmanager
+async def _mcp(folder: Path) -> AsyncIterator[str]:
+    async with _running(_MCP, folder / "mcp.log") as (_, url):
+        yield url
+
+
+@asynccontextmanager
+async def _mcp_restarted(folder: Path) -> AsyncIterator[str]:
+    """Async context manager: runs an MCP server that is started again at the same port whenever it ends, and
+    yields its URL."""
+    log = folder / "mcp-restarted.log"
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def supervise() -> None:
+        port = "0"
+        while True:
+            async with _running((*_MCP, port), log) as (process, url):
+                port = url.rpartition(":")[2].partition("/")[0]
+                if not started.done():
+                    started.set_result(url)
+                await process.wait()
+
+    supervisor = asyncio.create_task(supervise())
+    try:
+        waiting: list[asyncio.Future[Any]] = [supervisor, started]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not started.done():
+            supervisor.result()  # raises why the first start failed
+        yield started.result()
+    finally:
+        started.cancel()
+        await cancel_and_wait(supervisor)
+
+
+SERVERS: dict[str, Callable[[Path], AbstractAsyncContextManager[str]]] = {
+    SANDBOX_URL: _sandbox,
+    MCP_URL: _mcp,
+    RESTARTED_MCP_URL: _mcp_restarted,
+}
+"""For each placeholder, a context manager that runs the server and yields its URL. Its argument is the folder
+for the server's log."""
+
+
+@asynccontextmanager
+async def _running(
+    module: Sequence[str], log: Path
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Async context manager: runs a Python module with arguments as a process until the block ends, and
+    yields the process and the URL that its first line says. Its standard error goes to the end of the file
+    `log`. Raises InfrastructureError if the first line is another one, or does not come in time."""
+    with await asyncio.to_thread(log.open, "ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _RUN, *module), stdout=asyncio.subprocess.PIPE, stderr=errors
+        )
+    try:
+        assert process.stdout is not None
+        line = b""
+        with contextlib.suppress(TimeoutError):  # the next lines say so
+            async with asyncio.timeout(START_SECONDS):
+                line = await process.stdout.readline()
+        words = line.decode("utf-8", "replace").split()
+        if words[:2] != ["serving", "on"]:
+            told = (await asyncio.to_thread(log.read_text, "utf-8", "replace"))[-1000:]
+            raise InfrastructureError(f"{' '.join(module)} did not start: {told}")
+        yield process, words[2]
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
